@@ -246,7 +246,7 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * added in f32 and rounded once. DPAR_AVG is the sum divided by the number of ranks. Integer sums
  * wrap; integer averages round towards zero. MAX and MIN give NaN if any value is NaN. */
 
-/* An operation as data. The functions below fill it in; dpar_post and dpar_batch take it. Fields
+/* An operation as data. The functions below fill it in, and dpar_batch takes it. Fields
  * that a kind does not use are 0. */
 typedef struct dpar_call {
     int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND or DPAR_CALL_RECV;
@@ -369,9 +369,12 @@ struct dpar_comm {
 /* ---- collectives ----
  *
  * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if
- * dpar_post refuses the call. They fail with DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as
- * described above, with DPAR_E_SYSTEM or DPAR_E_MEMORY of an engine, or with the status of a broken
- * communicator. If the operation is posted, dpar_wait returns most of these errors.
+ * this rank refuses the call: if a number, type or pointer is not allowed, if buffers overlap, if
+ * `work` is in progress, or above 2^62 bytes. The others then wait for this rank until the
+ * deadline. A work whose call was refused keeps that status for dpar_wait. They fail with
+ * DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as described above, with DPAR_E_SYSTEM or
+ * DPAR_E_MEMORY of an engine, or with the status of a broken communicator. If the operation is
+ * posted, dpar_wait returns most of these errors.
  *
  * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
  * copies or reduces the bytes of `in` and `out` about once if they are registered
@@ -466,13 +469,6 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
  * Fails with DPAR_E_ARG if a kind is neither DPAR_CALL_SEND nor DPAR_CALL_RECV, otherwise with the
  * first error of any of them. Costs O(n + their elements). */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Runs or posts any operation from its description. The functions above call it. Errors and cost
- * are those of the operation.
- *
- * Fails with DPAR_E_ARG if a number, type or pointer is not allowed, if buffers overlap or if
- * `work` is in progress, and with DPAR_E_RANGE above 2^62 bytes. Only this rank refuses; the others
- * wait for it until the deadline. A work whose call was refused keeps that status for dpar_wait. */
-DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
 /* Tests whether a posted operation is done. Returns DPAR_OK if it is, DPAR_MORE if it is not yet,
  * or the error with which it failed. Local: it makes progress without waiting. Fails with
@@ -831,11 +827,6 @@ DPAR_API int dpar_finalize(dpar_comm *world);
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
 
-/* Allocates registered memory, as dpar_comm_alloc does: other ranks reach it directly, and it is
- * zeroed and aligned to 4096 bytes. Returns NULL on failure; the message is in c->why. It can be
- * used until dpar_comm_release or the end of the world. Not collective. */
-DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes);
-
 /* Computes the largest x of all ranks, with the same bits on all ranks. Returns NaN after an error.
  * c->status and c->why then say which error it is, and later calls return NaN at once. If an x is
  * NaN, the result is NaN too, but c->status stays 0. Collective. Costs an all-reduce of 8 bytes. */
@@ -1088,6 +1079,9 @@ typedef struct dpari_pace {
  * other operation fits them. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
+/* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
+ * cost are those of the operation. */
+DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 /* Test whether an operation of this kind combines elements, has a root, or is a message. */
 DPARI_API int dpari_kind_reduces(int32_t kind);
 DPARI_API int dpari_kind_rooted(int32_t kind);
@@ -7434,9 +7428,9 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
 /* Implements the public functions of a communicator: they fill in a dpar_call, check it, and pass
  * it to the engine.
  *
- * dpar_post checks kind, type, counts, pointers and overlap of a call on this rank only; the engine
- * then compares the calls of all ranks. The file also writes messages about calls, tracks posted
- * work, and connects handles to the communicators that they use (engine.h), so that a closed
+ * dpari_post checks kind, type, counts, pointers and overlap of a call on this rank only; the
+ * engine then compares the calls of all ranks. The file also writes messages about calls, tracks
+ * posted work, and connects handles to the communicators that they use (engine.h), so that a closed
  * communicator is recognised. It knows no engine: all go through the table dpar_engine. */
 
 /* ---- messages ----------------------------------------------------------------------------------
@@ -7897,7 +7891,7 @@ static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
     return s;
 }
 
-DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
     if (!c || !call) {
@@ -8046,7 +8040,7 @@ static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t cou
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, DPAR_U8);
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
@@ -8054,7 +8048,7 @@ DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, i
 {
     dpar_call call = dpari_call(DPAR_CALL_BROADCAST, buffer, buffer, count, type);
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -8063,7 +8057,7 @@ DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_
     dpar_call call = dpari_call(DPAR_CALL_REDUCE, in, out, count, type);
     call.op = op;
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -8071,7 +8065,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, count, type);
     call.op = op;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
@@ -8094,7 +8088,7 @@ DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, in
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, count, type);
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -8102,14 +8096,14 @@ DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, count, type);
     call.op = op;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, count, type);
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -8117,7 +8111,7 @@ DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, count, type);
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -8125,7 +8119,7 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, count, type);
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
@@ -8137,7 +8131,7 @@ DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
     call.count = c && count ? count[c->rank] : 0;
     call.out_count = count;
     call.out_begin = begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
@@ -8149,7 +8143,7 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
     call.op = op;
     call.count = c && count ? count[c->rank] : 0;
     call.in_count = count;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
@@ -8162,7 +8156,7 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
     call.in_begin = in_begin;
     call.out_count = out_count;
     call.out_begin = out_begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
@@ -8174,7 +8168,7 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
     call.root = root;
     call.out_count = count;
     call.out_begin = begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
@@ -8186,7 +8180,7 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
     call.root = root;
     call.in_count = count;
     call.in_begin = begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
@@ -8195,7 +8189,7 @@ DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int3
     dpar_call call = dpari_call(DPAR_CALL_SEND, in, NULL, count, type);
     call.root = to;
     call.tag = tag;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
@@ -8204,7 +8198,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
     dpar_call call = dpari_call(DPAR_CALL_RECV, NULL, out, count, type);
     call.root = from;
     call.tag = tag;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 /* ---- groups, memory, the rest -----------------------------------------------------------------
@@ -8554,7 +8548,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
     who[0] = who[1] = -1;
-    run = dpar_post(c, &call, NULL);
+    run = dpari_post(c, &call, NULL);
     if (run != DPAR_OK) {
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
@@ -8797,7 +8791,7 @@ DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, 
     call.in = call.out = buffer;
     call.count = count;
     call.tag = dpari_plan_tag(plan);
-    return dpar_post(c, &call, NULL);
+    return dpari_post(c, &call, NULL);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -8805,7 +8799,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
 {
     dpar_status st;
     call->tag = 1 + (int32_t)(hash % INT32_MAX);
-    st = dpar_post(c, call, work);
+    st = dpari_post(c, call, work);
     if (st == DPAR_E_MISMATCH && c->status == st) {
         const dpar_why said = c->why;
         dpar_text t;
@@ -17833,12 +17827,6 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
 
 /* ---- one number from all ------------------------------------------------------------------------
  */
-
-DPAR_API DPARI_COLD void *dpar_alloc(dpar_comm *c, int64_t bytes)
-{
-    void *memory = NULL;
-    return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
-}
 
 DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {

@@ -238,7 +238,7 @@ typedef struct dpar_halo_field {
  *
  * DPAR_E_ARG is returned if their halos have windows, or differ in grid or owners. So it is if
  * types, wires, components, vector or kinds of memory differ. Widths may differ. Plans of shared
- * points bring the points on edges from their owners, and assemble adds them, each in the direction
+ * points bring the points on edges from their owners, and reduce adds them, each in the direction
  * of its holder. With dims face, y, x and n + 1 faces in a row of n cells:
  *
  *     u.points[2] = v.points[1] = DPAR_HALO_AT_LOW_FACES;
@@ -366,17 +366,17 @@ DPAR_API dpar_status dpar_halo_plan_test(dpar_halo_plan *x);
 DPAR_API dpar_status dpar_halo_plan_end(dpar_halo_plan *x);
 /* Runs an exchange: begin and end in one call. Collective, with their errors and cost. */
 DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
-/* Combines the values that all holders of a point have for it, and gives the result to all of them.
- * It is begin_adjoint, end, begin and end. With a plan of shared points this is the assembly of
- * finite elements. For an average, assemble an array of ones, which counts the holders, and divide
- * by it.
+/* Combines the halo values with those of their owners: reduce_begin, then end. Followed by
+ * dpar_halo_plan_exchange, all holders of a point get the result. With a plan of shared points
+ * these two calls are the assembly of finite elements; for an average, assemble an array of ones
+ * too, which counts the holders, and divide by it.
  *
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
  * A sum of two holders has the bits of the serial a + b. The order of more holders is that of the
  * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
- * as begin. Costs two exchanges. */
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op);
+ * as begin. Costs one exchange. */
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op);
 /* Closes a plan and releases its staging memory. NULL does nothing. Close plans before c, because
  * dpar_comm_free ends all that was planned over c, and no call may use such a plan afterwards.
  * Collective: a barrier over c. Fails with DPAR_E_ARG if an exchange is in progress. After an
@@ -3970,11 +3970,10 @@ DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
     return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
 {
-    dpar_status st = dpar_halo_plan_reduce_begin(x, op);
-    st = st == DPAR_OK ? dpar_halo_plan_end(x) : st;
-    return st == DPAR_OK ? dpar_halo_plan_exchange(x) : st;
+    const dpar_status st = dpar_halo_plan_reduce_begin(x, op);
+    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)

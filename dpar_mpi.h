@@ -2336,7 +2336,7 @@ static void dpari_mpi_inside_failed(dpari_mpi_task *t)
 
 static int dpari_mpi_post_inside(dpari_mpi_task *t, const dpar_call *call)
 {
-    const dpar_status status = dpar_post(t->ctx->level.inside, call, &t->inside);
+    const dpar_status status = dpari_post(t->ctx->level.inside, call, &t->inside);
     t->inside_on = status >= 0;
     if (status < 0) {
         t->inside.status = status;
@@ -4658,7 +4658,7 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
         status = dpar_barrier(c, NULL);
         began = MPI_Wtime();
         for (k = 0; k < CALLS && status == DPAR_OK; k++) {
-            status = dpar_post(c, &call, NULL);
+            status = dpari_post(c, &call, NULL);
         }
         status = status == DPAR_OK ? dpar_barrier(c, NULL) : status;
         time = MPI_Wtime() - began;

@@ -3745,6 +3745,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const int64_t 
 
 DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_t components)
 {
+    void *memory = NULL;
     int64_t bytes;
     if (!p) {
         return NULL;
@@ -3756,7 +3757,8 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_
                                     dpar_type_name(type), 8, components, 0, 0, 0);
         return NULL;
     }
-    return dpar_alloc(p->comm, bytes);
+    (void)dpar_comm_alloc(p->comm, bytes, &memory); /* NULL if it fails */
+    return memory;
 }
 
 /* x as the one vector of an exchange. */

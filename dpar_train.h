@@ -12,14 +12,16 @@
  *     #include <stdio.h>
  *     static int train(dpar_comm *world, void *unused)
  *     {
- *         float *grads = (float *)dpar_alloc(world, 4 * sizeof *grads);      in place of malloc
+ *         void *memory = NULL;
+ *         float *grads;
  *         dpar_ddp *ddp = NULL;
  *         dpar_why why;
  *         int i;
  *         (void)unused;
- *         if (grads == NULL) {
+ *         if (dpar_comm_alloc(world, 4 * sizeof *grads, &memory) < 0) {      in place of malloc
  *             return dpar_fail(world, NULL);
  *         }
+ *         grads = (float *)memory;
  *         if (dpar_ddp_over(world, grads, 4, DPAR_F32, &ddp, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
@@ -683,7 +685,8 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 /* over - averages gradients over all ranks in place: in the flat array, or the several arrays, that
  * a training code already has.
  *
- *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
+ *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
+ *     grads = (float *)memory;
  *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all ranks begin alike
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);
  *     each step:
@@ -709,7 +712,7 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  * array must stay in place as long as d exists.
  *
  * Sums are computed in rank order (comm.h), so that all ranks get the same bits, whatever was
- * reported when. Registered memory (dpar_alloc, dpar_comm_alloc) is reduced in place; other memory
+ * reported when. Registered memory (dpar_comm_alloc) is reduced in place; other memory
  * gives the same result but is copied on the way. The full ddp (ddp.h), which lays the gradients
  * out itself, can also send 16 bits, compute sums in place of averages, and look for NaN. zero1.h
  * is ZeRO-1 on the same array. */
@@ -8736,7 +8739,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     if (kind == DPAR_CALL_REDUCE_SCATTER) {
         call.op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
     }
-    return dpar_post(d->shard, &call, work);
+    return dpari_post(d->shard, &call, work);
 }
 
 /* ---- where things lie -------------------------------------------------------------------------

@@ -158,6 +158,7 @@ static void setup_sf(pattern *c)
 
 static void setup(pattern *c, int n, const int grid[3])
 {
+    void *shared = NULL;
     int64_t i;
     find_peers(c, n, grid, 0);
     c->own = (int64_t)n * n * n;
@@ -165,7 +166,8 @@ static void setup(pattern *c, int n, const int grid[3])
     c->from = (int32_t *)malloc((size_t)c->ghosts * sizeof *c->from);
     c->x = (double *)malloc((size_t)(c->own + c->ghosts) * sizeof *c->x);
     c->buffer = (double *)malloc((size_t)c->ghosts * sizeof *c->buffer);
-    c->shared = (double *)dpar_alloc(world, (c->own + c->ghosts) * 8);
+    (void)dpar_comm_alloc(world, (c->own + c->ghosts) * 8, &shared);
+    c->shared = (double *)shared;
     must(c->send_at && c->from && c->x && c->buffer && c->shared, "memory");
     find_peers(c, n, grid, 1);
     for (i = 0; i < c->own; i++) {

@@ -29,13 +29,14 @@ static int train(dpar_comm *world, void *unused)
     const float share = (float)SAMPLES / (float)world->size; /* samples per rank, on average */
     float weights[WEIGHTS] = {0};
     double loss[STEPS] = {0};
+    void *memory = NULL;
     dpar_ddp *ddp = NULL;
     dpar_why why;
     (void)unused;
-    float *grads = (float *)dpar_alloc(world, sizeof weights); /* in place of malloc */
-    if (grads == NULL) {
+    if (dpar_comm_alloc(world, sizeof weights, &memory) < 0) { /* in place of malloc */
         return dpar_fail(world, NULL);
     }
+    float *grads = (float *)memory;
     if (dpar_comm_check_equal(world, weights, WEIGHTS, DPAR_F32, &why) < 0 || /* all start alike */
         dpar_ddp_over(world, grads, WEIGHTS, DPAR_F32, &ddp, &why) < 0) {
         return dpar_fail(world, &why);

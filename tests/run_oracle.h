@@ -466,7 +466,7 @@ static inline int oracle_rooted(int kind)
 static inline void oracle_describe(char *text, size_t room, const oracle_case *k)
 {
     static const char *const memory[3] = {"private", "registered", "mixed"};
-    static const char *const how[ORACLE_HOWS] = {"blocking", "posted", "tested", "dpar_post"};
+    static const char *const how[ORACLE_HOWS] = {"blocking", "posted", "tested", "dpari_post"};
     (void)snprintf(text, room, "%s%s %s %s count %lld root %d %s %s%s (seed %llu)",
                    dpar_call_name(k->kind), k->varies ? "-v" : "", dpar_type_name(k->type),
                    !oracle_reduces(k->kind) ? "-"
@@ -784,7 +784,7 @@ static inline dpar_status oracle_call(oracle_flight *f, dpar_work *w)
     call.root = oracle_rooted(k->kind) ? k->root : 0;
     call.in = k->kind == DPAR_CALL_BROADCAST ? out : in;
     call.out = out;
-    return dpar_post(f->comm, &call, w);
+    return dpari_post(f->comm, &call, w);
 }
 
 /* Prepares and starts a collective; blocking ones are over when it returns. */

@@ -599,7 +599,7 @@ module dpar
     ! ==== comm ====
     ! communicates: collectives and messages among the ranks of a communicator.
 
-    ! An operation as data. The functions below fill it in.
+    ! An operation as data. The functions below fill it in, and dpar_batch takes it.
     type, bind(c) :: dpar_call
         ! DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND or DPAR_CALL_RECV.
         integer(c_int32_t) :: kind = 0
@@ -2213,15 +2213,6 @@ module dpar
             integer(c_int32_t) :: dpar_batch
         end function
 
-        ! Runs or posts any operation from its description.
-        function dpar_post(c, call, work) bind(c)
-            import
-            type(c_ptr), value :: c
-            type(dpar_call), intent(in), target :: call
-            type(dpar_work), intent(inout), optional, target :: work
-            integer(c_int32_t) :: dpar_post
-        end function
-
         ! Tests whether a posted operation is done.
         function dpar_test(work) bind(c)
             import
@@ -2481,13 +2472,12 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_exchange
         end function
 
-        ! Combines the values that all holders of a point have for it, and gives the result to all
-        ! of them.
-        function dpar_halo_exchange_assemble(x, op) bind(c)
+        ! Combines the halo values with those of their owners.
+        function dpar_halo_plan_reduce(x, op) bind(c)
             import
             type(c_ptr), value :: x
             integer(c_int32_t), value :: op
-            integer(c_int32_t) :: dpar_halo_exchange_assemble
+            integer(c_int32_t) :: dpar_halo_plan_reduce
         end function
 
         ! Closes a plan and releases its staging memory.

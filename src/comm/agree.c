@@ -110,7 +110,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
     in[2] = -in[1];
     who[0] = who[1] = -1;
-    run = dpar_post(c, &call, NULL);
+    run = dpari_post(c, &call, NULL);
     if (run != DPAR_OK) {
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
@@ -353,7 +353,7 @@ DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, 
     call.in = call.out = buffer;
     call.count = count;
     call.tag = dpari_plan_tag(plan);
-    return dpar_post(c, &call, NULL);
+    return dpari_post(c, &call, NULL);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -361,7 +361,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
 {
     dpar_status st;
     call->tag = 1 + (int32_t)(hash % INT32_MAX);
-    st = dpar_post(c, call, work);
+    st = dpari_post(c, call, work);
     if (st == DPAR_E_MISMATCH && c->status == st) {
         const dpar_why said = c->why;
         dpar_text t;

@@ -2,9 +2,9 @@
 /* Implements the public functions of a communicator: they fill in a dpar_call, check it, and pass
  * it to the engine.
  *
- * dpar_post checks kind, type, counts, pointers and overlap of a call on this rank only; the engine
- * then compares the calls of all ranks. The file also writes messages about calls, tracks posted
- * work, and connects handles to the communicators that they use (engine.h), so that a closed
+ * dpari_post checks kind, type, counts, pointers and overlap of a call on this rank only; the
+ * engine then compares the calls of all ranks. The file also writes messages about calls, tracks
+ * posted work, and connects handles to the communicators that they use (engine.h), so that a closed
  * communicator is recognised. It knows no engine: all go through the table dpar_engine. */
 #include "comm.h"
 
@@ -471,7 +471,7 @@ static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
     return s;
 }
 
-DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
     if (!c || !call) {
@@ -620,7 +620,7 @@ static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t cou
 DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, DPAR_U8);
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
@@ -628,7 +628,7 @@ DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, i
 {
     dpar_call call = dpari_call(DPAR_CALL_BROADCAST, buffer, buffer, count, type);
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -637,7 +637,7 @@ DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_
     dpar_call call = dpari_call(DPAR_CALL_REDUCE, in, out, count, type);
     call.op = op;
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -645,7 +645,7 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, count, type);
     call.op = op;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
@@ -668,7 +668,7 @@ DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, in
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, count, type);
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -676,14 +676,14 @@ DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, count, type);
     call.op = op;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, count, type);
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -691,7 +691,7 @@ DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, count, type);
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -699,7 +699,7 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, count, type);
     call.root = root;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
@@ -711,7 +711,7 @@ DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
     call.count = c && count ? count[c->rank] : 0;
     call.out_count = count;
     call.out_begin = begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
@@ -723,7 +723,7 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
     call.op = op;
     call.count = c && count ? count[c->rank] : 0;
     call.in_count = count;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
@@ -736,7 +736,7 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
     call.in_begin = in_begin;
     call.out_count = out_count;
     call.out_begin = out_begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
@@ -748,7 +748,7 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
     call.root = root;
     call.out_count = count;
     call.out_begin = begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
@@ -760,7 +760,7 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
     call.root = root;
     call.in_count = count;
     call.in_begin = begin;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
@@ -769,7 +769,7 @@ DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int3
     dpar_call call = dpari_call(DPAR_CALL_SEND, in, NULL, count, type);
     call.root = to;
     call.tag = tag;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
@@ -778,7 +778,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
     dpar_call call = dpari_call(DPAR_CALL_RECV, NULL, out, count, type);
     call.root = from;
     call.tag = tag;
-    return dpar_post(c, &call, work);
+    return dpari_post(c, &call, work);
 }
 
 /* ---- groups, memory, the rest -----------------------------------------------------------------

@@ -68,7 +68,7 @@
 #include "../index/mesh.h"
 #include "mem.h"
 
-/* An operation as data. The functions below fill it in; dpar_post and dpar_batch take it. Fields
+/* An operation as data. The functions below fill it in, and dpar_batch takes it. Fields
  * that a kind does not use are 0. */
 typedef struct dpar_call {
     int32_t kind; /* DPAR_CALL_ALL_REDUCE ... DPAR_CALL_BARRIER, DPAR_CALL_SEND or DPAR_CALL_RECV;
@@ -191,9 +191,12 @@ struct dpar_comm {
 /* ---- collectives ----
  *
  * All of these functions are collective. They return DPAR_OK, or DPAR_E_ARG or DPAR_E_RANGE if
- * dpar_post refuses the call. They fail with DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as
- * described above, with DPAR_E_SYSTEM or DPAR_E_MEMORY of an engine, or with the status of a broken
- * communicator. If the operation is posted, dpar_wait returns most of these errors.
+ * this rank refuses the call: if a number, type or pointer is not allowed, if buffers overlap, if
+ * `work` is in progress, or above 2^62 bytes. The others then wait for this rank until the
+ * deadline. A work whose call was refused keeps that status for dpar_wait. They fail with
+ * DPAR_E_MISMATCH, DPAR_E_PEER or DPAR_E_TIMEOUT as described above, with DPAR_E_SYSTEM or
+ * DPAR_E_MEMORY of an engine, or with the status of a broken communicator. If the operation is
+ * posted, dpar_wait returns most of these errors.
  *
  * Cost: a wait for all ranks, O(size), and the bytes that `sent` counts. In shared memory a rank
  * copies or reduces the bytes of `in` and `out` about once if they are registered
@@ -288,13 +291,6 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
  * Fails with DPAR_E_ARG if a kind is neither DPAR_CALL_SEND nor DPAR_CALL_RECV, otherwise with the
  * first error of any of them. Costs O(n + their elements). */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-/* Runs or posts any operation from its description. The functions above call it. Errors and cost
- * are those of the operation.
- *
- * Fails with DPAR_E_ARG if a number, type or pointer is not allowed, if buffers overlap or if
- * `work` is in progress, and with DPAR_E_RANGE above 2^62 bytes. Only this rank refuses; the others
- * wait for it until the deadline. A work whose call was refused keeps that status for dpar_wait. */
-DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
 /* Tests whether a posted operation is done. Returns DPAR_OK if it is, DPAR_MORE if it is not yet,
  * or the error with which it failed. Local: it makes progress without waiting. Fails with

@@ -11,6 +11,9 @@
  * other operation fits them. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
+/* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
+ * cost are those of the operation. */
+DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 /* Test whether an operation of this kind combines elements, has a root, or is a message. */
 DPARI_API int dpari_kind_reduces(int32_t kind);
 DPARI_API int dpari_kind_rooted(int32_t kind);

@@ -395,12 +395,6 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
 /* ---- one number from all ------------------------------------------------------------------------
  */
 
-DPAR_API DPARI_COLD void *dpar_alloc(dpar_comm *c, int64_t bytes)
-{
-    void *memory = NULL;
-    return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
-}
-
 DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {
     double all = 0.0;

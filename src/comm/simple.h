@@ -98,11 +98,6 @@ DPAR_API int dpar_finalize(dpar_comm *world);
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
 DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
 
-/* Allocates registered memory, as dpar_comm_alloc does: other ranks reach it directly, and it is
- * zeroed and aligned to 4096 bytes. Returns NULL on failure; the message is in c->why. It can be
- * used until dpar_comm_release or the end of the world. Not collective. */
-DPAR_API void *dpar_alloc(dpar_comm *c, int64_t bytes);
-
 /* Computes the largest x of all ranks, with the same bits on all ranks. Returns NaN after an error.
  * c->status and c->why then say which error it is, and later calls return NaN at once. If an x is
  * NaN, the result is NaN too, but c->status stays 0. Collective. Costs an all-reduce of 8 bytes. */

@@ -762,11 +762,10 @@ DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x)
     return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
-DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_plan *x, int32_t op)
+DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
 {
-    dpar_status st = dpar_halo_plan_reduce_begin(x, op);
-    st = st == DPAR_OK ? dpar_halo_plan_end(x) : st;
-    return st == DPAR_OK ? dpar_halo_plan_exchange(x) : st;
+    const dpar_status st = dpar_halo_plan_reduce_begin(x, op);
+    return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)

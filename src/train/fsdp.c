@@ -21,6 +21,7 @@
 #include "../comm/agree.h"
 #include "../comm/comm.h"
 #include "../comm/elements.h"
+#include "../comm/engine.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
 #include "../index/flat.h"
@@ -661,7 +662,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     if (kind == DPAR_CALL_REDUCE_SCATTER) {
         call.op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
     }
-    return dpar_post(d->shard, &call, work);
+    return dpari_post(d->shard, &call, work);
 }
 
 /* ---- where things lie -------------------------------------------------------------------------

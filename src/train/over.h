@@ -2,7 +2,8 @@
 /* over - averages gradients over all ranks in place: in the flat array, or the several arrays, that
  * a training code already has.
  *
- *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
+ *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
+ *     grads = (float *)memory;
  *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all ranks begin alike
  *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);
  *     each step:
@@ -28,7 +29,7 @@
  * array must stay in place as long as d exists.
  *
  * Sums are computed in rank order (comm.h), so that all ranks get the same bits, whatever was
- * reported when. Registered memory (dpar_alloc, dpar_comm_alloc) is reduced in place; other memory
+ * reported when. Registered memory (dpar_comm_alloc) is reduced in place; other memory
  * gives the same result but is copied on the way. The full ddp (ddp.h), which lays the gradients
  * out itself, can also send 16 bits, compute sums in place of averages, and look for NaN. zero1.h
  * is ZeRO-1 on the same array. */

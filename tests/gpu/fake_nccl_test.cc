@@ -183,7 +183,7 @@ static long differ(both *b, int k, int root)
     if (r != ncclSuccess) {
         std::fprintf(stderr, "kind %d: %s\n", k, ncclGetLastError(b->nccl));
     }
-    OK(dpar_post(b->c, &call, nullptr));
+    OK(dpari_post(b->c, &call, nullptr));
     // in and out, all of both: nothing else is written (a broadcast out of place: out is in)
     long wrong = 0;
     OK(cudaMemcpyAsync(b->got.data(), b->din, all, cudaMemcpyDeviceToHost, b->s));

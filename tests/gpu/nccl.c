@@ -137,9 +137,9 @@ static dpar_status finish(int how, const dpar_call *call)
     dpar_status st;
     memset(&work, 0, sizeof work);
     if (how == 0) {
-        return dpar_post(state.nccl, call, NULL);
+        return dpari_post(state.nccl, call, NULL);
     }
-    st = dpar_post(state.nccl, call, &work);
+    st = dpari_post(state.nccl, call, &work);
     if (st < 0) {
         return st;
     }
@@ -294,7 +294,7 @@ static void one(int kind, int varies, int32_t type, int32_t op, int64_t count, u
     k.call.out = in_place ? s->in + k.out_at : s->out + k.out_at;
     k.host.in = (in_place ? s->want : s->a) + k.in_at;
     k.host.out = s->want + k.out_at;
-    host = dpar_post(s->host, &k.host, NULL);
+    host = dpari_post(s->host, &k.host, NULL);
     st = finish(how, &k.call);
     if (!in_place) { /* who writes `in` next must not come too early */
         cuda(cudaMemsetAsync(s->in, 0x33, 8 * ROOM, s->stream));
@@ -460,7 +460,7 @@ static void halo(int order, int host, int alone)
     }
     if (alone) { /* one by one */
         for (k = 0; k < 4; k++) {
-            CHECK_INT(dpar_post(s->nccl, &call[k], &work[k]), DPAR_OK);
+            CHECK_INT(dpari_post(s->nccl, &call[k], &work[k]), DPAR_OK);
         }
         CHECK_INT(dpar_wait_all(work, 4), DPAR_OK);
     } else if (order) {
@@ -502,7 +502,7 @@ static int messages(dpar_comm *c, void *arg)
         memset(&work, 0, sizeof work);
         memset(state.a, 7, sizeof state.a);
         upload(state.in, state.a);
-        CHECK_INT(dpar_post(state.nccl, &call, &work), DPAR_OK);
+        CHECK_INT(dpari_post(state.nccl, &call, &work), DPAR_OK);
     }
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
     if (c->size > 1 && c->rank < 2) {

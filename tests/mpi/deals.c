@@ -123,7 +123,7 @@ static void start(exchange *x, uint64_t round, int32_t gaps, int32_t in_place, i
     call.in_count = x->to, call.out_count = x->from;
     call.in_begin = gaps ? x->in_begin : NULL;
     call.out_begin = gaps ? x->out_begin : NULL;
-    CHECK_INT(dpar_post(c, &call, post ? &x->work : NULL), DPAR_OK);
+    CHECK_INT(dpari_post(c, &call, post ? &x->work : NULL), DPAR_OK);
 }
 
 static void finish(exchange *x, int32_t post)

@@ -91,9 +91,9 @@ static dpar_status go(const dpar_call *call)
     dpar_status s;
     memset(&work, 0, sizeof work);
     if (mode == 0 || (mode == MIXED && c->rank % 2 == 0)) {
-        return dpar_post(c, call, NULL);
+        return dpari_post(c, call, NULL);
     }
-    s = dpar_post(c, call, &work);
+    s = dpari_post(c, call, &work);
     for (int k = 0; k < 20 && s == DPAR_OK && work.comm != NULL; k++) {
         s = dpar_test(&work);
         s = s == DPAR_MORE ? (dpar_status)DPAR_OK : s;

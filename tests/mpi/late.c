@@ -187,7 +187,7 @@ static void unlike(int what)
     if (what == 0) {
         s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL);
     } else if (what == 1) {
-        s = dpar_post(c, &tagged, NULL);
+        s = dpari_post(c, &tagged, NULL);
     } else { /* a plan is named, not the all-reduce by which ranks agree on it */
         s = last ? dpar_comm_check_equal(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL);
     }
@@ -253,7 +253,7 @@ static void mismatch(int what)
     case 1: s = last ? dpar_broadcast(c, x, 10, DPAR_F32, 1, NULL) : dpar_barrier(c, NULL); break;
     case 2: s = dpar_all_reduce(c, x, y, 10, DPAR_F32, last ? DPAR_MAX : DPAR_SUM, NULL); break;
     case 4: s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL); break;
-    case 5: s = dpar_post(c, &tagged, NULL); break;
+    case 5: s = dpari_post(c, &tagged, NULL); break;
     case 6:
         s = last ? dpar_comm_check_equal(c, x, 1, DPAR_F32, NULL) : dpar_barrier(c, NULL);
         break;

@@ -56,7 +56,7 @@ static void plain_arguments(oracle *o)
     expect(o, "barrier of NULL", dpar_barrier(NULL, NULL), DPAR_E_ARG);
     expect(o, "wait for works of NULL", dpar_wait_all(NULL, 2), DPAR_E_ARG);
     expect(o, "wait for no works", dpar_wait_all(NULL, 0), DPAR_OK);
-    REFUSED(dpar_post(c, NULL, NULL), DPAR_E_ARG, "call");
+    REFUSED(dpari_post(c, NULL, NULL), DPAR_E_ARG, "call");
     REFUSED(dpar_all_reduce(c, NULL, b, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG, "in");
     REFUSED(dpar_all_reduce(c, a, NULL, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG, "out");
     REFUSED(dpar_broadcast(c, NULL, 4, DPAR_F32, 0, NULL), DPAR_E_ARG, "NULL");
@@ -148,21 +148,21 @@ static void calls_and_works(oracle *o)
     expect(o, "test of work that was never posted", dpar_test(&work), DPAR_OK);
     expect(o, "wait for no works", dpar_wait_all(NULL, 0), DPAR_OK);
     call.type = DPAR_I32, call.count = 1, call.in = &x, call.out = &y, call.op = DPAR_SUM;
-    REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "kind 0 is not an operation"); /* left out */
+    REFUSED(dpari_post(c, &call, NULL), DPAR_E_ARG, "kind 0 is not an operation"); /* left out */
     REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "a batch takes");
     call.kind = -1;
-    REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "-1");
+    REFUSED(dpari_post(c, &call, NULL), DPAR_E_ARG, "-1");
     call.kind = DPAR_CALL_COUNT;
-    REFUSED(dpar_post(c, &call, &work), DPAR_E_ARG, "kind");
+    REFUSED(dpari_post(c, &call, &work), DPAR_E_ARG, "kind");
     call.kind = DPAR_CALL_SEND_RECV;
-    REFUSED(dpar_post(c, &call, NULL), DPAR_E_ARG, "kind");
+    REFUSED(dpari_post(c, &call, NULL), DPAR_E_ARG, "kind");
     expect(o, "a refused post leaves the work free", work.comm == NULL, 1);
     call.kind = DPAR_CALL_COUNT;
-    (void)dpar_post(c, &call, &work);
+    (void)dpari_post(c, &call, &work);
     expect(o, "wait for a work whose post was refused", dpar_wait(&work), DPAR_E_ARG);
     expect(o, "and test of it", dpar_test(&work), DPAR_E_ARG);
     memset(pair, 0, sizeof pair);
-    (void)dpar_post(c, &call, &pair[0]);
+    (void)dpari_post(c, &call, &pair[0]);
     expect(o, "a message", dpar_recv(c, &y, 1, DPAR_I32, c->rank, 76, &pair[1]), DPAR_OK);
     expect(o, "to oneself", dpar_send(c, &x, 1, DPAR_I32, c->rank, 76, &spare), DPAR_OK);
     expect(o, "the first failure of all", dpar_wait_all(pair, 2), DPAR_E_ARG);

@@ -185,7 +185,7 @@ static dpar_status go(dpar_comm *c, const dpar_call *call, int posts)
     dpar_work work;
     dpar_status s;
     memset(&work, 0, sizeof work);
-    s = dpar_post(c, call, posts ? &work : NULL);
+    s = dpari_post(c, call, posts ? &work : NULL);
     return s == DPAR_OK && posts ? dpar_wait(&work) : s;
 }
 

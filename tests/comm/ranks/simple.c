@@ -45,8 +45,11 @@ static void after_an_error(dpar_comm *world)
 
 static void memory(dpar_comm *c)
 {
-    unsigned char *a = dpar_alloc(c, 100000);
+    void *memory = NULL;
+    unsigned char *a;
     int64_t i, set = 0;
+    CHECK_INT(dpar_comm_alloc(c, 100000, &memory), DPAR_OK);
+    a = (unsigned char *)memory;
     CHECK(a != NULL && (uintptr_t)a % 4096 == 0);
     for (i = 0; a != NULL && i < 100000; i++) {
         set += a[i] != 0;
@@ -54,9 +57,11 @@ static void memory(dpar_comm *c)
     CHECK_INT(set, 0);
     dpar_comm_release(c, a);
     c->why.text[0] = 0;
-    CHECK(dpar_alloc(c, -1) == NULL);
+    memory = NULL;
+    CHECK_INT(dpar_comm_alloc(c, -1, &memory), DPAR_E_ARG);
     CHECK(c->why.text[0] != 0);
-    CHECK(dpar_alloc(c, INT64_C(1) << 60) == NULL);
+    CHECK(dpar_comm_alloc(c, INT64_C(1) << 60, &memory) < 0);
+    CHECK(memory == NULL);
     CHECK_INT(c->status, DPAR_OK);
 }
 

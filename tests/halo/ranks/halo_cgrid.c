@@ -14,6 +14,13 @@
 #include "cube_space.h"
 #include "points.h"
 
+/* Combines the values of all holders of a point, and gives the result to all of them. */
+static dpar_status reduce_exchange(dpar_halo_plan *x, int32_t op)
+{
+    const dpar_status s = dpar_halo_plan_reduce(x, op);
+    return s == DPAR_OK ? dpar_halo_plan_exchange(x) : s;
+}
+
 enum { FIELDS = 4, SIDE = 6, PLACES = 2 * SIDE + 1 };
 
 typedef struct array {
@@ -271,7 +278,7 @@ static int assemble(sphere *s, dpar_halo_plan *x, double *sum)
                 }
             } while (next_point(&a->all, at));
         }
-        if (pass == 0 && !good(s, dpar_halo_exchange_assemble(x, DPAR_SUM), "assemble")) {
+        if (pass == 0 && !good(s, reduce_exchange(x, DPAR_SUM), "assemble")) {
             return 0;
         }
     }

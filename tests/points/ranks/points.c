@@ -225,7 +225,7 @@ static void make(dpar_comm *c, const world *w, int me, vectors *x, int n, uint64
             v->component_stride = all + 1;
         }
         if (mine / 4 % 2) {
-            x->memory[i] = dpar_alloc(c, room);
+            CHECK_INT(dpar_comm_alloc(c, room, &x->memory[i]), DPAR_OK);
             v->data = x->memory[i];
         } else {
             v->data = zeroed(room);

@@ -60,8 +60,8 @@ static void operations(dpar_comm *c)
     call[0].in = from;
     call[0].out = to;
     call[0].count = 1;
-    LEFT_OUT_OF(c, dpar_post(c, call, NULL));
-    LEFT_OUT_OF(c, dpar_post(c, call, &work[0]));
+    LEFT_OUT_OF(c, dpari_post(c, call, NULL));
+    LEFT_OUT_OF(c, dpari_post(c, call, &work[0]));
     CHECK_INT(dpar_wait(&work[0]), DPAR_E_ARG);
     call[1] = call[0];
     call[0].kind = DPAR_CALL_RECV;
