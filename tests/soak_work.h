@@ -364,7 +364,6 @@ static dpar_status soak_move(soak_job *j, uint64_t seed)
         }
     }
     move.type = type;
-    move.how = (seed & 3) == 0 ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_AUTO;
     move.from = &l[0], move.to = &l[1];
     move.in = at[0], move.out = at[1];
     st = dpar_redistribute(c, &move, &why);

@@ -757,18 +757,10 @@ module dpar
     ! moves an array from one layout to another, or sends the boxes of two lists of transfers (for
     ! halos or checkpoints), over any communicator.
 
-    ! How messages are sent.
-    integer(c_int32_t), parameter :: DPAR_MOVE_AUTO = 0 ! the best method; today P2P
-    ! sends and receives between the ranks that the transfers name
-    integer(c_int32_t), parameter :: DPAR_MOVE_P2P = 1
-    ! one all-to-all per round, over all ranks of the communicator
-    integer(c_int32_t), parameter :: DPAR_MOVE_COLLECTIVE = 2
-
     ! A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
     ! receive).
     type, bind(c) :: dpar_redistribute_desc
         integer(c_int32_t) :: type = 0 ! of the elements, DPAR_F32, ...; no default
-        integer(c_int32_t) :: how = 0 ! DPAR_MOVE_x
         ! for layouts: ranks per node, as in dpar_redistribute_first
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: tag = 0 ! of the messages
@@ -788,7 +780,9 @@ module dpar
         ! host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a device, the
         ! system) for the time of the call
         type(c_ptr) :: scratch = c_null_ptr
-        integer(c_int64_t) :: scratch_bytes = 0 ! dpar_move_bytes says how many are needed
+        ! its bytes. If they are too few, the move fails with DPAR_E_ROOM, and why.bytes is the
+        ! number that this rank needs.
+        integer(c_int64_t) :: scratch_bytes = 0
         ! for a device: as many bytes of its memory.
         type(c_ptr) :: there = c_null_ptr
         integer(c_int64_t) :: there_bytes = 0
@@ -2373,16 +2367,6 @@ module dpar
             type(dpar_redistribute_desc), intent(in), target :: move
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_transfers_exchange
-        end function
-
-        ! Computes the most scratch that a move needs on this rank, in bytes.
-        function dpar_move_bytes(c, move, bytes, why) bind(c)
-            import
-            type(c_ptr), value :: c
-            type(dpar_redistribute_desc), intent(in), target :: move
-            integer(c_int64_t), intent(inout), target :: bytes
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_move_bytes
         end function
 
         ! ==== mem ====

@@ -78,18 +78,17 @@ typedef struct dpari_move_side {
     dpari_move_stream *stream;
     int32_t streams;
     int32_t *of_peer; /* 1 + the stream of each rank; 0: none */
-    unsigned char *slots;
 } dpari_move_side;
 
 typedef struct dpari_move {
     dpar_comm *c;
-    int32_t dims, bytes, type, tag, collective;
+    int32_t dims, bytes, type, tag;
     int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
     dpari_move_side out, in; /* sends, receives */
     int64_t head;            /* receives before it are all there */
     int64_t stamp;
     const void **part;         /* what is reduced at once: array, messages; twice */
-    int64_t *count;            /* four a rank: counts and begins of both sides; lists: words */
+    int64_t *word;             /* four a rank: what lists are compared by */
     unsigned char *next;       /* scratch that is left */
     unsigned char *next_there; /* on a device: so, for messages; */
     unsigned char *stage;      /* for parts that are reduced at once, */
@@ -715,7 +714,7 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
         const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
         ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
              dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
-             dpari_scratch_add(&bytes, 3, DPARI_MOVE_ZERO);
+             dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO);
     }
     return ok ? bytes : -1;
 }
@@ -800,7 +799,6 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
 {
     unsigned char **next = m->c->mem != NULL ? &m->next_there : &m->next;
     int32_t i;
-    side->slots = *next;
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         int64_t most = 0;
@@ -816,7 +814,6 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
             *next += dpari_room_up(most * m->bytes);
         }
     }
-    *next += m->c->mem != NULL ? 64 : 0; /* no side begins where the other does: in place */
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         if (s->ops && s->messages > 1) {
@@ -1027,8 +1024,8 @@ static void dpari_move_self(dpari_move *m, int dry)
     to->messages = from->messages = 0;
 }
 
-/* Plays the receiving side without data: in which round each message comes. Returns the rounds. */
-static int64_t dpari_move_plan(dpari_move *m)
+/* Plays the receiving side without data: in which round each message comes. */
+static void dpari_move_plan(dpari_move *m)
 {
     int64_t round, i;
     int32_t k, more = 1;
@@ -1055,7 +1052,6 @@ static int64_t dpari_move_plan(dpari_move *m)
         m->in.item[i].done = 0;
     }
     m->head = 0;
-    return round - 1;
 }
 
 /* ---- moving ---------------------------------------------------------------------------------- */
@@ -1088,11 +1084,11 @@ static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_s
 }
 
 /* The next message of a send: where it lies, or packed into the slot. */
-static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *s, int in_place)
+static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *s)
 {
     int64_t i, offset, at = 0;
     dpari_stream_cut(m, &m->out, s);
-    if (in_place && dpari_stream_in_place(&m->out, s, &at)) {
+    if (dpari_stream_in_place(&m->out, s, &at)) {
         return m->out.array.from + at;
     }
     i = s->m_item;
@@ -1135,7 +1131,7 @@ static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
 {
     dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->c->rank] - 1];
     dpari_stream_cut(m, &m->in, s);
-    s->memory = dpari_stream_load(m, from, 1);
+    s->memory = dpari_stream_load(m, from);
     dpari_stream_arrive(m, s, 0);
 }
 
@@ -1178,7 +1174,7 @@ static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
         }
         st = dpar_wait(&s->work); /* free slot; on a device it orders nothing: dpari_round_free */
         if (st == DPAR_OK) {
-            const unsigned char *message = dpari_stream_load(m, s, 1);
+            const unsigned char *message = dpari_stream_load(m, s);
             st = dpar_send(m->c, message, s->m_count, m->type, s->peer, m->tag, &s->work);
         }
         if (st < 0) {
@@ -1244,55 +1240,7 @@ static dpar_status dpari_move_p2p(dpari_move *m)
     return st;
 }
 
-/* One round as an all-to-all of slots. */
-static dpar_status dpari_round_exchange(dpari_move *m, int64_t round)
-{
-    const int32_t size = m->c->size;
-    int64_t *out = m->count, *out_at = out + size, *in = out_at + size, *in_at = in + size;
-    int32_t k;
-    dpari_zero(m->count, (size_t)size * 32);
-    for (k = 0; k < m->out.streams; k++) {
-        dpari_move_stream *s = &m->out.stream[k];
-        if (dpari_goes(m, s, round)) {
-            (void)dpari_stream_load(m, s, 0);
-            out[s->peer] = s->m_count;
-            out_at[s->peer] = (s->slot - m->out.slots) / m->bytes;
-        }
-    }
-    for (k = 0; k < m->in.streams; k++) {
-        dpari_move_stream *s = &m->in.stream[k];
-        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
-        if (s->fresh) {
-            dpari_stream_cut(m, &m->in, s);
-            s->memory = s->slot;
-            in[s->peer] = s->m_count;
-            in_at[s->peer] = (s->slot - m->in.slots) / m->bytes;
-        }
-    }
-    return dpar_all_to_all_v(m->c, m->out.slots, out, out_at, m->in.slots, in, in_at, m->type,
-                             NULL);
-}
-
-static dpar_status dpari_move_collective(dpari_move *m, int64_t rounds)
-{
-    dpar_status st = dpari_move_tell(m);
-    int64_t most = 0, round;
-    int32_t k, more = 0;
-    for (k = 0; k < m->out.streams; k++) {
-        const dpari_move_stream *s = &m->out.stream[k];
-        const int64_t n = s->round != NULL ? s->round[s->messages - 1] + 1 : s->messages;
-        rounds = dpari_most(rounds, s->peer != m->c->rank ? n : 0);
-    }
-    if (st == DPAR_OK) {
-        st = dpar_all_reduce(m->c, &rounds, &most, 1, DPAR_I64, DPAR_MAX, NULL);
-    }
-    for (round = 0; st == DPAR_OK && round < most; round++) {
-        st = dpari_round_exchange(m, round);
-        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
-    }
-    return st;
-}
-
+/* True if some messages are combined, so that the rounds of all must be planned. */
 static int dpari_move_plans(const dpari_move *m)
 {
     int32_t k;
@@ -1301,24 +1249,28 @@ static int dpari_move_plans(const dpari_move *m)
             return 1;
         }
     }
-    return m->collective;
+    return 0;
 }
 
 /* Scratch: the host's, and, where arrays are a device's, its. */
 typedef struct dpari_move_memory {
     void *scratch, *there;
-    int64_t bytes; /* of each */
+    int64_t bytes; /* of each, as many as are needed; also known if they are too few */
 } dpari_move_memory;
 
 /* The rounds of lists that were built. */
 static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
 {
-    const int64_t rounds = dpari_move_plans(m) ? dpari_move_plan(m) : 0;
     dpar_status st;
+    if (dpari_move_plans(m)) {
+        dpari_move_plan(m);
+    }
     dpari_move_self(m, 0);
     dpari_move_combine(m, 0);
-    st = m->collective ? dpari_move_collective(m, rounds) : dpari_move_p2p(m);
-    st = st == DPAR_OK ? m->c->status : st; /* what failed on the device */
+    st = dpari_move_p2p(m);
+    if (st == DPAR_OK) {
+        st = m->c->status; /* what failed on the device */
+    }
     if (st != DPAR_OK) {
         return dpari_move_failed(m, st, why);
     }
@@ -1341,7 +1293,7 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
     dpari_side_build(m, &m->out, source, DPAR_TRANSFER_SEND, out);
     dpari_side_build(m, &m->in, source, DPAR_TRANSFER_RECV, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
-    m->count = (int64_t *)dpari_carve(m, m->c->size, 32);
+    m->word = (int64_t *)dpari_carve(m, m->c->size, 32);
     m->stage = m->next_there;
 }
 
@@ -1357,15 +1309,13 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     m->type = type;
     m->bytes = dpar_type_bytes(type);
     m->tag = o->tag;
-    m->collective = o->how == DPAR_MOVE_COLLECTIVE;
     if (m->bytes == 0) {
         return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
                               0);
     }
-    if (o->how < DPAR_MOVE_AUTO || o->how > DPAR_MOVE_COLLECTIVE || o->tag < 0 ||
-        o->piece_bytes < 0 || o->scratch_bytes < 0) {
-        return dpari_say(DPAR_E_ARG, why, "options: how #, tag #, pieces of # B, scratch of # B",
-                         o->how, o->tag, o->piece_bytes, o->scratch_bytes);
+    if (o->tag < 0 || o->piece_bytes < 0 || o->scratch_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "options: tag #, pieces of # B, scratch of # B", o->tag,
+                         o->piece_bytes, o->scratch_bytes, 0);
     }
     m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
     m->alone = dpari_least(m->piece, ALONE / m->bytes);
@@ -1382,12 +1332,13 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribu
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
     }
     at->bytes = bytes;
-    if ((o->scratch != NULL && bytes > o->scratch_bytes) ||
-        (there && o->there != NULL && bytes > o->there_bytes)) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed",
-                         o->scratch != NULL && bytes > o->scratch_bytes ? o->scratch_bytes
-                                                                        : o->there_bytes,
+    if ((o->scratch != NULL || o->scratch_bytes > 0) && bytes > o->scratch_bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->scratch_bytes,
                          bytes, 0, 0);
+    }
+    if (there && o->there != NULL && bytes > o->there_bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->there_bytes, bytes,
+                         0, 0);
     }
     at->scratch = o->scratch;
     if (there) {
@@ -1489,7 +1440,7 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
 static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
 {
     const int32_t me = m->c->rank;
-    int64_t *mine = m->count, *theirs = mine + 2 * (int64_t)m->c->size;
+    int64_t *mine = m->word, *theirs = mine + 2 * (int64_t)m->c->size;
     dpar_status st;
     int32_t k;
     dpari_side_words(m, &m->out, mine);
@@ -1517,7 +1468,6 @@ static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
 {
     const dpari_move *m = (const dpari_move *)given;
     dpari_fact_type(f, "type", 0, m->type);
-    dpari_fact(f, "how", 0, m->collective ? DPAR_MOVE_COLLECTIVE : DPAR_MOVE_P2P);
     dpari_fact(f, "tag", 0, m->tag);
     dpari_fact(f, "elements of a message", 0, m->piece);
 }
@@ -1566,25 +1516,6 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
     s->n[DPAR_TRANSFER_RECV] = m;
 }
 
-static dpar_status dpari_lists_bytes(dpar_comm *c, const dpar_redistribute_desc *o, int64_t *bytes,
-                                     dpar_why *why)
-{
-    dpari_move move;
-    dpari_move_source source;
-    dpari_move_totals out, in;
-    dpar_status st = dpari_move_init(&move, c, o->type, o, why);
-    if (st == DPAR_OK && (o->sends < 0 || o->receives < 0 || (o->sends > 0 && o->send == NULL) ||
-                          (o->receives > 0 && o->receive == NULL))) {
-        st = dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them", o->sends,
-                       o->receives, 0, 0);
-    }
-    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_TRANSFER_SEND, &out, why) : st;
-    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_TRANSFER_RECV, &in, why) : st;
-    *bytes = st == DPAR_OK ? dpari_scratch_bytes(&move, &out, &in) : *bytes;
-    return st;
-}
-
 /* Builds the lists in the scratch, which has been taken. */
 static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source,
                                      const dpar_redistribute_desc *o, dpari_move_memory *memory,
@@ -1628,6 +1559,9 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
     st = st == DPAR_OK ? dpari_lists_fit(&m, why) : st;
     st = st == DPAR_OK ? dpari_move_go(&m, why) : st;
     dpari_move_release(&m, o, &memory);
+    if (st == DPAR_E_ROOM) {
+        dpari_needs_bytes(why, memory.bytes);
+    }
     return st;
 }
 
@@ -1842,32 +1776,6 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_move_bytes(const dpar_comm *c,
-                                                const dpar_redistribute_desc *move, int64_t *bytes,
-                                                dpar_why *why)
-{
-    dpari_redistribution r;
-    dpar_comm shape;
-    dpar_status st;
-    int64_t need = 0;
-    if (c == NULL || move == NULL || bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator, the move or bytes is NULL", 0, 0, 0,
-                         0);
-    }
-    shape = *c;
-    if (move->from != NULL || move->to != NULL) {
-        st = dpari_redistribution_count(&r, &shape, move, why);
-        need = st == DPAR_OK ? r.bytes : 0;
-    } else {
-        st = dpari_lists_bytes(&shape, move, &need, why);
-    }
-    if (st == DPAR_OK && need < 0) {
-        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
-    }
-    *bytes = st == DPAR_OK ? need : *bytes;
-    return st;
-}
-
 DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
                                        dpar_why *why)
 {
@@ -1898,5 +1806,8 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
         st = dpari_move_go(&r.move, why);
     }
     dpari_move_release(&r.move, o, &memory);
+    if (st == DPAR_E_ROOM) {
+        dpari_needs_bytes(why, memory.bytes);
+    }
     return st;
 }

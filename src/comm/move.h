@@ -21,7 +21,7 @@
  * Reductions combine in the order of the receiving list. A DPAR_COPY stores the first part, and
  * each op that follows combines another one: ((x0 op x1) op x2). Boxes that follow each other with
  * the same place and extents, from different ranks, are reduced together: F16 and BF16 add in f32
- * and round once. The result depends neither on the method nor on which rank is first.
+ * and round once. The result does not depend on which rank is first.
  *
  * In a device's memory comm->mem packs, unpacks and adds boxes, in stream order. If scratch of both
  * memories is given, the host does not wait for the device, except for small messages about who
@@ -33,19 +33,11 @@
 #include "../index/redistribute.h"
 #include "comm.h"
 
-/* How messages are sent. */
-enum {
-    DPAR_MOVE_AUTO,      /* the best method; today P2P */
-    DPAR_MOVE_P2P,       /* sends and receives between the ranks that the transfers name */
-    DPAR_MOVE_COLLECTIVE /* one all-to-all per round, over all ranks of the communicator */
-};
-
 /* A move: of an array from one layout to another (from, to), or of the boxes of two lists (send,
- * receive). Zero it, then set the fields that you need. Fields how, per_node, tag and piece_bytes
- * are the same on all ranks. */
+ * receive). Zero it, then set the fields that you need. Fields per_node, tag and piece_bytes are
+ * the same on all ranks. */
 typedef struct dpar_redistribute_desc {
     int32_t type;                 /* of the elements, DPAR_F32, ...; no default */
-    int32_t how;                  /* DPAR_MOVE_x */
     int32_t per_node;             /* for layouts: ranks per node, as in dpar_redistribute_first */
     int32_t tag;                  /* of the messages */
     const dpar_layout *from;      /* for layouts: `in` is this rank's part of `from` */
@@ -61,7 +53,9 @@ typedef struct dpar_redistribute_desc {
     int64_t piece_bytes;      /* the most bytes of a message; 0 selects 64 KiB .. 1 MiB */
     void *scratch; /* host memory, aligned to 64. If NULL, dpar_comm_alloc provides it (for a
                       device, the system) for the time of the call */
-    int64_t scratch_bytes; /* dpar_move_bytes says how many are needed */
+    int64_t scratch_bytes; /* its bytes. If they are too few, the move fails with DPAR_E_ROOM, and
+                              why.bytes is the number that this rank needs. To ask for it, set this
+                              to 1 and scratch to NULL. 0 if dpar allocates */
     void *there; /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc provides it
                     until all is done */
     int64_t there_bytes;
@@ -75,7 +69,7 @@ typedef struct dpar_redistribute_desc {
  * sends all if shares would cut 16-bit sums or averages apart.
  *
  * Collective over c, including ranks without a part. Fails on all ranks alike, before anything is
- * moved, with DPAR_E_MISMATCH if layouts, type or method differ between ranks, DPAR_E_ROOM if
+ * moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if
  * scratch is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
  * dpar_redistribute_check, or if a mesh has ranks that c does not have, or `in` and `out` overlap.
  * Otherwise fails as the communicator.
@@ -95,7 +89,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
  * DPAR_COPY to the same box and that box's other parts.
  *
  * Collective over c: ranks without transfers pass empty lists. Before anything is sent, ranks
- * compare type, tag and method, and each list with those of its peers. Fails on all ranks with
+ * compare type, tag and piece_bytes, and each list with those of its peers. Fails on all ranks with
  * DPAR_E_MISMATCH if they do not match; the message names both ranks and the difference.
  * DPAR_E_ARG, DPAR_E_ROOM and DPAR_E_MEMORY of one rank are also returned on all ranks, and nothing
  * is moved.
@@ -104,12 +98,5 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
  * bytes per rank. */
 DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribute_desc *move,
                                              dpar_why *why);
-
-/* Computes the most scratch that a move needs on this rank, in bytes. If from and to are set it is
- * that of dpar_redistribute, otherwise that of dpar_transfers_exchange. The arrays are not read.
- * Local. Fails as those functions, and with DPAR_E_RANGE above 2^62 bytes or elements. Costs O(the
- * rank's transfers), because it walks them. */
-DPAR_API dpar_status dpar_move_bytes(const dpar_comm *c, const dpar_redistribute_desc *move,
-                                     int64_t *bytes, dpar_why *why);
 
 #endif

@@ -84,7 +84,7 @@ static void test_moves(dpar_comm *c)
     dpar_transfer t, many[4];
     dpar_why why;
     int i;
-    int64_t extent[3] = {4, 4, 4}, shape[3] = {4, 4, 4}, far[1], bytes = 0;
+    int64_t extent[3] = {4, 4, 4}, shape[3] = {4, 4, 4}, far[1];
     int32_t one = 1;
     double in[64], out[64];
     memset(in, 0, sizeof in);
@@ -102,9 +102,10 @@ static void test_moves(dpar_comm *c)
     REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "an array of 3 for 4 elements");
     shape[1] = -1;
     CHECK(dpar_redistribute(c, &move, &why) == DPAR_E_ARG);
-    REFUSED(dpar_move_bytes(NULL, &fine, &bytes, &why), DPAR_E_ARG, "or bytes is NULL");
-    REFUSED(dpar_move_bytes(c, NULL, &bytes, &why), DPAR_E_ARG, "or bytes is NULL");
-    REFUSED(dpar_move_bytes(c, &fine, NULL, &why), DPAR_E_ARG, "or bytes is NULL");
+    move = fine;
+    move.scratch_bytes = 1;
+    REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ROOM, "scratch of 1 B");
+    CHECK(why.bytes > 1);
     memset(&move, 0, sizeof move);
     memset(&t, 0, sizeof t);
     move.type = DPAR_F64, move.in = in, move.out = out, move.in_shape = move.out_shape = shape;
@@ -112,9 +113,9 @@ static void test_moves(dpar_comm *c)
     move.send = move.receive = &t, move.sends = move.receives = 1;
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_ARG, "dim 1 of a shape is -1");
     t.dims = 7; /* more than there are */
-    REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_ARG, "a transfer of 7 dims: 0 to 6");
+    CHECK(dpar_transfers_exchange(c, &move, &why) == DPAR_E_ARG);
     t.dims = -1;
-    REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_ARG, "a transfer of -1 dims");
+    CHECK(dpar_transfers_exchange(c, &move, &why) == DPAR_E_ARG);
     far[0] = INT64_C(1) << 61; /* elements that fit, bytes that do not */
     t.dims = 1;
     move.in_shape = move.out_shape = far;
@@ -128,13 +129,12 @@ static void test_moves(dpar_comm *c)
     move.send = move.receive = many, move.sends = move.receives = 4;
     move.piece_bytes = INT64_MAX;
     move.out = in; /* arrays so large cannot lie apart */
-    REFUSED(dpar_move_bytes(c, &move, &bytes, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");
     extent[0] = INT64_C(1) << 61, extent[1] = extent[2] = 4;
     CHECK_INT(dpar_layout_init(&huge, &m, 3, extent, &p, NULL), DPAR_OK);
     move = fine;
     move.from = move.to = &huge;
-    CHECK(dpar_move_bytes(c, &move, &bytes, &why) == DPAR_E_RANGE);
+    CHECK(dpar_redistribute(c, &move, &why) == DPAR_E_RANGE);
 }
 
 /* ---- without memory ---- */

@@ -12,7 +12,7 @@
 static void test_statuses(void)
 {
     double x[4] = {0}, y[4] = {0};
-    int64_t count[1] = {1}, bytes;
+    int64_t count[1] = {1};
     dpar_work work;
     dpar_call call;
     dpar_comm *out = NULL;
@@ -58,7 +58,6 @@ static void test_statuses(void)
     CHECK_INT(dpar_redistribute(NULL, &move, &why), DPAR_E_ARG);
     CHECK(why.text[0] != 0);
     CHECK_INT(dpar_transfers_exchange(NULL, &move, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_move_bytes(NULL, &move, &bytes, &why), DPAR_E_ARG);
     CHECK(out == NULL && memory == NULL);
 }
 

@@ -282,7 +282,9 @@ contains
         move%to = c_loc(rows)
         move%in = c_loc_of(a)
         move%out = c_loc_of(b)
-        call check(dpar_move_bytes(world, move, bytes, why) == 0 .and. bytes >= 0, "bytes of a move")
+        move%scratch_bytes = 1
+        call check(dpar_redistribute(world, move, why) == DPAR_E_ROOM .and. why%bytes > 0, "bytes of a move")
+        move%scratch_bytes = 0
         call check(dpar_redistribute(world, move, why) == 0, &
                    "redistribute " // dpar_string(why))
         move%type = DPAR_TYPE_NONE

@@ -51,12 +51,18 @@ static dpar_status run_layouts(dpar_comm *c, const dpar_layout *from, const dpar
     return dpar_redistribute(c, &m, why);
 }
 
-static dpar_status layouts_bytes(const dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
-                                 int32_t type, const dpar_redistribute_desc *more, int64_t *bytes,
-                                 dpar_why *why)
+/* How much scratch this rank needs: all ranks ask, with the arrays of the move that follows. */
+static int64_t layouts_bytes(dpar_comm *c, const dpar_layout *from, const dpar_layout *to,
+                             const void *in, void *out, int32_t type,
+                             const dpar_redistribute_desc *more)
 {
-    const dpar_redistribute_desc m = layouts_of(from, to, NULL, NULL, type, more);
-    return dpar_move_bytes(c, &m, bytes, why);
+    dpar_redistribute_desc m = layouts_of(from, to, in, out, type, more);
+    dpar_why why;
+    why.bytes = -1;
+    m.scratch = NULL;
+    m.scratch_bytes = 1;
+    CHECK_INT(dpar_redistribute(c, &m, &why), DPAR_E_ROOM);
+    return why.bytes;
 }
 
 static dpar_redistribute_desc lists_of(const dpar_transfer *send, int64_t sends,
@@ -78,16 +84,6 @@ static dpar_status run_lists(dpar_comm *c, const dpar_transfer *send, int64_t se
     dpar_redistribute_desc m = lists_of(send, sends, receive, receives, type, more);
     m.in = in, m.in_shape = in_shape, m.out = out, m.out_shape = out_shape;
     return dpar_transfers_exchange(c, &m, why);
-}
-
-/* -1: there are none. */
-static int64_t lists_bytes(const dpar_comm *c, const dpar_transfer *send, int64_t sends,
-                           const dpar_transfer *receive, int64_t receives, int32_t type,
-                           const dpar_redistribute_desc *more)
-{
-    const dpar_redistribute_desc m = lists_of(send, sends, receive, receives, type, more);
-    int64_t bytes = -1;
-    return dpar_move_bytes(c, &m, &bytes, NULL) == DPAR_OK ? bytes : -1;
 }
 
 static uint32_t seed = 1;
@@ -664,8 +660,9 @@ static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dp
     fill_part(&in, from, to, c->rank, type, op);
     o->in_shape = o->in_shape ? in.shape : NULL;
     o->out_shape = o->out_shape ? out.shape : NULL;
-    CHECK_INT(layouts_bytes(c, from, to, type, o, &room, &why), DPAR_OK);
     if (o->scratch_bytes != 0) { /* exactly as much as it says, wherever it lies */
+        room = layouts_bytes(c, from, to, in.empty ? NULL : in.memory.at,
+                             out.empty ? NULL : out.memory.at, type, o);
         guarded scratch = guarded_here(room + 8), there = guarded_new(room + 8);
         o->scratch = scratch.at + 8;
         o->there = there.at + 8;
@@ -710,7 +707,6 @@ static void test_redistributions(dpar_comm *c, int rounds)
         b = below(2) ? a : random_mesh(1 + below(3), c->size);
         from = random_layout(&a, dims, extent, op);
         to = random_layout(&b, dims, extent, below(4) ? DPAR_COPY : op);
-        o.how = below(3);
         o.per_node = below(4) - 1;
         o.tag = below(3);
         o.piece_bytes = below(3) == 0 ? 0 : 1 + below(below(2) ? 40 : 2000);
@@ -770,7 +766,6 @@ static void test_shared_sums(dpar_comm *c)
                 one = readers;
                 p[0] = dpar_partial(op);
                 p[1] = dpar_replicate();
-                o.how = k % 3;
                 CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL),
                           DPAR_OK);
                 CHECK_INT(dpar_mesh_init(&b, "a", &one, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
@@ -996,7 +991,6 @@ static void test_random_lists(dpar_comm *c, int rounds)
                 }
             }
         }
-        o.how = below(3);
         o.piece_bytes = below(3) == 0 ? 0 : 1 + below(below(2) ? 40 : 300);
         check_lists(c, &l, type, &o);
         free(l.send);
@@ -1121,7 +1115,6 @@ static void test_halos(dpar_comm *c, int rounds)
             continue;
         }
         folds += h.folds;
-        o.how = below(3);
         o.piece_bytes = below(2) ? 0 : 1 + below(100);
         check_halo(c, &h, &o);
     }
@@ -1166,15 +1159,13 @@ static void test_redistribute_errors(dpar_comm *c)
     CHECK_INT(run_layouts(c, &rows, &columns, in, in, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "in and out overlap");
     CHECK_INT(run_layouts(c, &rows, &whole, NULL, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
-    o.how = 3;
+    o.tag = -1;
     CHECK_INT(run_layouts(c, &rows, &whole, in, out, DPAR_F64, &o, &why), DPAR_E_ARG);
-    o.how = 0;
+    o.tag = 0;
     o.piece_bytes = -1;
     CHECK_INT(run_layouts(c, &rows, &whole, in, out, DPAR_F64, &o, &why), DPAR_E_ARG);
     o.piece_bytes = 0;
-    CHECK_INT(layouts_bytes(c, &rows, &columns, DPAR_F64, NULL, &bytes, &why), DPAR_OK);
-    CHECK(bytes > 0);
-    CHECK_INT(layouts_bytes(c, &rows, &columns, DPAR_F4, NULL, &bytes, &why), DPAR_E_ARG);
+    bytes = layouts_bytes(c, &rows, &whole, in, out, DPAR_F64, NULL);
     CHECK(bytes > 0);
     if (c->size > 1) {
         CHECK_INT(run_layouts(c, &sum, &whole, in, out, DPAR_F8, NULL, &why), DPAR_E_ARG);
@@ -1189,6 +1180,7 @@ static void test_redistribute_errors(dpar_comm *c)
         CHECK_INT(
             run_layouts(c, &rows, &whole, in, out, DPAR_F64, c->rank == last ? &o : NULL, &why),
             DPAR_E_ROOM);
+        CHECK_INT(why.bytes, bytes); /* the ranks whose scratch is large enough are told too */
         CHECK_INT(run_layouts(c, &rows, &whole, in, out, c->rank == last ? DPAR_I64 : DPAR_F64,
                               NULL, &why),
                   DPAR_E_MISMATCH);
@@ -1209,6 +1201,7 @@ static void test_list_errors(dpar_comm *c)
     guarded memory = guarded_new(2 * 20 * 8);
     double *in = (double *)(void *)memory.at, *out = in + 20;
     dpar_transfer t = {0, 2, DPAR_COPY, 0, {2, 3}, {1, 1}, {1, 1}, {0}, {0, 0}, 0}, u;
+    dpar_redistribute_desc o;
     dpar_why why;
     int k;
     for (k = 0; k < 20; k++) {
@@ -1256,9 +1249,12 @@ static void test_list_errors(dpar_comm *c)
     CHECK_TEXT(why.text, "receive 0: an average without a copy before it");
     u.op = 77;
     CHECK_INT(run_lists(c, &t, 1, &u, 1, in, shape, out, shape, DPAR_F64, NULL, &why), DPAR_E_ARG);
-    CHECK(lists_bytes(c, &t, 1, &t, 1, DPAR_F64, NULL) > 0);
-    CHECK_INT(lists_bytes(c, &t, 1, &t, 1, DPAR_F4, NULL), -1);
-    CHECK_INT(lists_bytes(c, NULL, 1, &t, 1, DPAR_F64, NULL), -1);
+    memset(&o, 0, sizeof o);
+    o.scratch_bytes = 1;
+    why.bytes = 0;
+    CHECK_INT(run_lists(c, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, DPAR_F64, &o, &why),
+              DPAR_E_ROOM);
+    CHECK(why.bytes > 1);
     CHECK_INT(run_lists(c, NULL, 0, NULL, 0, NULL, NULL, NULL, NULL, DPAR_F64, NULL, &why),
               DPAR_OK);
     guarded_free(&memory);
@@ -1266,7 +1262,7 @@ static void test_list_errors(dpar_comm *c)
 
 /* Rank 0 sends rank 1 a row; lists that do not fit. What comes after is right, and is not what an
  * exchange before it sent. */
-static void test_lists_apart(dpar_comm *c, int32_t how)
+static void test_lists_apart(dpar_comm *c)
 {
     const int64_t shape[] = {4, 6};
     const int first = c->rank == 0, second = c->rank == 1, idle = c->rank > 1;
@@ -1282,7 +1278,6 @@ static void test_lists_apart(dpar_comm *c, int32_t how)
         return;
     }
     memset(&o, 0, sizeof o);
-    o.how = how;
     t.peer = first;
     other = t;
     for (k = 0; k < cells; k++) {
@@ -1357,8 +1352,7 @@ static int everything(dpar_comm *c, void *arg)
     c = device_take(c);
 #endif
     test_list_errors(c);
-    test_lists_apart(c, DPAR_MOVE_P2P);
-    test_lists_apart(c, DPAR_MOVE_COLLECTIVE);
+    test_lists_apart(c);
     test_redistribute_errors(c);
     test_shared_sums(c);
     test_long_sums(c);

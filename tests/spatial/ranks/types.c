@@ -88,7 +88,6 @@ static void moves(dpar_comm *c, int last)
     dpar_transfer t;
     dpar_redistribute_desc m;
     dpar_why why;
-    int64_t bytes = 0;
     rows(c, &l);
     memset(&t, 0, sizeof t);
     t.peer = c->rank;
@@ -98,7 +97,6 @@ static void moves(dpar_comm *c, int last)
     m.from = m.to = &l;
     m.in = from;
     m.out = to;
-    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
     LEFT_OUT(dpar_redistribute(c, &m, &why), 1);
     m.type = last ? DPAR_TYPE_NONE : DPAR_F64;
     LEFT_OUT(dpar_redistribute(c, &m, &why), last);
@@ -107,7 +105,6 @@ static void moves(dpar_comm *c, int last)
     m.send = m.receive = &t;
     m.sends = m.receives = 1;
     m.in_shape = m.out_shape = shape;
-    LEFT_OUT(dpar_move_bytes(c, &m, &bytes, &why), 1);
     LEFT_OUT(dpar_transfers_exchange(c, &m, &why), 1);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
 }
