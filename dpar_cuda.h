@@ -199,12 +199,6 @@ DPAR_CUDA_FN uint32_t dpar_cuda_random_word(uint64_t seed, uint64_t stream, uint
     return index % 2 == 0 ? words[0] : words[1];
 }
 
-/* Returns the uniform number of a word, as dpar_random_uniform does. */
-DPAR_CUDA_FN double dpar_cuda_random_uniform(uint32_t word)
-{
-    return ((double)word + 0.5) * (1.0 / 4294967296.0);
-}
-
 /* Describes dropout, as an argument of kernels. */
 typedef struct dpar_cuda_dropout {
     uint64_t seed, stream;

@@ -225,8 +225,8 @@ static __global__ void draw_kernel(const draw s)
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i < s.count; i += step) {
         const uint64_t at = s.first + (uint64_t)i;
-        s.uniform[i] =
-            dpar_cuda_random_uniform(dpar_cuda_random_word(s.dropout.seed, s.dropout.stream, at));
+        const uint32_t word = dpar_cuda_random_word(s.dropout.seed, s.dropout.stream, at);
+        s.uniform[i] = ((double)word + 0.5) * (1.0 / 4294967296.0); /* as dpar_random_uniform */
         s.one[i] = dpar_cuda_dropout_one(&s.dropout, at, s.x[i]);
         if (i % 4 == 0) {
             dpar_cuda_dropout_four(&s.dropout, at / 4, s.x + i, s.four + i);
