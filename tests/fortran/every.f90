@@ -106,7 +106,7 @@ contains
         job%cells(:2) = 64
         job%width(:2) = 1
         job%bytes = 8
-        job%together = 8
+        job%contiguous_bytes = 8
         call check(dpar_halo_cost_choose(job, grid=best) == 0, "the best grid")
         call check(product(best%parts(:2)) == 4 .and. best%parts(2) == 1 .and. best%seconds > 0, &
                   "does not cut runs of memory")
