@@ -53,9 +53,9 @@
  *                           u = dpar_grid_array(g, DPAR_F64, NULL);
  *                           dpar_grid_exchange(g, u);
  *     dpar_points.h     exchanges values of unstructured meshes, by global ids or by index lists
- *                           dpar_points_make(world, own, n, ghosts, m, &p, &why);
- *                           dpar_points_exchange(p, x);
- *                           dpar_points_reduce(p, b);
+ *                           dpar_points_make(world, &desc, &points, &why);
+ *                           dpar_points_exchange(points, x);
+ *                           dpar_points_reduce(points, b);
  *     dpar_train.h      trains: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers
  *                           dpar_ddp_begin(ddp, 1);
  *                           dpar_ddp_ready(ddp, i);

@@ -12,7 +12,8 @@
  *     {
  *         const int64_t whole = 10 * (int64_t)world->size;
  *         int64_t own[10], ghost[20], i;
- *         dpar_points *p = NULL;
+ *         dpar_points_desc desc = {0};
+ *         dpar_points *points = NULL;
  *         dpar_why why;
  *         double *x;
  *         (void)unused;
@@ -21,21 +22,25 @@
  *             ghost[2 * i] = (own[i] + 1) % whole;
  *             ghost[2 * i + 1] = (own[i] + whole - 1) % whole;
  *         }
- *         if (dpar_points_make(world, own, 10, ghost, 20, &p, &why) < 0) {
+ *         desc.own_count = 10;
+ *         desc.own_id = own;
+ *         desc.ghost_count = 20;
+ *         desc.ghost_id = ghost;
+ *         if (dpar_points_make(world, &desc, &points, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
- *         x = (double *)dpar_points_array(p, DPAR_F64, 1);          x[10 + 20]; any array of yours works, too
+ *         x = (double *)dpar_points_array(points, DPAR_F64, 1);     x[10 + 20]; any array of yours works, too
  *         if (x == NULL) {
  *             return dpar_fail(world, NULL);
  *         }
  *         for (i = 0; i < 10; i++) {
  *             x[i] = (double)own[i];
  *         }
- *         if (dpar_points_exchange(p, x) < 0) {                     sets x[10 .. 29]
+ *         if (dpar_points_exchange(points, x) < 0) {                sets x[10 .. 29]
  *             return dpar_fail(world, NULL);
  *         }
  *         printf("the neighbours of %g are %g and %g\n", x[1], x[12], x[13]);
- *         if (dpar_points_free(p) < 0) {
+ *         if (dpar_points_free(points) < 0) {
  *             return dpar_fail(world, NULL);
  *         }
  *         return 0;
@@ -49,12 +54,13 @@
  *
  * Other functions that you may need:
  *
- *     dpar_points_reduce(p, b)                       adds the ghosts of b to their owners' values (assembly)
- *     dpar_points_to_local(p, ids, n, at)            converts ids to local indices, as for matrix columns
- *     dpar_points_interior_rows(p, rows, begin, column, row, &core)     finds the rows that read no ghost
- *     dpar_points_begin(p, v, n)                     starts an exchange of several vectors; compute those rows, then
- *     dpar_points_end(p)                             finish it
- *     dpar_points_make_of(world, &d, &p, &why)    takes consecutive ids, known owners, or index lists too
+ *     dpar_points_reduce(points, b)                   adds the ghosts of b to their owners' values (assembly)
+ *     dpar_points_to_local(points, ids, count, index)             converts ids to local indices, as for matrix columns
+ *     dpar_points_interior_rows(points, rows, begin, column, row, &interior)     finds the rows that read no ghost
+ *     dpar_points_begin(points, fields, count)        starts an exchange of several vectors; compute those rows, then
+ *     dpar_points_end(points)                         finish it
+ *
+ * dpar_points_make also takes consecutive ids, known owners, or index lists: see dpar_points_desc.
  */
 
 #ifndef DPAR_ALL_H
@@ -78,32 +84,31 @@
  * elements, finite volumes on polyhedra, sparse matrices and graphs. An exchange is planned once.
  * Then any vectors can be exchanged, as often as you like, in one message per peer.
  *
- * A vector of a rank has `own` values, and behind them `ghosts`, copies of values that other ranks
- * own. Local index i is an own value if i < own, and ghost i - own otherwise. There are two ways to
- * say what is exchanged.
+ * A vector of a rank has `own_count` values, and behind them `ghost_count` ghosts, which are copies
+ * of values that other ranks own. Local index i is an own value if i < own_count, and ghost
+ * i - own_count otherwise. There are two ways to describe what is exchanged.
  *
  * By ids: numbers of your choice for all points of the job. Each rank lists the ids that it owns
  * and those that it reads. dpar finds the owners of the latter:
  *
- *     d.own = n;                              own_id NULL: consecutive ids from rank to rank
- *     d.ghosts = m;
- *     d.ghost_id = needed;                    in any order, repeats allowed
+ *     dpar_points_desc desc = {0};
+ *     desc.own_count = n;                     own_id NULL: consecutive ids from rank to rank
+ *     desc.ghost_count = m;
+ *     desc.ghost_id = needed;                 in any order, repeats allowed
  *
  * By lists of both sides, as HPCG, PETSc and hypre have them: which own values are sent to which
  * rank, and how many are received from which rank (dpar_points_lists).
  *
- *     dpar_points_bytes(c, &d, &bytes, &why);                 each call returns a dpar_status
- *     dpar_comm_alloc(c, bytes, &memory);
- *     dpar_points_init(memory, bytes, c, &d, &p, &why);
- *     v[0].type = v[1].type = DPAR_F64;
- *     v[0].data = x;                          x[n + m]
- *     v[1].data = u;                          u[3 * (n + m)], three together at each point
- *     v[1].components = 3;
- *     dpar_points_begin(p, v, 2);
+ *     dpar_points_make(comm, &desc, &points, &why);           each call returns a dpar_status
+ *     field[0].type = field[1].type = DPAR_F64;
+ *     field[0].data = x;                      x[n + m]
+ *     field[1].data = u;                      u[3 * (n + m)], three together at each point
+ *     field[1].components = 3;
+ *     dpar_points_begin(points, field, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
- *     dpar_points_end(p);
+ *     dpar_points_end(points);
  *     ... the other rows ...
- *     dpar_points_close(p);
+ *     dpar_points_free(points);
  *
  * Vectors are passed to each call and may differ from call to call. Vectors of dpar_comm_alloc are
  * exchanged fastest, because peers in a node read long runs in place. Others are packed into memory
@@ -112,12 +117,13 @@
  * Between begin and end own values may be read but not written, and ghosts must be neither read nor
  * written. Several plans may be in progress at a time, if none writes what another one reads.
  *
- * Memory. The caller provides 1 KiB. Plans by ids need another 24 to 48 bytes for each ghost and
- * for each own id that own_id lists; plans by lists need a bit for each ghost. The rest comes from
- * dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes for each value sent and each ghost. Instead
- * of the latter it is 8 bytes for each run if runs are long, and nothing if there is one run.
- * Packed values take three times their bytes, four times with messages. During init up to 64 bytes
- * per id and 48 bytes per rank of the communicator are needed.
+ * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
+ * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need a bit
+ * for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes
+ * for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if runs are
+ * long, and nothing if there is one run. Packed values take three times their bytes, four times
+ * with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator are
+ * needed.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
  * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had
@@ -139,43 +145,46 @@ enum {
     DPAR_POINTS_DIRECT    /* long runs are read in place, others are packed */
 };
 
-/* The lists of both sides of an exchange, as many codes have them already. The first `sends[0]`
- * indices of send_at are the values for peer[0], the next `sends[1]` those for peer[1], and so on.
- * Likewise the first `receives[0]` indices of receive_at receive the values of peer[0], in the
- * order of its list. All arrays are copied. */
+/* The lists of both sides of an exchange, as many codes have them already. The first
+ * `send_count[0]` entries of send_index are the values for peer[0], the next `send_count[1]` those
+ * for peer[1], and so on. Likewise the first `receive_count[0]` entries of receive_index receive
+ * the values of peer[0], in the order of its list. All arrays are copied. */
 typedef struct dpar_points_lists {
-    int32_t peers;
-    const int32_t *peer;     /* [peers] ranks, each once, in any order; may include this rank */
-    const int64_t *sends;    /* [peers] number of values sent to each peer */
-    const int64_t *receives; /* [peers] number of values received from each peer; must equal what
-                                the peer sends (DPAR_E_MISMATCH) */
-    const int32_t *send_at;  /* local indices of own values; a value may be sent to several peers */
-    const int32_t
-        *receive_at; /* local indices of ghosts, each once; NULL means own, own + 1, ... */
+    int32_t peer_count;
+    const int32_t *peer;          /* [peer_count] ranks, each once, in any order; may include this
+                                     rank */
+    const int64_t *send_count;    /* [peer_count] number of values sent to each peer */
+    const int64_t *receive_count; /* [peer_count] number of values received from each peer; must
+                                     equal what the peer sends (DPAR_E_MISMATCH) */
+    const int32_t *send_index;    /* local indices of own values; a value may be sent to several
+                                     peers */
+    const int32_t *receive_index; /* local indices of ghosts, each once; NULL means own_count,
+                                     own_count + 1, ... */
 } dpar_points_lists;
 
-/* The points of this rank. Zero it, then set own, and either ids or lists. All ranks pass ids or
- * all pass lists, with the same order, way, run_bytes and tag; otherwise all get DPAR_E_MISMATCH.
- */
+/* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks pass ids
+ * or all pass lists, with the same order, method, run_bytes and tag; otherwise all get
+ * DPAR_E_MISMATCH. */
 typedef struct dpar_points_desc {
-    int64_t own;             /* number of values that this rank owns: 0 .. 2^31 - 1, with ghosts */
-    const int64_t *own_id;   /* [own] any numbers, each once in the job, in any order. NULL on all
-                                ranks selects consecutive ids from 0, rank after rank, or the
-                                elements that `rule` gives this rank */
-    int64_t ghosts;          /* number of values that this rank reads; may include its own ids */
-    const int64_t *ghost_id; /* [ghosts] */
-    const int32_t *owner;    /* [ghosts] the rank that owns each ghost, if you know it. NULL on all
-                                ranks looks it up */
-    const dpar_layout *rule; /* a layout that defines the owners; may be NULL. Ids are then the
-                                elements of its whole array in C order, owned by its primary
-                                copies */
-    int32_t order;           /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
-    int32_t way;             /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
-    const dpar_points_lists *lists; /* replaces the ids; own and ghosts must be set, too */
+    int64_t own_count;       /* number of values that this rank owns: 0 to 2^31 - 1, with ghosts */
+    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order. NULL on
+                                all ranks selects consecutive ids from 0, rank after rank, or the
+                                elements that `layout` gives this rank */
+    int64_t ghost_count;     /* number of values that this rank reads; may include its own ids */
+    const int64_t *ghost_id; /* [ghost_count] */
+    const int32_t *owner;    /* [ghost_count] the rank that owns each ghost, if you know it. NULL on
+                                all ranks looks it up */
+    const dpar_layout *layout;      /* defines the owners; may be NULL. Ids are then the elements of
+                                       its whole array in C order, owned by its primary copies */
+    int32_t order;                  /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
+    int32_t method;                 /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
+    const dpar_points_lists *lists; /* replaces the ids; own_count and ghost_count must be set */
     int64_t run_bytes; /* for DIRECT: the least average bytes of the runs of a list that is read in
                           place; 0 selects 64 */
     int32_t tag;       /* of the messages; your own between begin and end must have another one */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
+    void *memory;      /* for the plan, aligned to 64; NULL lets make allocate it */
+    int64_t bytes;     /* size of memory. memory NULL and bytes 1 ask for the size that is needed */
 } dpar_points_desc;
 
 /* A vector over own values and ghosts. Zero it, then set type and data, and what else differs.
@@ -197,56 +206,52 @@ typedef struct dpar_points_field {
 /* A plan of exchanges of points. You may read these fields; the rest is private. */
 typedef struct dpar_points {
     dpar_comm *comm;
-    int64_t own, ghosts; /* values of this rank */
-    int64_t first;       /* the id of own value 0 if ids are consecutive; otherwise 0 */
-    int64_t whole;       /* own values of all ranks together */
-    int32_t peers;       /* ranks that this rank sends to or receives from, including itself */
+    int64_t own_count, ghost_count; /* values of this rank */
+    int64_t first_id;               /* the id of own value 0 if ids are consecutive; otherwise 0 */
+    int64_t global_count;           /* own values of all ranks together */
+    int32_t peer_count; /* ranks that this rank sends to or receives from, including itself */
 } dpar_points;
 
-/* Computes how many bytes of your memory dpar_points_init needs on this rank. The memory must be
- * aligned to 64; free it after close. Local. Fails with DPAR_E_ARG or DPAR_E_RANGE if the
- * description itself is wrong. Costs O(1). */
-DPAR_API dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
-                                       int64_t *bytes, dpar_why *why);
-/* Plans exchanges. The arrays of d are not used after the call.
+/* Plans exchanges. The arrays of desc are not used after the call, except for desc.memory, which
+ * belongs to the plan until dpar_points_free.
  *
- * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
+ * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is
+ * out of range, comm has a device's memory, or an id has two owners or none ("id 17, ghost 3 of
+ * rank 2, is owned by no rank"). If `owner` or `layout` defines the owner, a second one is not
+ * looked for. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank
+ * sends other values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a
+ * rank, with DPAR_E_MEMORY, or as the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and
+ * too small on some rank; why->bytes is then the number that this rank needs.
  *
- * Collective over c. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is out
- * of range, c has a device's memory, or an id has two owners or none ("id 17, which rank 2 reads,
- * is owned by nobody"). If `owner` or `rule` defines the owner, a second one is not looked for.
- * Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank sends other
- * values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a rank, with
- * DPAR_E_ROOM, DPAR_E_MEMORY, or as the communicator.
- *
- * Ids in own_id are looked up in a distributed directory, unless `owner` or `rule` is given: rank
+ * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is given: rank
  * hash(id) mod size knows the owner. No rank knows all ids. Consecutive ids need an all-gather of 8
- * bytes per rank instead. Costs three all-to-alls and O(own_id + ghosts + size) per rank, once and
+ * bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size) per rank, once and
  * not in each step. */
-DPAR_API dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
-                                      const dpar_points_desc *d, dpar_points **plan, dpar_why *why);
-/* Closes a plan and releases what it has of dpar_comm_alloc. NULL does nothing. Collective: a
- * barrier over its communicator. Fails with DPAR_E_ARG if an exchange is in progress. After an
- * exchange that failed it returns that exchange's status. */
-DPAR_API dpar_status dpar_points_close(dpar_points *p);
+DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                      dpar_points **points, dpar_why *why);
+/* Destroys a plan. NULL does nothing. Collective: a barrier over its communicator. Fails with
+ * DPAR_E_ARG if an exchange is in progress; the plan then stays. After an exchange that failed it
+ * returns that exchange's status. */
+DPAR_API dpar_status dpar_points_free(dpar_points *points);
 
 /* ---- exchanges ---- */
 
-/* Starts an exchange, which copies owners' values to the ghosts of n vectors.
+/* Starts an exchange, which copies owners' values to the ghosts of several vectors.
  *
- * v: [n] vectors, read before begin returns. All ranks pass the same n, types and components;
- *    strides and addresses may differ.
+ * fields: [count] vectors, read before begin returns. All ranks pass the same count, types and
+ *         components; strides and addresses may differ.
  *
  * Collective, in the same order on all ranks of the plan's communicator, but ranks wait only for
  * their peers. Fails with DPAR_E_ARG if there is no plan or no vector, if a type has no bytes, or
- * if an exchange has not ended. The message is in c->why. This rank has then begun nothing, and the
- * others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors or operations;
- * between ranks that send messages this is noticed only if sizes differ. Fails with DPAR_E_PEER or
- * DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
+ * if an exchange has not ended. The message is in points->comm->why. This rank has then begun
+ * nothing, and the others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors
+ * or operations; between ranks that send messages this is noticed only if sizes differ. Fails with
+ * DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
  *
  * Costs O(values sent and received). The first exchange with more bytes per point than any before
  * allocates memory for them (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n);
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
+                                       int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
  * their ghosts, and the ghosts become 0. Until dpar_points_end neither own values nor ghosts may be
  * read or written.
@@ -259,50 +264,50 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *
  *
  * The order does not depend on arrival or engine. F16 and BF16 are rounded after each step.
  * Collective. Fails as dpar_points_begin, and with DPAR_E_ARG if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                              int32_t op);
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t count, int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
  * must still be called), or DPAR_MORE if not yet. Local. Fails as begin, but never with
  * DPAR_E_TIMEOUT. */
-DPAR_API dpar_status dpar_points_test(dpar_points *p);
+DPAR_API dpar_status dpar_points_test(dpar_points *points);
 /* Waits until ghosts (of an adjoint: own values) are complete and own values may be written again.
  * Returns DPAR_OK if no exchange is in progress. Fails as begin. */
-DPAR_API dpar_status dpar_points_end(dpar_points *p);
-/* Runs an exchange: begin and end in one call. */
-DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
-                                               int32_t n);
-/* Combines the values that all holders of a point have for it, and gives the result to all of them:
- * an adjoint, then an exchange. This is the assembly of finite elements. op is that of
- * dpar_points_reduce_begin. Collective. */
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                          int32_t op);
+DPAR_API dpar_status dpar_points_end(dpar_points *points);
+/* Runs an exchange: dpar_points_begin and dpar_points_end in one call. */
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
+                                               int32_t count);
+/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. Followed by
+ * dpar_points_exchange_many, it gives the result to all ranks that have the point, which is the
+ * assembly of finite elements. */
+DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
+                                             int32_t count, int32_t op);
 
 /* ---- numbering ---- */
 
 /* Converts ids that this rank owns or reads to local indices, as for the columns of matrices and
  * the corners of elements.
  *
- * ids: [n].
- * at:  [n] receives the index of each id, or the first one if ghost_id repeats it, or -1 if the
- * rank neither owns nor reads the id. Must not overlap ids.
+ * ids:   [count].
+ * index: [count] receives the index of each id, or the first one if ghost_id repeats it, or -1 if
+ *        the rank neither owns nor reads the id. Must not overlap ids.
  *
  * Only for plans by ids. Local. Fails with DPAR_E_ARG if any id is neither owned nor read, for a
- * plan by lists and for NULL; the message is in c->why. Costs O(n). */
-DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                          int32_t *at);
+ * plan by lists and for NULL; the message is in points->comm->why. Costs O(count). */
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
+                                          int64_t count, int32_t *index);
 /* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
  * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
  *
- * begin:  [rows + 1], where the columns of each row begin.
- * column: [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
- * row:    [rows], receives the rows that read no ghost in row[0 .. *core - 1], then the others,
- * both ascending.
+ * begin:    [rows + 1], where the columns of each row begin.
+ * column:   [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
+ * row:      [rows], receives the rows that read no ghost, then the others, both ascending.
+ * interior: receives the number of rows that read no ghost.
  *
  * Local. Fails with DPAR_E_ARG if a column is no local index, begin descends, or a pointer is NULL;
- * the message is in c->why. Costs O(columns). */
-DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+ * the message is in points->comm->why. Costs O(columns). */
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
-                                               int32_t *row, int64_t *core);
+                                               int32_t *row, int64_t *interior);
 
 /* ---- reports ---- */
 
@@ -310,83 +315,64 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
  * their components in all vectors. They are sent in one message each way, or through shared
  * memory. */
 typedef struct dpar_points_traffic {
-    int32_t rank; /* of the peer */
-    int32_t way;  /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared. It is DIRECT for
-                     vectors of dpar_comm_alloc whose runs are long */
-    int64_t sends, receives; /* number of values */
-    int64_t send_runs;       /* runs of consecutive indices among the values sent */
-    int64_t receive_runs;    /* the same of those received; with 1 nothing is unpacked */
+    int32_t rank;   /* of the peer */
+    int32_t method; /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared; also PACKED if vectors
+                       of dpar_comm_alloc with long runs are then read in place (DIRECT) */
+    int64_t send_count, receive_count; /* number of values */
+    int64_t send_runs;                 /* runs of consecutive indices among the values sent */
+    int64_t receive_runs;              /* the same of those received; with 1 nothing is unpacked */
 } dpar_points_traffic;
-/* Describes the traffic with peer k of p->peers, in ascending order of ranks. Returns 1, or 0 if
- * there is no such peer. Local. Costs O(1). */
-DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t);
-/* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If d.timers
- * was set, it includes the times of the phases in microseconds per exchange. Local. Costs
- * O(peers). */
-DPAR_API void dpar_points_report(const dpar_points *p, dpar_text *out);
+/* Describes the traffic with peer k of points->peer_count, in ascending order of ranks. Returns 1,
+ * or 0 if there is no such peer. Local. Costs O(1). */
+DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic);
+/* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If
+ * desc.timers was set, it includes the times of the phases in microseconds per exchange. Local.
+ * Costs O(peers). */
+DPAR_API void dpar_points_report(const dpar_points *points, dpar_text *out);
 /* Draws how many values each rank sends to each other as a matrix, whose rows send and whose
  * columns receive. All ranks get it; `out` may be NULL on ranks that do not need it. Collective.
  * Fails with DPAR_E_RANGE above 64 ranks. Costs an all-gather of 8 bytes for each pair of ranks. */
-DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
+DPAR_API dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out);
 
 /* ==== points/points_simple.h ==== */
 
-/* points_simple - makes plans of points that allocate their own memory, for codes that have arrays
- * and ids of their own:
+/* points_simple - allocates and exchanges one vector, for codes that need no more:
  *
- *     dpar_points_make(comm, own, n, ghosts, m, &p, &why);     ids that this rank owns, and reads
- *     dpar_points_to_local(p, column_id, entries, column);   columns of the matrix, as local
- * indices
+ *     dpar_points_make(comm, &desc, &points, &why);
+ *     dpar_points_to_local(points, column_id, entries, column);    local columns of the matrix
+ *     x = dpar_points_array(points, DPAR_F64, 1);
  *     ...
- *     dpar_points_exchange(p, x);                              x[n .. n + m - 1] are the owners'
+ *     dpar_points_exchange(points, x);        the ghosts of x become their owners' values
  *     ...
- *     dpar_points_free(p);
+ *     dpar_points_free(points);
  *
- * If elements add to points that other ranks own, dpar_points_reduce(p, b) adds the ghosts of b to
- * their owners' values. All functions of points.h accept such a plan, too. Functions without a
- * `why` leave their message in p->comm->why. */
+ * If elements add to points that other ranks own, dpar_points_reduce(points, b) adds the ghosts of
+ * b to their owners' values. The messages of these functions are in points->comm->why. */
 
-/* Makes a plan from n own ids and m ghost ids, in the order in which they are given. It is
- * dpar_points_init with memory of dpar_comm_alloc.
- *
- * own:    [n]; NULL on all ranks selects consecutive ids from 0, rank after rank.
- * ghosts: [m].
- *
- * Collective. Errors and cost are those of dpar_points_init. */
-DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const int64_t *own, int64_t n,
-                                      const int64_t *ghosts, int64_t m, dpar_points **plan,
-                                      dpar_why *why);
-/* Makes a plan from a description, which may have another order, owners, or lists. Otherwise as
- * dpar_points_make. */
-DPAR_API dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc *d,
-                                         dpar_points **plan, dpar_why *why);
 /* Allocates a zeroed vector for own values and ghosts, in registered memory that peers read
- * directly. Returns NULL on failure, with the message in c->why. The vector can be used until
- * dpar_comm_release or the end of the communicator's world. Not collective. */
-DPAR_API void *dpar_points_array(dpar_points *p, int32_t type, int32_t components);
+ * directly. Returns NULL on failure, with the message in points->comm->why. The vector can be used
+ * until dpar_comm_release or the end of the communicator's world. Not collective. */
+DPAR_API void *dpar_points_array(dpar_points *points, int32_t type, int32_t components);
 /* Copies owners' values to the ghosts of x.
  *
- * x: [own + ghosts], in any memory. For other types use dpar_points_exchange_many.
+ * x: [own_count + ghost_count], in any memory. For other types use dpar_points_exchange_many.
  *
  * Collective. Errors and cost are those of dpar_points_exchange_many. */
-DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x);
+DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x);
 /* Adds the ghosts of x to their owners' values; the ghosts become 0. Collective. Errors, cost and
  * the order of sums are those of dpar_points_reduce_begin. */
-DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x);
-/* Destroys a plan of dpar_points_make or dpar_points_make_of. NULL does nothing. Collective. Errors
- * are those of dpar_points_close. */
-DPAR_API dpar_status dpar_points_free(dpar_points *p);
+DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x);
 
 /* ==== points/points_check.h ==== */
 
 /* points_check - checks whether exchanges of points brought the right values, for tests and for
  * codes that may have forgotten an exchange.
  *
- *     dpar_points_check(p, v, n, DPAR_POINTS_POISON, &why);         sets ghosts to NaN
- *     dpar_points_exchange_many(p, v, n);
- *     st = dpar_points_check(p, v, n, DPAR_POINTS_UNFILLED, &why);  fails if a NaN is left
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_POISON, &why);     sets ghosts to NaN
+ *     dpar_points_exchange_many(points, fields, count);
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_UNFILLED, &why);   fails if one is left
  *     ... steps ...
- *     st = dpar_points_check(p, v, n, DPAR_POINTS_STALE, &why);     fails if a ghost is out of date
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_STALE, &why);      fails if one is old
  */
 
 /* What to check. 0 is not allowed. */
@@ -404,21 +390,21 @@ enum {
 /* Checks vectors between exchanges. Returns DPAR_OK if nothing was found, or the error that the
  * enumerator documents. Fails with DPAR_E_ARG if vectors are described wrongly, for STALE on all
  * ranks; otherwise as the communicator. Costs O(values). */
-DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                       int32_t what, dpar_why *why);
+DPAR_API dpar_status dpar_points_check(dpar_points *points, const dpar_points_field *fields,
+                                       int32_t count, int32_t what, dpar_why *why);
 
 /* ==== points/points_part.h ==== */
 
 /* points_part - partitions points, or the centres of elements, into parts of equal weight along
  * Hilbert's curve. Each part is compact in space, so that it is a good partition to start from.
  *
- *     dpar_points_partition_desc d = {0};
- *     d.dims = 3;
- *     d.points = n;
- *     d.at = xyz;                                     x, y, z of each
- *     d.id = id;                                      different on all ranks
- *     dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: the new owner of point i
- *     dpar_points_migration_make(...);                                points_move.h
+ *     dpar_points_partition_desc desc = {0};
+ *     desc.dims = 3;
+ *     desc.count = n;
+ *     desc.position = xyz;                              x, y, z of each
+ *     desc.id = id;                                     different on all ranks
+ *     dpar_points_partition(comm, &desc, owner, NULL, &why);      owner[i]: new owner of point i
+ *     dpar_points_migration_make(...);                  points_move.h
  *
  * A partition of ParMETIS or Scotch is an array of the same form, with the new owner of each local
  * point or element: `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart. If idx_t
@@ -427,22 +413,22 @@ DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *
 /* The points of this rank that are to be partitioned. Zero it, then set the fields that you need.
  */
 typedef struct dpar_points_partition_desc {
-    int32_t dims;         /* 2 or 3 */
-    int32_t parts;        /* at most 2^20; 0 selects the number of ranks */
-    int64_t points;       /* of this rank: 0 .. 2^31 - 1 */
-    const double *at;     /* [points][dims] coordinates, finite */
-    const double *weight; /* [points] finite and not negative; NULL selects 1 for each */
-    const int64_t *id;    /* [points] each once in the job, to order points at the same place. NULL
-                             numbers them from rank to rank */
+    int32_t dims;           /* 2 or 3 */
+    int32_t parts;          /* at most 2^20; 0 selects the number of ranks */
+    int64_t count;          /* points of this rank: 0 to 2^31 - 1 */
+    const double *position; /* [count][dims] coordinates, finite */
+    const double *weight;   /* [count] finite and not negative; NULL selects 1 for each */
+    const int64_t *id;      /* [count] each once in the job, to order points at the same place. NULL
+                               numbers them from rank to rank */
 } dpar_points_partition_desc;
 
 /* Computes which part each point should belong to. The points of all ranks are ordered along the
  * curve, those at the same place by id. Part k begins where the sum of weights reaches k / parts of
  * the total: before or behind the point in which that happens, whichever is nearer.
  *
- * owner: [points], receives the part of each point. It does not depend on how points are
+ * owner: [count], receives the part of each point. It does not depend on how points are
  * distributed over the ranks, if they have ids, and is the same on all machines with IEEE doubles.
- * key:   [points], receives the position of each point on the curve, for
+ * key:   [count], receives the position of each point on the curve, for
  * dpar_points_migration_make's order; may be NULL.
  *
  * The weight of a part therefore differs from the mean by less than the largest weight of a point.
@@ -461,7 +447,7 @@ typedef struct dpar_points_partition_desc {
  * Costs a sort of this rank's points, O(points), and a search of the cuts by counting: about 25
  * all-reduces of 56 bytes per part, and 20 more if points coincide or have long ids. No rank holds
  * all points. Needs 56 bytes per point and 100 per part during the call. */
-DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_partition_desc *d,
+DPAR_API dpar_status dpar_points_partition(dpar_comm *comm, const dpar_points_partition_desc *desc,
                                            int32_t *owner, int64_t *key, dpar_why *why);
 
 /* Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
@@ -475,59 +461,64 @@ DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);
 /* points_move - moves a mesh to new owners: points with their ids, elements with the ids of their
  * corners, and any values of both.
  *
- *     dpar_points_migration_desc d = {0};
- *     d.points = n;
- *     d.id = id;
- *     d.elements = m;
- *     d.corners = 4;
- *     d.corner = corner;                           ids of 4 points each
- *     d.element_owner = owner;                     of dpar_points_partition, METIS, Scotch, yours
- *     dpar_points_migration_make(c, &d, &to, &why);          each point moves with an element that
- * has it v.type = DPAR_F64; v.components = 3; v.data = xyz;                                [n][3]
- * the old values v.ghosts = xyz_new;                          [to->desc.own][3]
- *     dpar_points_exchange_many(to->points, &v, 1);          values move, any number of times
- *     dpar_points_make_of(c, &to->desc, &p, &why); a plan for the exchanges from now on
- *     ... to->corner[4 * e + k]: local indices ...
+ *     dpar_points_migration_desc desc = {0};
+ *     desc.point_count = n;
+ *     desc.id = id;
+ *     desc.element_count = m;
+ *     desc.corner_count = 4;
+ *     desc.corner = corner;                        ids of 4 points each
+ *     desc.element_owner = owner;                  of dpar_points_partition, METIS, Scotch, yours
+ *     dpar_points_migration_make(comm, &desc, &moved, &why);
+ *     field.type = DPAR_F64;
+ *     field.components = 3;
+ *     field.data = xyz;                            [n][3], the old values
+ *     field.ghosts = xyz_new;                      [moved->desc.own_count][3]
+ *     dpar_points_exchange_many(moved->points, &field, 1);   moves values, any number of times
+ *     dpar_points_make(comm, &moved->desc, &points, &why);   for the exchanges from now on
+ *     ... moved->corner[4 * e + k]: local indices ...
+ *
+ * Each point moves with an element that has it.
  *
  * A movement is a plan of points.h, whose own values are the old ones and whose ghosts are the new
  * ones. It can do all that such a plan can: move several vectors of any type in one message per
- * peer. To move values back, set the old array to 0 and call dpar_points_reduce_begin with
- * DPAR_SUM and dpar_points_end. */
+ * peer. To move values back, set the old array to 0 and call dpar_points_reduce_many with
+ * DPAR_SUM. */
 
 /* This rank's piece of a mesh, and its new owners. Zero it, then set the fields that you need. All
  * ranks give owner, or all give element_owner, or both; a rank without points may leave owner out.
  */
 typedef struct dpar_points_migration_desc {
-    int64_t points;       /* number of points of this rank */
-    const int64_t *id;    /* [points] each once in the job. NULL on all ranks selects consecutive
-                             ids from 0, rank after rank */
-    const int32_t *owner; /* [points] the new owner of each. If NULL, a point is given to one of the
-                             ranks that get an element with it; without an element it stays */
-    const int64_t *order; /* [points] sorts the points of each new owner, ascending; ties are sorted
-                             by id. NULL sorts by id */
-    int64_t elements;     /* number of elements of this rank */
-    int32_t corners;      /* corners of each element, 1 to 64, the same on all ranks with elements.
-                             For mixed shapes it is the largest number; repeat the last corner */
-    const int64_t *corner;        /* [elements][corners] ids of points, which any rank may have */
-    const int64_t *element_id;    /* [elements] like id */
-    const int32_t *element_owner; /* [elements] like owner. If NULL, an element is given to the rank
-                                     that gets most of its corners, the smallest such rank */
-    const int64_t *element_order; /* [elements] like order */
+    int64_t point_count;   /* number of points of this rank */
+    const int64_t *id;     /* [point_count] each once in the job. NULL on all ranks selects
+                              consecutive ids from 0, rank after rank */
+    const int32_t *owner;  /* [point_count] the new owner of each. If NULL, a point is given
+                              to one of the ranks that get an element with it; without an
+                              element it stays */
+    const int64_t *order;  /* [point_count] sorts the points of each new owner, ascending; ties are
+                              sorted by id. NULL sorts by id */
+    int64_t element_count; /* number of elements of this rank */
+    int32_t corner_count;  /* corners of each element, 1 to 64, the same on all ranks with elements.
+                              For mixed shapes it is the largest number; repeat the last corner */
+    const int64_t *corner; /* [element_count][corner_count] ids of points, of any rank */
+    const int64_t *element_id;    /* [element_count] like id */
+    const int32_t *element_owner; /* [element_count] like owner. If NULL, an element is given to the
+                                     rank that gets most of its corners, the smallest such rank */
+    const int64_t *element_order; /* [element_count] like order */
 } dpar_points_migration_desc;
 
-/* What this rank has after the movement. You may change way, tag and timers of desc. If you change
- * its order from GIVEN, the indices in `corner` no longer apply. All arrays belong to this struct.
- */
+/* What this rank has after the movement. You may change method, tag, timers, memory and bytes of
+ * desc. If you change its order from GIVEN, the indices in `corner` no longer apply. All arrays
+ * belong to this struct. */
 typedef struct dpar_points_migration {
-    dpar_points_desc
-        desc; /* the rank's points, with those that its elements read as ghosts: by
-                 owner's rank, then by id, with their owners. For dpar_points_make_of */
-    int64_t elements;
-    int64_t *element_id;      /* [elements] */
-    int32_t *corner;          /* [elements][corners] local indices: own points, then ghosts */
-    dpar_points *points;      /* plan from old points (own values) to new points (ghosts) */
-    dpar_points *of_elements; /* the same for elements; NULL if no rank has any */
-    dpar_comm *comm;          /* private, as are all fields that follow */
+    dpar_points_desc desc; /* for dpar_points_make: the rank's points, with those that its elements
+                              read as ghosts: by owner's rank, then by id, with their owners */
+    int64_t element_count;
+    int64_t *element_id;         /* [element_count] */
+    int32_t *corner;             /* [element_count][corner_count] local indices: own points, then
+                                    ghosts */
+    dpar_points *points;         /* plan from old points (own values) to new points (ghosts) */
+    dpar_points *element_points; /* the same for elements; NULL if no rank has any */
+    dpar_comm *comm;             /* private, as are all fields that follow */
     void *memory[3];
 } dpar_points_migration;
 
@@ -548,10 +539,11 @@ typedef struct dpar_points_migration {
  * Costs sorting what the rank has and gets, O(n), and about 12 all-to-alls. Needs 80 bytes per
  * corner and per point during the call. Keeps 4 bytes per corner, 12 per ghost, 8 per id, and the
  * two plans. */
-DPAR_API dpar_status dpar_points_migration_make(dpar_comm *c, const dpar_points_migration_desc *d,
+DPAR_API dpar_status dpar_points_migration_make(dpar_comm *comm,
+                                                const dpar_points_migration_desc *desc,
                                                 dpar_points_migration **moved, dpar_why *why);
 /* Destroys the result of a movement: its plans, then its arrays. Plans that were made from its desc
- * do not need it. NULL does nothing. Collective. Errors are those of dpar_points_close. */
+ * do not need it. NULL does nothing. Collective. Errors are those of dpar_points_free. */
 DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 #endif /* DPAR_POINTS_H */
@@ -717,6 +709,7 @@ typedef struct dpari_pt_table {
 typedef struct dpari_points {
     dpar_points head; /* first: the handle */
     dpar_comm *node;
+    void *owned;        /* memory of this struct that make has allocated; NULL: the caller's */
     dpari_world *world; /* NULL: messages alone */
     int32_t way, tag, timers;
     int32_t listed;      /* planned by lists: there are no ids */
@@ -820,6 +813,8 @@ DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_de
 DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
+/* Returns st; if it is an error, *why receives the message of c. */
+DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why);
 
 /* ==== points/points_wait.h ==== */
 
@@ -1267,11 +1262,11 @@ DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
         return dpari_pt_ruled_index(x, id);
     }
     if (!x->hashed) {
-        at = id - x->head.first;
-        return id >= x->head.first && at < x->head.own ? at : -1;
+        at = id - x->head.first_id;
+        return id >= x->head.first_id && at < x->head.own_count ? at : -1;
     }
     at = dpari_pt_find(&x->table, id);
-    return at < x->head.own ? at : -1;
+    return at < x->head.own_count ? at : -1;
 }
 
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id)
@@ -1301,7 +1296,7 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
     }
 }
 
-static dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
     return st == DPAR_OK
                ? st
@@ -1367,7 +1362,7 @@ static void dpari_pt_close(dpari_pt_mail *m)
 
 static dpar_status dpari_pt_nobody(const dpari_points *x, int64_t id, int64_t ghost, dpar_why *why)
 {
-    return dpari_say(DPAR_E_ARG, why, "id #, ghost # of rank #, is owned by nobody", id, ghost,
+    return dpari_say(DPAR_E_ARG, why, "id #, ghost # of rank #, is owned by no rank", id, ghost,
                      x->head.comm->rank, 0);
 }
 
@@ -1401,10 +1396,10 @@ static dpar_status dpari_pt_by_range(dpari_points *x, const dpar_points_desc *d,
         return st;
     }
     count = (int64_t *)memory;
-    st = dpari_pt_said(c, dpar_all_gather(c, &d->own, count, 1, DPAR_I64, NULL), why);
+    st = dpari_pt_said(c, dpar_all_gather(c, &d->own_count, count, 1, DPAR_I64, NULL), why);
     dpari_pt_add_up(count, count + c->size, c->size, &all);
-    x->head.first = count[c->size + c->rank];
-    for (g = 0; g < d->ghosts && st == DPAR_OK; g++) {
+    x->head.first_id = count[c->size + c->rank];
+    for (g = 0; g < d->ghost_count && st == DPAR_OK; g++) {
         const int64_t id = d->ghost_id[g];
         if (id < 0 || id >= all) {
             st = dpari_pt_nobody(x, id, g, why);
@@ -1420,10 +1415,10 @@ static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_de
                                      int32_t *owner, dpar_why *why)
 {
     int64_t g, index[DPAR_MAX_DIMS];
-    for (g = 0; g < d->ghosts; g++) {
+    for (g = 0; g < d->ghost_count; g++) {
         owner[g] = d->owner ? d->owner[g]
-                   : dpari_pt_element(d->rule, d->ghost_id[g], index)
-                       ? dpar_layout_owner(d->rule, index, 0, NULL)
+                   : dpari_pt_element(d->layout, d->ghost_id[g], index)
+                       ? dpar_layout_owner(d->layout, index, 0, NULL)
                        : -1;
         if (!d->owner && owner[g] < 0) {
             return dpari_pt_nobody(x, d->ghost_id[g], g, why);
@@ -1493,10 +1488,10 @@ static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc
     int64_t bytes = 0, i;
     void *pages = NULL;
     dpar_status st;
-    dpari_pt_homes(d->own_id, d->own, c->size, to);
-    st = dpari_pt_open(&m, c, to, d->own, DPAR_OK, why);
+    dpari_pt_homes(d->own_id, d->own_count, c->size, to);
+    st = dpari_pt_open(&m, c, to, d->own_count, DPAR_OK, why);
     if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->own_id, d->own, to);
+        dpari_pt_deal(&m, d->own_id, d->own_count, to);
         st = dpari_pt_go(&m, 0, why);
         bytes = dpari_pt_table_room(m.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
         pages = st == DPAR_OK ? dpari_os_pages(bytes) : NULL;
@@ -1508,16 +1503,16 @@ static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc
         st = dpari_say(DPAR_E_MEMORY, why, "no memory for # ids", m.ins, 0, 0, 0);
     }
     dpari_pt_close(&m);
-    dpari_pt_homes(d->ghost_id, d->ghosts, c->size, to);
-    st = dpari_pt_open(&m, c, to, d->ghosts, st, why);
+    dpari_pt_homes(d->ghost_id, d->ghost_count, c->size, to);
+    st = dpari_pt_open(&m, c, to, d->ghost_count, st, why);
     if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->ghost_id, d->ghosts, to);
+        dpari_pt_deal(&m, d->ghost_id, d->ghost_count, to);
         st = dpari_pt_go(&m, 0, why);
         for (i = 0; i < m.ins && st == DPAR_OK; i++) {
             m.in[i] = dpari_pt_find(&t, m.in[i]);
         }
         st = st == DPAR_OK ? dpari_pt_go(&m, 1, why) : st;
-        for (i = 0; i < d->ghosts && st == DPAR_OK; i++) {
+        for (i = 0; i < d->ghost_count && st == DPAR_OK; i++) {
             owner[i] = (int32_t)m.out[to[i]];
             st = owner[i] < 0 ? dpari_pt_nobody(x, d->ghost_id[i], i, why) : st;
         }
@@ -1630,16 +1625,16 @@ static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpar
 {
     int64_t g, at = 0;
     int32_t r;
-    for (g = 0; g < d->ghosts; g++) {
+    for (g = 0; g < d->ghost_count; g++) {
         both->receive_at[to[g]] = (int32_t)g;
     }
     for (r = 0; r < m->c->size && d->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
         dpari_pt_sort(m->out + at, both->receive_at + at, m->count[r], spare_id, spare);
         at += m->count[r];
     }
-    for (g = 0; g < d->ghosts; g++) {
+    for (g = 0; g < d->ghost_count; g++) {
         const int sorted = d->order == DPAR_POINTS_ORDER_BY_OWNER;
-        (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own + g);
+        (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own_count + g);
         both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
     }
 }
@@ -1648,8 +1643,8 @@ static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpar
 static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dpar_why *why)
 {
     int64_t i;
-    dpari_pt_table_init(&x->table, x->table.entry, (x->hashed ? d->own : 0) + d->ghosts);
-    for (i = 0; i < d->own && x->hashed; i++) {
+    dpari_pt_table_init(&x->table, x->table.entry, (x->hashed ? d->own_count : 0) + d->ghost_count);
+    for (i = 0; i < d->own_count && x->hashed; i++) {
         const int64_t was = dpari_pt_put(&x->table, d->own_id[i], i);
         if (was >= 0) {
             return dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #: # and #",
@@ -1662,26 +1657,26 @@ static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dp
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
                                                       dpari_pt_both *both, dpar_why *why)
 {
-    const int64_t most = dpari_most(d->own, d->ghosts);
+    const int64_t most = dpari_most(d->own_count, d->ghost_count);
     dpari_pt_mail m;
     int32_t *owner, *to;
     int64_t *spare;
-    dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghosts + most, d->ghosts, why);
+    dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghost_count + most, d->ghost_count, why);
     st = st == DPAR_OK ? dpari_pt_enter(x, d, why) : st;
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
     spare = (int64_t *)both->pages[0];
-    both->receive_at = (int32_t *)(void *)(spare + d->ghosts);
-    owner = both->receive_at + d->ghosts;
-    to = owner + d->ghosts;
+    both->receive_at = (int32_t *)(void *)(spare + d->ghost_count);
+    owner = both->receive_at + d->ghost_count;
+    to = owner + d->ghost_count;
     st = x->given_owner || x->ruled ? dpari_pt_by_owner(x, d, owner, why)
          : x->hashed                ? dpari_pt_by_directory(x, d, owner, to, why)
                                     : dpari_pt_by_range(x, d, owner, why);
-    st = dpari_pt_open(&m, x->head.comm, owner, d->ghosts, st, why);
+    st = dpari_pt_open(&m, x->head.comm, owner, d->ghost_count, st, why);
     if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->ghost_id, d->ghosts, owner);
+        dpari_pt_deal(&m, d->ghost_id, d->ghost_count, owner);
         dpari_pt_set_places(x, d, &m, owner, to, spare, both);
         st = dpari_pt_go(&m, 0, why);
         st = st == DPAR_OK ? dpari_pt_set_both(both, &m, x->head.comm->size, why) : st;
@@ -1701,14 +1696,14 @@ static void dpari_pt_sort_lists(const dpar_points_desc *d, dpari_pt_both *both, 
     int32_t i;
     dpari_pt_add_up(both->sends, send_next, size, &all);
     dpari_pt_add_up(both->receives, receive_next, size, &all);
-    for (i = 0; i < l->peers; i++) {
+    for (i = 0; i < l->peer_count; i++) {
         int64_t *send = &send_next[l->peer[i]], *receive = &receive_next[l->peer[i]];
-        for (k = 0; k < l->sends[i]; k++) {
-            both->send_at[(*send)++] = l->send_at[s++];
+        for (k = 0; k < l->send_count[i]; k++) {
+            both->send_at[(*send)++] = l->send_index[s++];
         }
-        for (k = 0; k < l->receives[i]; k++, r++) {
+        for (k = 0; k < l->receive_count[i]; k++, r++) {
             both->receive_at[(*receive)++] =
-                l->receive_at ? l->receive_at[r] - (int32_t)d->own : (int32_t)r;
+                l->receive_index ? l->receive_index[r] - (int32_t)d->own_count : (int32_t)r;
         }
     }
 }
@@ -1721,10 +1716,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const d
     int64_t sent = 0, *told = NULL;
     dpar_status st;
     int32_t i;
-    for (i = 0; i < l->peers; i++) {
-        sent += l->sends[i];
+    for (i = 0; i < l->peer_count; i++) {
+        sent += l->send_count[i];
     }
-    st = dpari_pt_pages(both, 0, d->ghosts, 4 * size, why);
+    st = dpari_pt_pages(both, 0, d->ghost_count, 4 * size, why);
     st = st == DPAR_OK ? dpari_pt_pages(both, 1, sent, 2 * size, why) : st;
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
@@ -1736,9 +1731,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const d
     both->receives = both->sends + size;
     both->send_at = (int32_t *)(void *)(both->receives + size);
     both->sent = sent;
-    for (i = 0; i < l->peers; i++) {
-        both->sends[l->peer[i]] = l->sends[i];
-        both->receives[l->peer[i]] = l->receives[i];
+    for (i = 0; i < l->peer_count; i++) {
+        both->sends[l->peer[i]] = l->send_count[i];
+        both->receives[l->peer[i]] = l->receive_count[i];
     }
     st = dpari_pt_said(x->head.comm,
                        dpar_all_to_all(x->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);
@@ -1784,7 +1779,7 @@ DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x)
 static int32_t dpari_pt_rank_of(const dpari_points *x, int32_t world)
 {
     int32_t i;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         if (x->peer[i].world == world) {
             return x->peer[i].rank;
         }
@@ -1949,7 +1944,7 @@ static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_point
 {
     dpar_comm *c = x->head.comm;
     const int32_t n = v->components > 0 ? v->components : 1;
-    const int64_t own = x->head.own, all = own + x->head.ghosts;
+    const int64_t own = x->head.own_count, all = own + x->head.ghost_count;
     if (dpar_type_bytes(v->type) == 0 || v->components < 0 || v->components > 1 << 20) {
         return dpari_comm_wrong_word(c, DPAR_E_ARG, "vector #: # components of @",
                                      dpar_type_name(v->type), 8, i, v->components, 0, 0);
@@ -1974,7 +1969,7 @@ static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_field
 {
     to->own = (unsigned char *)v->data;
     to->ghosts = v->ghosts ? (unsigned char *)v->ghosts
-                           : (v->data ? to->own + x->head.own * to->stride : NULL);
+                           : (v->data ? to->own + x->head.own_count * to->stride : NULL);
 }
 
 static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *v,
@@ -2008,7 +2003,8 @@ static int64_t dpari_pt_places_bytes(int64_t n)
 
 static int64_t dpari_pt_packed_bytes(const dpari_points *x, int64_t n, int64_t point)
 {
-    return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peers, point, n) + DPARI_LINE;
+    return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peer_count, point, n) +
+           DPARI_LINE;
 }
 
 /* Waits until peers have taken what they were given in exchange `last`. */
@@ -2016,7 +2012,7 @@ static dpar_status dpari_pt_await_done(dpari_points *x, int64_t last)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peers && st == DPAR_OK && last > 0; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK && last > 0; i++) {
         if (x->peer[i].world >= 0 && i != x->self && x->peer[i].seen <= last) {
             st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)last, 1);
         }
@@ -2305,7 +2301,7 @@ static void dpari_pt_tell(dpari_points *x)
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(x);
     uint64_t word = (uint64_t)x->count << 16 | x->kind;
     int32_t i, k;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         word |= x->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
     }
     for (k = 0; k < x->vectors && (word & DPARI_PT_LENT); k++) {
@@ -2338,7 +2334,7 @@ static void dpari_pt_call(dpari_points *x, int32_t n, const dpari_pt_peer *p, in
 static dpar_status dpari_pt_receive(dpari_points *x)
 {
     int32_t i, n = 0;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         dpari_pt_peer *p = &x->peer[i];
         const dpari_pt_list *l = dpari_pt_takes(x, p);
         if (p->world >= 0 || l->count == 0) {
@@ -2359,7 +2355,7 @@ static dpar_status dpari_pt_receive(dpari_points *x)
 static dpar_status dpari_pt_send(dpari_points *x)
 {
     int32_t i, n = x->receives_posted;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         dpari_pt_peer *p = &x->peer[i];
         const dpari_pt_list *l = dpari_pt_gives(x, p);
         unsigned char *from;
@@ -2387,7 +2383,7 @@ static dpar_status dpari_pt_send(dpari_points *x)
 static int dpari_pt_may_repeat(const dpari_points *x)
 {
     int32_t i;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         if (x->peer[i].world >= 0 || (x->peer[i].receive.count > 0 && !x->peer[i].in_place)) {
             return 0;
         }
@@ -2401,7 +2397,7 @@ static dpar_status dpari_pt_post_again(dpari_points *x)
     dpar_call *call = x->call;
     dpar_status st;
     int32_t i;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         const dpari_pt_list *l = &x->peer[i].receive;
         x->peer[i].taken = 0;
         if (l->count > 0) {
@@ -2409,7 +2405,7 @@ static dpar_status dpari_pt_post_again(dpari_points *x)
         }
     }
     st = dpari_batch_checked(x->head.comm, x->call, x->receives_posted, x->work);
-    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
         const dpari_pt_list *l = &x->peer[i].send;
         if (l->count > 0 && dpari_pt_is_whole(x, l)) {
             call++->in = v->own + l->first * v->stride;
@@ -2607,7 +2603,7 @@ static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
                                                : DPARI_PT_PEEK;
          pass <= wait; pass += 2) {
         all = DPAR_OK;
-        for (i = 0, n = 0; i < x->head.peers; i++) {
+        for (i = 0, n = 0; i < x->head.peer_count; i++) {
             dpari_pt_peer *p = &x->peer[i];
             const int comes = dpari_pt_takes(x, p)->count > 0;
             const int32_t message = n;
@@ -2635,7 +2631,7 @@ static dpar_status dpari_pt_leave(dpari_points *x, int wait)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
         if (x->peer[i].reads && i != x->self) {
             st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)x->count, wait);
         }
@@ -2680,7 +2676,7 @@ static dpar_status dpari_pt_offer(dpari_points *x)
         return st;
     }
     began = dpari_pt_clock(x);
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         if (x->peer[i].world >= 0 && (i != x->self || x->adjoint)) {
             (void)dpari_pt_pack(x, i);
         }
@@ -2700,7 +2696,7 @@ static dpar_status dpari_pt_start(dpari_points *x)
         return dpari_pt_post_again(x);
     }
     x->receives_posted = x->sends_posted = 0;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         x->peer[i].taken = x->peer[i].reads = 0;
     }
     if (x->messages_to > 0) {
@@ -2835,22 +2831,22 @@ DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points
     return st == DPAR_OK ? dpar_points_end(p) : st;
 }
 
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                          int32_t op)
+DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
+                                             int32_t count, int32_t op)
 {
-    dpar_status st = dpar_points_reduce_begin(p, v, n, op);
-    st = st == DPAR_OK ? dpar_points_end(p) : st;
-    return st == DPAR_OK ? dpar_points_exchange_many(p, v, n) : st;
+    const dpar_status status = dpar_points_reduce_begin(points, fields, count, op);
+    return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
+DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
 {
     dpari_points *x = dpari_pt_of(p);
-    dpar_comm *of;
+    dpar_comm *comm, *of;
     dpar_status st;
     if (!p) {
         return DPAR_OK;
     }
+    comm = x->head.comm;
     of = x->world ? x->node : x->head.comm;
     if (x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
         x->active = x->receives_posted = x->sends_posted = 0;
@@ -2867,6 +2863,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
     }
     dpar_comm_release(of, x->staging);
     dpar_comm_release(of, x->lists);
+    dpar_comm_release(comm, x->owned);
     return st;
 }
 
@@ -2885,12 +2882,12 @@ DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
 /* Own ids are named one by one. */
 static int dpari_pt_hashes(const dpar_points_desc *d)
 {
-    return !d->lists && d->own_id && d->own > 0;
+    return !d->lists && d->own_id && d->own_count > 0;
 }
 
 static int64_t dpari_pt_named(const dpar_points_desc *d)
 {
-    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own : 0) + d->ghosts;
+    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own_count : 0) + d->ghost_count;
 }
 
 /* One peer of the lists: s values go to those before it. */
@@ -2900,12 +2897,13 @@ static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_des
     const dpar_points_lists *l = d->lists;
     int64_t k;
     int32_t j;
-    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->sends[i] > INT32_MAX - s ||
-        l->receives[i] < 0 || l->receives[i] > INT32_MAX) {
+    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->send_count[i] < 0 ||
+        l->send_count[i] > INT32_MAX - s || l->receive_count[i] < 0 ||
+        l->receive_count[i] > INT32_MAX) {
         return dpari_say(
             DPAR_E_ARG, why,
             "peer #, rank # of #: # values go to it, or how many come from it is wrong", i,
-            l->peer[i], c->size, l->sends[i]);
+            l->peer[i], c->size, l->send_count[i]);
     }
     for (j = 0; j < i; j++) {
         if (l->peer[j] == l->peer[i]) {
@@ -2913,10 +2911,10 @@ static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_des
                              l->peer[i], j, i, 0);
         }
     }
-    for (k = s; k < s + l->sends[i]; k++) {
-        if (l->send_at[k] < 0 || l->send_at[k] >= d->own) {
-            return dpari_say(DPAR_E_ARG, why, "send_at[#], to rank #, is #: own values are # ", k,
-                             l->peer[i], l->send_at[k], d->own);
+    for (k = s; k < s + l->send_count[i]; k++) {
+        if (l->send_index[k] < 0 || l->send_index[k] >= d->own_count) {
+            return dpari_say(DPAR_E_ARG, why, "send_index[#], to rank #, is #: own values are # ",
+                             k, l->peer[i], l->send_index[k], d->own_count);
         }
     }
     return DPAR_OK;
@@ -2928,33 +2926,35 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
     const dpar_points_lists *l = d->lists;
     int64_t s = 0, r = 0, k;
     int32_t i;
-    if (l->peers < 0 || (l->peers > 0 && (!l->peer || !l->sends || !l->receives))) {
-        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL", l->peers, 0,
-                         0, 0);
+    if (l->peer_count < 0 ||
+        (l->peer_count > 0 && (!l->peer || !l->send_count || !l->receive_count))) {
+        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL",
+                         l->peer_count, 0, 0, 0);
     }
-    for (i = 0; i < l->peers; i++) {
+    for (i = 0; i < l->peer_count; i++) {
         dpar_status st;
-        if (l->sends[i] > 0 && !l->send_at) {
-            return dpari_say(DPAR_E_ARG, why, "send_at is NULL", 0, 0, 0, 0);
+        if (l->send_count[i] > 0 && !l->send_index) {
+            return dpari_say(DPAR_E_ARG, why, "send_index is NULL", 0, 0, 0, 0);
         }
         st = dpari_pt_check_list(c, d, i, s, why);
         if (st != DPAR_OK) {
             return st;
         }
-        s += l->sends[i];
-        r += l->receives[i];
-        if (r > d->ghosts) {
+        s += l->send_count[i];
+        r += l->receive_count[i];
+        if (r > d->ghost_count) {
             break;
         }
     }
-    if (r != d->ghosts) {
+    if (r != d->ghost_count) {
         return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
-                         d->ghosts, 0);
+                         d->ghost_count, 0);
     }
-    for (k = 0; k < r && l->receive_at; k++) {
-        if (l->receive_at[k] < d->own || l->receive_at[k] >= d->own + d->ghosts) {
-            return dpari_say(DPAR_E_ARG, why, "receive_at[#] is #: ghosts are # to #", k,
-                             l->receive_at[k], d->own, d->own + d->ghosts - 1);
+    for (k = 0; k < r && l->receive_index; k++) {
+        if (l->receive_index[k] < d->own_count ||
+            l->receive_index[k] >= d->own_count + d->ghost_count) {
+            return dpari_say(DPAR_E_ARG, why, "receive_index[#] is #: ghosts are # to #", k,
+                             l->receive_index[k], d->own_count, d->own_count + d->ghost_count - 1);
         }
     }
     return DPAR_OK;
@@ -2963,10 +2963,10 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
 static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     const int64_t own =
-        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_count(d->rule, c->rank) : 0;
-    if (!d->own_id && own != d->own) {
-        return dpari_say(DPAR_E_ARG, why, "the rule gives rank # # values, own is #", c->rank, own,
-                         d->own, 0);
+        dpar_layout_is_primary(d->layout, c->rank) ? dpar_layout_count(d->layout, c->rank) : 0;
+    if (!d->own_id && own != d->own_count) {
+        return dpari_say(DPAR_E_ARG, why, "the layout gives rank # # values, own_count is #",
+                         c->rank, own, d->own_count, 0);
     }
     return DPAR_OK;
 }
@@ -2974,17 +2974,18 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
 /* Checks the description of this rank, except for the contents of own_id and ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
-    if (d->own < 0 || d->ghosts < 0) {
-        return dpari_say(DPAR_E_ARG, why, "own is #, ghosts #", d->own, d->ghosts, 0, 0);
+    if (d->own_count < 0 || d->ghost_count < 0) {
+        return dpari_say(DPAR_E_ARG, why, "own_count is #, ghost_count #", d->own_count,
+                         d->ghost_count, 0, 0);
     }
-    if (d->own > INT32_MAX || d->ghosts > INT32_MAX - d->own) {
+    if (d->own_count > INT32_MAX || d->ghost_count > INT32_MAX - d->own_count) {
         return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
-                         d->own, d->ghosts, INT32_MAX, 0);
+                         d->own_count, d->ghost_count, INT32_MAX, 0);
     }
-    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->way < 0 ||
-        d->way > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
-        return dpari_say(DPAR_E_ARG, why, "order is #, way #, tag #, run_bytes #", d->order, d->way,
-                         d->tag, d->run_bytes);
+    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->method < 0 ||
+        d->method > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "order is #, method #, tag #, run_bytes #", d->order,
+                         d->method, d->tag, d->run_bytes);
     }
     if (c->mem && !c->node && !dpari_world_of(c)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -2994,20 +2995,22 @@ static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d,
     if (d->lists) {
         return dpari_pt_check_lists(c, d, why);
     }
-    if (d->ghosts > 0 && !d->ghost_id) {
-        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghosts is #", d->ghosts, 0, 0, 0);
+    if (d->ghost_count > 0 && !d->ghost_id) {
+        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghost_count is #", d->ghost_count, 0,
+                         0, 0);
     }
-    return d->rule ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
+    return d->layout ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
 }
 
 /* Places where nothing or more than one value is received. seen: a bit a ghost, zeroed. */
 static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *seen, dpar_why *why)
 {
     int64_t k;
-    for (k = 0; k < d->ghosts && d->lists->receive_at; k++) {
-        const int64_t g = d->lists->receive_at[k] - d->own;
+    for (k = 0; k < d->ghost_count && d->lists->receive_index; k++) {
+        const int64_t g = d->lists->receive_index[k] - d->own_count;
         if (seen[g / 64] >> g % 64 & 1) {
-            return dpari_say(DPAR_E_ARG, why, "receive_at names # twice", g + d->own, 0, 0, 0);
+            return dpari_say(DPAR_E_ARG, why, "receive_index names # twice", g + d->own_count, 0, 0,
+                             0);
         }
         seen[g / 64] |= UINT64_C(1) << g % 64;
     }
@@ -3022,7 +3025,7 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, in
     dpari_room r;
     dpari_points *x;
     dpari_pt_entry *entry;
-    const int64_t bits = d->lists ? (d->ghosts + 63) / 64 : 0;
+    const int64_t bits = d->lists ? (d->ghost_count + 63) / 64 : 0;
     r.at = (unsigned char *)memory;
     r.used = 0;
     x = (dpari_points *)dpari_room_take(&r, 1, sizeof *x);
@@ -3034,23 +3037,6 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, in
     }
     *bytes = r.used;
     return x;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
-                                                  int64_t *bytes, dpar_why *why)
-{
-    dpar_status st;
-    int64_t need = 0;
-    if (!c || !d || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "points: communicator, description or bytes is NULL", 0,
-                         0, 0, 0);
-    }
-    st = dpari_pt_check(c, d, why);
-    if (st == DPAR_OK) {
-        (void)dpari_pt_layout(d, NULL, &need);
-        *bytes = need;
-    }
-    return st;
 }
 
 /* ---- agreeing ---------------------------------------------------------------------------------
@@ -3067,12 +3053,12 @@ static DPARI_COLD void dpari_pt_state(dpari_facts *f, const void *given)
     f->of = NULL;
     dpari_fact(f, "lists (0: ids)", 0, d->lists != NULL);
     dpari_fact(f, "order", 0, d->order);
-    dpari_fact(f, "way", 0, d->way);
+    dpari_fact(f, "method", 0, d->method);
     dpari_fact(f, "run_bytes", 0, d->run_bytes);
     dpari_fact(f, "tag", 0, d->tag);
-    dpari_fact(f, "rule (0: none)", 0, d->rule != NULL);
-    if (d->rule) {
-        dpari_fact_hash(f, "the rule", 0, dpari_hash_layout(0, d->rule));
+    dpari_fact(f, "layout (0: none)", 0, d->layout != NULL);
+    if (d->layout) {
+        dpari_fact_hash(f, "the layout", 0, dpari_hash_layout(0, d->layout));
     }
 }
 
@@ -3081,12 +3067,12 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
 {
     const dpar_points_desc *d = g->d;
     dpar_status st;
-    g->all[0] = d->own > 0 && d->own_id;
-    g->all[1] = d->own > 0 && !d->own_id;
-    g->all[2] = d->ghosts > 0 && d->owner;
-    g->all[3] = d->ghosts > 0 && !d->owner;
+    g->all[0] = d->own_count > 0 && d->own_id;
+    g->all[1] = d->own_count > 0 && !d->own_id;
+    g->all[2] = d->ghost_count > 0 && d->owner;
+    g->all[3] = d->ghost_count > 0 && !d->owner;
     st = dpar_all_reduce(c, g->all, g->all, 4, DPAR_I64, DPAR_MAX, NULL);
-    g->all[4] = d->own;
+    g->all[4] = d->own_count;
     st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
                        : st;
     if (st != DPAR_OK) {
@@ -3145,7 +3131,7 @@ static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t number
             x->lists = r.at = (unsigned char *)memory;
         }
     }
-    x->head.peers = peers;
+    x->head.peer_count = peers;
     return DPAR_OK;
 }
 
@@ -3194,7 +3180,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
         st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
     }
     for (i = 0; i < x->node->size && st == DPAR_OK; i++) {
-        for (k = 0; k < x->head.peers; k++) {
+        for (k = 0; k < x->head.peer_count; k++) {
             if (x->peer[k].rank == told[i]) {
                 x->peer[k].world = g->world_rank[i];
             }
@@ -3252,11 +3238,11 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 /* Exchanges references to staging memory with the peers. */
 static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
 {
-    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peers;
+    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peer_count;
     int32_t i, pass, n = 0;
     dpar_status st = DPAR_OK;
     for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < x->head.peers; i++) {
+        for (i = 0; i < x->head.peer_count; i++) {
             dpar_call *call = &x->call[n];
             if (i == x->self) {
                 continue;
@@ -3277,7 +3263,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
         st = dpar_batch(x->head.comm, x->call, n, x->work);
         st = st == DPAR_OK ? dpar_wait_all(x->work, n) : st;
     }
-    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
         if (i != x->self) {
             x->peer[i].theirs = theirs[i];
             st = dpari_pt_hear(x, i);
@@ -3309,24 +3295,42 @@ static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpa
     return st;
 }
 
-static dpar_status dpari_pt_check_memory(const dpar_points_desc *d, void *memory, int64_t bytes,
-                                         dpar_why *why)
+/* Sets *memory to what the plan may use: the caller's, or what is allocated here, which *owned then
+ * is as well. */
+static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc *desc, int64_t need,
+                                        void **memory, void **owned, dpar_why *why)
 {
-    int64_t need = 0;
-    (void)dpari_pt_layout(d, NULL, &need);
-    return dpari_room_check(memory, bytes, need, "points", why);
+    dpar_status status;
+    if (desc->memory == NULL && desc->bytes == 0) {
+        status = dpar_comm_alloc(comm, need, owned);
+        *memory = *owned;
+        return dpari_pt_said(comm, status, why);
+    }
+    if (desc->bytes < need) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "points: desc.bytes is #, but the plan needs # bytes of memory",
+                         desc->bytes, need, 0, 0);
+    }
+    if (desc->memory == NULL || (uintptr_t)desc->memory % DPARI_ROOM_ALIGN != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "points: desc.memory is NULL, or not aligned to # bytes, but desc.bytes "
+                         "is #",
+                         DPARI_ROOM_ALIGN, desc->bytes, 0, 0);
+    }
+    *memory = desc->memory;
+    return DPAR_OK;
 }
 
 static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
 {
     const dpar_points_desc *d = g->d;
     x->head.comm = c;
-    x->head.own = d->own;
-    x->head.ghosts = d->ghosts;
-    x->head.whole = g->all[4];
+    x->head.own_count = d->own_count;
+    x->head.ghost_count = d->ghost_count;
+    x->head.global_count = g->all[4];
     x->node = c->node ? c->node : c;
-    x->world = d->way == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->way = d->way;
+    x->world = d->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->way = d->method;
     x->tag = d->tag;
     x->timers = d->timers;
     x->listed = d->lists != NULL;
@@ -3334,52 +3338,85 @@ static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
     x->given_owner = g->all[2] != 0;
     x->run_bytes = d->run_bytes > 0 ? d->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
     x->self = -1;
-    if (d->rule) {
-        x->rule = *d->rule;
+    if (d->layout) {
+        x->rule = *d->layout;
         x->ruled = 1;
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                 const dpar_points_desc *d, dpar_points **plan,
-                                                 dpar_why *why)
+/* Finds the lists of both sides, and makes the plan of them. */
+static dpar_status dpari_pt_connect(dpari_points *x, const dpar_points_desc *desc, dpar_why *why)
 {
-    dpari_points *x;
-    dpari_pt_given given;
     dpari_pt_both both;
-    int64_t need;
-    dpar_status st;
-    if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
-    }
+    dpar_status status;
     dpari_zero(&both, sizeof both);
-    dpari_zero(&given, sizeof given);
-    given.d = d;
-    st = !d || !plan ? dpari_say(DPAR_E_ARG, why, "points: description or plan is NULL", 0, 0, 0, 0)
-                     : dpari_pt_check(c, d, why);
-    st = st == DPAR_OK ? dpari_pt_check_memory(d, memory, bytes, why) : st;
-    st = dpari_agree_on(c, st, "points", dpari_pt_state, &given, why);
-    st = st == DPAR_OK ? dpari_pt_kinds(c, &given, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    (void)dpari_pt_layout(d, NULL, &need);
-    dpari_zero(memory, (size_t)need);
-    x = dpari_pt_layout(d, memory, &need);
-    dpari_pt_set(x, c, &given);
-    if (d->lists) {
-        st = dpari_pt_check_places(d, (uint64_t *)(void *)x->table.entry, why);
-        st = dpari_agree_on(c, st, "points", NULL, NULL, why);
-        st = st == DPAR_OK ? dpari_pt_by_lists(x, d, &both, why) : st;
+    if (desc->lists) {
+        status = dpari_pt_check_places(desc, (uint64_t *)(void *)x->table.entry, why);
+        status = dpari_agree_on(x->head.comm, status, "points", NULL, NULL, why);
+        if (status == DPAR_OK) {
+            status = dpari_pt_by_lists(x, desc, &both, why);
+        }
     } else {
-        st = dpari_pt_by_ids(x, d, &both, why);
+        status = dpari_pt_by_ids(x, desc, &both, why);
     }
-    st = st == DPAR_OK ? dpari_pt_plan(x, &both, why) : st;
+    if (status == DPAR_OK) {
+        status = dpari_pt_plan(x, &both, why);
+    }
     dpari_pt_both_free(&both);
-    if (st == DPAR_OK) {
-        *plan = &x->head;
+    return status;
+}
+
+/* Checks what this rank passes, and takes the memory of the plan. Local. */
+static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
+                                    dpar_points **points, int64_t *need, void **memory,
+                                    void **owned, dpar_why *why)
+{
+    dpar_status status;
+    if (!desc || !points) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: desc or points is NULL", 0, 0, 0, 0);
     }
-    return st;
+    status = dpari_pt_check(comm, desc, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    (void)dpari_pt_layout(desc, NULL, need);
+    return dpari_pt_take_memory(comm, desc, *need, memory, owned, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                                 dpar_points **points, dpar_why *why)
+{
+    dpari_pt_given given;
+    dpari_points *x;
+    void *memory = NULL, *owned = NULL;
+    int64_t need = 0;
+    dpar_status status;
+    if (!comm) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: comm is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&given, sizeof given);
+    given.d = desc;
+    status = dpari_pt_prepare(comm, desc, points, &need, &memory, &owned, why);
+    status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
+    if (status == DPAR_E_ROOM) {
+        dpari_needs_bytes(why, need); /* of this rank, also if another one has too little */
+    }
+    if (status == DPAR_OK) {
+        status = dpari_pt_kinds(comm, &given, why);
+    }
+    if (status == DPAR_OK) {
+        dpari_zero(memory, (size_t)need);
+        x = dpari_pt_layout(desc, memory, &need);
+        x->owned = owned;
+        dpari_pt_set(x, comm, &given);
+        status = dpari_pt_connect(x, desc, why);
+    }
+    if (status != DPAR_OK) {
+        dpar_comm_release(comm, owned);
+        return status;
+    }
+    *points = &x->head;
+    return DPAR_OK;
 }
 
 /* ---- numbering --------------------------------------------------------------------------------
@@ -3415,10 +3452,10 @@ static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, cons
     int64_t k;
     int reads = 0;
     for (k = begin[i]; k < begin[i + 1]; k++) {
-        if (column[k] < 0 || column[k] >= p->own + p->ghosts) {
+        if (column[k] < 0 || column[k] >= p->own_count + p->ghost_count) {
             return -1;
         }
-        reads |= column[k] >= p->own;
+        reads |= column[k] >= p->own_count;
     }
     return reads;
 }
@@ -3442,7 +3479,7 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
         if (reads < 0) {
             return dpari_comm_wrong(p->comm, DPAR_E_ARG,
                                     "row # (columns # to #) names what is no local index below #",
-                                    i, begin[i], begin[i + 1] - 1, p->own + p->ghosts);
+                                    i, begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
         }
         n += !reads;
     }
@@ -3464,13 +3501,13 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
 DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t)
 {
     const dpari_points *x = dpari_pt_of(p);
-    if (!p || !t || k < 0 || k >= p->peers) {
+    if (!p || !t || k < 0 || k >= p->peer_count) {
         return 0;
     }
     t->rank = x->peer[k].rank;
-    t->way = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
-    t->sends = x->peer[k].send.count;
-    t->receives = x->peer[k].receive.count;
+    t->method = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    t->send_count = x->peer[k].send.count;
+    t->receive_count = x->peer[k].receive.count;
     t->send_runs = x->peer[k].send.runs;
     t->receive_runs = x->peer[k].receive.runs;
     return 1;
@@ -3485,14 +3522,14 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *p, dpar_text *out
         return;
     }
     dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n", p->comm->rank,
-                     p->own, p->ghosts, x->count);
+                     p->own_count, p->ghost_count, x->count);
     dpar_text_put(out, "  rank way          sends      runs  receives      runs\n");
     for (k = 0; dpar_points_peer(p, k, &t); k++) {
         dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", t.rank,
-                         k == x->self                    ? "itself"
-                         : t.way == DPAR_POINTS_MESSAGES ? "messages"
-                                                         : "memory",
-                         t.sends, t.send_runs, t.receives, t.receive_runs);
+                         k == x->self                       ? "itself"
+                         : t.method == DPAR_POINTS_MESSAGES ? "messages"
+                                                            : "memory",
+                         t.send_count, t.send_runs, t.receive_count, t.receive_runs);
     }
     if (x->timers && x->count > 0) {
         dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
@@ -3520,7 +3557,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
         return dpari_comm_wrong(c, DPAR_E_RANGE, "# ranks: a matrix of # is drawn", c->size,
                                 DPARI_PT_DRAWN, 0, 0);
     }
-    for (i = 0; i < p->peers; i++) {
+    for (i = 0; i < p->peer_count; i++) {
         row[x->peer[i].rank] = x->peer[i].send.count;
     }
     st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);
@@ -3564,9 +3601,9 @@ static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_fi
     const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
     const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
     const int64_t within = component * apart;
-    return index < p->own || !v->ghosts
+    return index < p->own_count || !v->ghosts
                ? (unsigned char *)v->data + bytes * (index * stride + within)
-               : (unsigned char *)v->ghosts + bytes * ((index - p->own) * stride + within);
+               : (unsigned char *)v->ghosts + bytes * ((index - p->own_count) * stride + within);
 }
 
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
@@ -3604,11 +3641,12 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_fie
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        const int64_t at = dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 0);
-        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own, 0) < 0) {
+        const int64_t at =
+            dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 0);
+        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own_count, 0) < 0) {
             return dpari_say(DPAR_E_ARG, why,
                              "vector #: ghost #, local index # of rank #, is not filled", i,
-                             at - p->own, at, p->comm->rank);
+                             at - p->own_count, at, p->comm->rank);
         }
     }
     return DPAR_OK;
@@ -3621,7 +3659,7 @@ static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
     const int64_t bytes = dpar_type_bytes(v->type);
     int64_t i, b;
     int32_t k;
-    for (i = p->own; i < p->own + p->ghosts; i++) {
+    for (i = p->own_count; i < p->own_count + p->ghost_count; i++) {
         for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
             const unsigned char *here = dpari_pt_number(p, v, i, k);
             const unsigned char *came = dpari_pt_number(p, copy, i, k);
@@ -3643,7 +3681,8 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     const int64_t n = v->components > 0 ? v->components : 1;
     const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
     const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
-    const int64_t numbers = (p->ghosts > 0 ? p->ghosts - 1 : 0) * stride + (n - 1) * apart + 1;
+    const int64_t numbers =
+        (p->ghost_count > 0 ? p->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
     int64_t at = -1;
     dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
     st = dpari_agree(p->comm, st, NULL);
@@ -3656,7 +3695,7 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     if (at >= 0) {
         st = dpari_say(DPAR_E_MISMATCH, why,
                        "vector #: ghost #, local index # of rank #, is not its owner's value", i,
-                       at - p->own, at, p->comm->rank);
+                       at - p->own_count, at, p->comm->rank);
     }
     dpar_comm_release(p->comm, copy.ghosts);
     return dpari_agree(p->comm, st, why);
@@ -3670,7 +3709,8 @@ static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_
     for (i = 0; i < n; i++) {
         if (dpar_type_bytes(v[i].type) == 0 || v[i].components < 0 || v[i].stride < 0 ||
             v[i].component_stride < 0 ||
-            (!v[i].data && (p->own > 0 || !v[i].ghosts) && p->own + p->ghosts > 0)) {
+            (!v[i].data && (p->own_count > 0 || !v[i].ghosts) &&
+             p->own_count + p->ghost_count > 0)) {
             return dpari_say_word(DPAR_E_ARG, why, "vector #: # components of @, or data is NULL",
                                   dpar_type_name(v[i].type), 8, i, v[i].components, 0, 0);
         }
@@ -3693,7 +3733,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_poi
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         if (what == DPAR_POINTS_POISON) {
-            (void)dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 1);
+            (void)dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 1);
         } else {
             st = dpari_pt_compare(p, &v[i], i, why);
         }
@@ -3703,45 +3743,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_poi
 
 /* ==== points/points_simple.c ==== */
 
-/* Makes plans that own their memory, and exchanges vectors of doubles. All work is done by points.c
- * and points_run.c. */
-
-DPAR_API DPARI_COLD dpar_status dpar_points_make_of(dpar_comm *comm, const dpar_points_desc *d,
-                                                    dpar_points **plan, dpar_why *why)
-{
-    int64_t bytes = 0;
-    void *memory = NULL;
-    dpar_status st = dpar_points_bytes(comm, d, &bytes, why);
-    if (!comm) {
-        return st;
-    }
-    if (st == DPAR_OK) {
-        st = dpar_comm_alloc(comm, bytes, &memory);
-        st = st == DPAR_OK
-                 ? st
-                 : dpari_say_word(st, why, "@", comm->why.text, sizeof comm->why.text, 0, 0, 0, 0);
-    }
-    st = dpari_agree_on(comm, st, "points", NULL, NULL,
-                        why); /* before init, which a rank without memory does not call */
-    st = st == DPAR_OK ? dpar_points_init(memory, bytes, comm, d, plan, why) : st;
-    if (st != DPAR_OK) {
-        dpar_comm_release(comm, memory);
-    }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const int64_t *own, int64_t n,
-                                                 const int64_t *ghosts, int64_t m,
-                                                 dpar_points **plan, dpar_why *why)
-{
-    dpar_points_desc d;
-    dpari_zero(&d, sizeof d);
-    d.own = n;
-    d.own_id = own;
-    d.ghosts = m;
-    d.ghost_id = ghosts;
-    return dpar_points_make_of(comm, &d, plan, why);
-}
+/* Allocates vectors, and exchanges one vector of doubles. points_run.c does the work. */
 
 DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_t components)
 {
@@ -3751,7 +3753,7 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_
         return NULL;
     }
     if (components < 0 || dpar_type_bytes(type) == 0 ||
-        !dpari_mul(p->own + p->ghosts,
+        !dpari_mul(p->own_count + p->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
         (void)dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "an array of # components of @",
                                     dpar_type_name(type), 8, components, 0, 0, 0);
@@ -3780,18 +3782,7 @@ DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x)
 DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x)
 {
     const dpar_points_field v = dpari_pt_doubles(x);
-    const dpar_status st = dpar_points_reduce_begin(p, &v, 1, DPAR_SUM);
-    return st == DPAR_OK ? dpar_points_end(p) : st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
-{
-    dpar_comm *c = p ? p->comm : NULL;
-    const dpar_status st = dpar_points_close(p);
-    if (p && st != DPAR_E_ARG) {
-        dpar_comm_release(c, p);
-    }
-    return st;
+    return dpar_points_reduce_many(p, &v, 1, DPAR_SUM);
 }
 
 /* ==== points/points_order.c ==== */
@@ -4022,18 +4013,18 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d
     if (!d || d->dims < 2 || d->dims > 3) {
         return dpari_say(DPAR_E_ARG, why, "# dims: there are 2 or 3", d ? d->dims : 0, 0, 0, 0);
     }
-    if (d->points < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
-        (d->points > 0 && (!d->at || !owner))) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # parts, at or owner is NULL", d->points,
+    if (d->count < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
+        (d->count > 0 && (!d->position || !owner))) {
+        return dpari_say(DPAR_E_ARG, why, "# points, # parts, position or owner is NULL", d->count,
                          d->parts, 0, 0);
     }
-    if (d->points > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "# points on a rank: at most 2^31 - 1", d->points, 0, 0,
+    if (d->count > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "# points on a rank: at most 2^31 - 1", d->count, 0, 0,
                          0);
     }
-    for (i = 0; i < d->points; i++) {
+    for (i = 0; i < d->count; i++) {
         for (k = 0; k < d->dims; k++) {
-            if (!dpari_finite(d->at[i * d->dims + k])) {
+            if (!dpari_finite(d->position[i * d->dims + k])) {
                 return dpari_say(DPAR_E_ARG, why, "point #: coordinate # is not finite", i, k, 0,
                                  0);
             }
@@ -4055,16 +4046,16 @@ static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
     int64_t i, all;
     int32_t k;
     dpar_status st;
-    for (i = 0; i < d->points; i++) {
+    for (i = 0; i < d->count; i++) {
         for (k = 0; k < d->dims; k++) {
-            least[k] = dpari_leastf(least[k], d->at[i * d->dims + k]);
-            least[3 + k] = dpari_leastf(least[3 + k], -d->at[i * d->dims + k]);
+            least[k] = dpari_leastf(least[k], d->position[i * d->dims + k]);
+            least[3 + k] = dpari_leastf(least[3 + k], -d->position[i * d->dims + k]);
         }
         least[6] = dpari_leastf(least[6], d->weight ? -d->weight[i] : -1.0);
     }
     st = dpar_all_reduce(x->c, least, least, 7, DPAR_F64, DPAR_MIN, NULL);
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(x->c, &d->points, &x->points, 1, DPAR_I64, DPAR_SUM, NULL);
+        st = dpar_all_reduce(x->c, &d->count, &x->points, 1, DPAR_I64, DPAR_SUM, NULL);
     }
     if (st != DPAR_OK) {
         return dpari_po_said(x->c, st, why);
@@ -4107,7 +4098,7 @@ static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)
 static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 {
     const dpar_points_partition_desc *d = x->d;
-    const int64_t n = d->points, cuts = x->parts - 1;
+    const int64_t n = d->count, cuts = x->parts - 1;
     dpar_status st = DPAR_OK;
     dpari_po_item *item = (dpari_po_item *)dpari_po_take(&x->pages, 2 * n, sizeof *item, &st, why);
     int64_t i;
@@ -4118,7 +4109,7 @@ static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
         return st;
     }
     for (i = 0; i < n; i++) {
-        item[i].key = dpari_pc_place(x, d->at + i * d->dims);
+        item[i].key = dpari_pc_place(x, d->position + i * d->dims);
         item[i].id = d->id ? d->id[i] : x->first + i;
         item[i].at = i;
     }
@@ -4135,7 +4126,7 @@ static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 /* How many own points come before (key, id); with = 1: and are there. */
 static int64_t dpari_pc_rank(const dpari_pc *x, int64_t key, int64_t id, int32_t with)
 {
-    int64_t low = 0, high = x->d->points;
+    int64_t low = 0, high = x->d->count;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
         if (dpari_po_compare(&x->item[middle], key, id) < with) {
@@ -4254,7 +4245,7 @@ static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *x, dpar_why *why)
 static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *x, dpar_why *why)
 {
     dpar_status st =
-        dpar_all_reduce(x->c, &x->before[x->d->points], &x->weight, 1, DPAR_I64, DPAR_SUM, NULL);
+        dpar_all_reduce(x->c, &x->before[x->d->count], &x->weight, 1, DPAR_I64, DPAR_SUM, NULL);
     int32_t i;
     if (st != DPAR_OK || x->parts == 1 || x->points == 0) {
         return dpari_po_said(x->c, st, why);
@@ -4274,7 +4265,7 @@ static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
 {
     int32_t part = 0;
     int64_t i;
-    for (i = 0; i < x->d->points; i++) {
+    for (i = 0; i < x->d->count; i++) {
         const dpari_po_item *item = &x->item[i];
         while (part < x->parts - 1 &&
                dpari_po_compare(item, x->cut[part].key, x->cut[part].id) >= x->cut[part].behind) {
@@ -4306,7 +4297,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
     x.c = c;
     x.d = d;
     x.parts = d->parts > 0 ? d->parts : c->size;
-    st = dpari_po_first(c, d->points, &x.first, why);
+    st = dpari_po_first(c, d->count, &x.first, why);
     st = st == DPAR_OK ? dpari_pc_measure(&x, why) : st;
     if (st == DPAR_OK) {
         st = dpari_agree(c, dpari_pc_line_up(&x, why), why);
@@ -4384,23 +4375,26 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
     if (st != DPAR_OK) {
         return st;
     }
-    if (!d || d->points < 0 || d->elements < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # elements", d ? d->points : 0,
-                         d ? d->elements : 0, 0, 0);
+    if (!d || d->point_count < 0 || d->element_count < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# points, # elements", d ? d->point_count : 0,
+                         d ? d->element_count : 0, 0, 0);
     }
-    if (d->elements > 0 && (!d->corner || d->corners < 1 || d->corners > DPARI_PM_MOST_CORNERS)) {
-        return dpari_say(DPAR_E_ARG, why, "corner is NULL, or # corners are not 1 to #", d->corners,
-                         DPARI_PM_MOST_CORNERS, 0, 0);
+    if (d->element_count > 0 &&
+        (!d->corner || d->corner_count < 1 || d->corner_count > DPARI_PM_MOST_CORNERS)) {
+        return dpari_say(DPAR_E_ARG, why, "corner is NULL, or # corners are not 1 to #",
+                         d->corner_count, DPARI_PM_MOST_CORNERS, 0, 0);
     }
-    if (d->points > INT32_MAX ||
-        (d->elements > 0 && d->elements > (INT32_MAX - d->points) / d->corners)) {
+    if (d->point_count > INT32_MAX ||
+        (d->element_count > 0 &&
+         d->element_count > (INT32_MAX - d->point_count) / d->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "# points and # elements of # corners: 2^31 - 1 numbers are possible",
-                         d->points, d->elements, d->corners, 0);
+                         d->point_count, d->element_count, d->corner_count, 0);
     }
-    st = dpari_pm_check_owners(c, d->owner, d->points, "point", why);
-    return st != DPAR_OK ? st
-                         : dpari_pm_check_owners(c, d->element_owner, d->elements, "element", why);
+    st = dpari_pm_check_owners(c, d->owner, d->point_count, "point", why);
+    return st != DPAR_OK
+               ? st
+               : dpari_pm_check_owners(c, d->element_owner, d->element_count, "element", why);
 }
 
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *what, dpar_why *why)
@@ -4418,16 +4412,16 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
     const dpar_points_migration_desc *d = x->d;
     int64_t *s = x->said;
     dpar_status st;
-    s[DPARI_PM_OWNER] = d->points > 0 && d->owner;
-    s[DPARI_PM_NO_OWNER] = d->points > 0 && !d->owner;
-    s[DPARI_PM_ELEMENT_OWNER] = d->elements > 0 && d->element_owner;
-    s[DPARI_PM_NO_ELEMENT_OWNER] = d->elements > 0 && !d->element_owner;
-    s[DPARI_PM_ID] = d->points > 0 && d->id;
-    s[DPARI_PM_NO_ID] = d->points > 0 && !d->id;
-    s[DPARI_PM_ELEMENT_ID] = d->elements > 0 && d->element_id;
-    s[DPARI_PM_NO_ELEMENT_ID] = d->elements > 0 && !d->element_id;
-    s[DPARI_PM_CORNERS] = d->elements > 0 ? d->corners : 0;
-    s[DPARI_PM_NO_CORNERS] = d->elements > 0 ? -d->corners : -INT32_MAX;
+    s[DPARI_PM_OWNER] = d->point_count > 0 && d->owner;
+    s[DPARI_PM_NO_OWNER] = d->point_count > 0 && !d->owner;
+    s[DPARI_PM_ELEMENT_OWNER] = d->element_count > 0 && d->element_owner;
+    s[DPARI_PM_NO_ELEMENT_OWNER] = d->element_count > 0 && !d->element_owner;
+    s[DPARI_PM_ID] = d->point_count > 0 && d->id;
+    s[DPARI_PM_NO_ID] = d->point_count > 0 && !d->id;
+    s[DPARI_PM_ELEMENT_ID] = d->element_count > 0 && d->element_id;
+    s[DPARI_PM_NO_ELEMENT_ID] = d->element_count > 0 && !d->element_id;
+    s[DPARI_PM_CORNERS] = d->element_count > 0 ? d->corner_count : 0;
+    s[DPARI_PM_NO_CORNERS] = d->element_count > 0 ? -d->corner_count : -INT32_MAX;
     st = dpar_all_reduce(x->c, s, s, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
     if (st != DPAR_OK) {
         return dpari_po_said(x->c, st, why);
@@ -4446,7 +4440,7 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
         st = dpari_say(DPAR_E_ARG, why, "neither owner nor element_owner is given", 0, 0, 0, 0);
     }
     x->corners = (int32_t)s[DPARI_PM_CORNERS];
-    x->slots = d->elements * x->corners;
+    x->slots = d->element_count * x->corners;
     return st;
 }
 
@@ -4483,10 +4477,10 @@ static dpar_status dpari_pm_read(dpari_pm *x, dpar_why *why)
     item = (dpari_po_item *)dpari_po_take(&pages, 2 * x->slots, sizeof *item, &st, why);
     x->reading = (int64_t *)dpari_po_take(&x->pages, x->slots, 8, &st, why);
     x->slot = (int32_t *)dpari_po_take(&x->pages, x->slots, 4, &st, why);
-    x->element_owner = (int32_t *)dpari_po_take(&x->pages, d->elements, 4, &st, why);
+    x->element_owner = (int32_t *)dpari_po_take(&x->pages, d->element_count, 4, &st, why);
     if (st == DPAR_OK) {
         x->reads = dpari_pm_distinct(d->corner, x->slots, item, x->reading, x->slot);
-        x->owner = (int32_t *)dpari_po_take(&x->pages, d->points + x->reads, 4, &st, why);
+        x->owner = (int32_t *)dpari_po_take(&x->pages, d->point_count + x->reads, 4, &st, why);
     }
     dpari_po_free(&pages);
     return st;
@@ -4496,11 +4490,11 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *x, dpar_why *why)
 {
     dpar_points_desc d;
     dpari_zero(&d, sizeof d);
-    d.own = x->d->points;
+    d.own_count = x->d->point_count;
     d.own_id = !x->said[DPARI_PM_ID] ? NULL : x->d->id ? x->d->id : x->reading; /* of no ids */
-    d.ghosts = x->reads;
+    d.ghost_count = x->reads;
     d.ghost_id = x->reading;
-    return dpar_points_make_of(x->c, &d, &x->old, why);
+    return dpar_points_make(x->c, &d, &x->old, why);
 }
 
 /* ---- owners -----------------------------------------------------------------------------------
@@ -4516,7 +4510,7 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 {
     const dpar_points_migration_desc *d = x->d;
-    const int64_t all = d->points + x->reads;
+    const int64_t all = d->point_count + x->reads;
     dpari_po_pages pages;
     dpar_points_field v;
     dpar_status st = DPAR_OK;
@@ -4530,9 +4524,9 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
     for (i = 0; i < all; i++) {
         bid[i] = INT64_MAX;
     }
-    for (i = 0; i < d->elements; i++) {
+    for (i = 0; i < d->element_count; i++) {
         for (k = i * x->corners; k < (i + 1) * x->corners; k++) {
-            const int64_t at = d->points + x->slot[k];
+            const int64_t at = d->point_count + x->slot[k];
             bid[at] =
                 dpari_least(bid[at], dpari_pm_bid(x->reading[x->slot[k]], d->element_owner[i]));
         }
@@ -4542,7 +4536,7 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
     v.data = bid;
     st = dpar_points_reduce_begin(x->old, &v, 1, DPAR_MIN);
     st = dpari_po_said(x->c, st == DPAR_OK ? dpar_points_end(x->old) : st, why);
-    for (i = 0; i < d->points && st == DPAR_OK; i++) {
+    for (i = 0; i < d->point_count && st == DPAR_OK; i++) {
         x->owner[i] = bid[i] == INT64_MAX ? x->c->rank : (int32_t)(bid[i] & INT32_MAX);
     }
     dpari_po_free(&pages);
@@ -4552,7 +4546,7 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 /* The rank that is to have most of an element's corners. */
 static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
 {
-    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->points;
+    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->point_count;
     int32_t i, k, best = INT32_MAX, most = 0;
     for (i = 0; i < x->corners; i++) {
         int32_t n = 0;
@@ -4576,14 +4570,14 @@ static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
     if (x->said[DPARI_PM_NO_OWNER]) {
         st = dpari_pm_bids(x, why);
     }
-    for (i = 0; x->said[DPARI_PM_OWNER] && i < x->d->points; i++) {
+    for (i = 0; x->said[DPARI_PM_OWNER] && i < x->d->point_count; i++) {
         x->owner[i] = x->d->owner[i];
     }
     dpari_zero(&v, sizeof v);
     v.type = DPAR_I32;
     v.data = x->owner;
     st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_exchange_many(x->old, &v, 1), why) : st;
-    for (i = 0; i < x->d->elements && st == DPAR_OK; i++) {
+    for (i = 0; i < x->d->element_count && st == DPAR_OK; i++) {
         x->element_owner[i] =
             x->said[DPARI_PM_ELEMENT_OWNER] ? x->d->element_owner[i] : dpari_pm_majority(x, i);
     }
@@ -4702,20 +4696,20 @@ static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *c, dpari_pm_move *m,
         dpari_zero(&l, sizeof l);
         for (r = 0; r < c->size; r++) {
             if (m->sends[r] + m->receives[r] > 0) {
-                m->sends[l.peers] = m->sends[r];
-                m->receives[l.peers] = m->receives[r];
-                m->peer[l.peers++] = r;
+                m->sends[l.peer_count] = m->sends[r];
+                m->receives[l.peer_count] = m->receives[r];
+                m->peer[l.peer_count++] = r;
             }
         }
         l.peer = m->peer;
-        l.sends = m->sends;
-        l.receives = m->receives;
-        l.send_at = m->send_at;
-        l.receive_at = m->receive_at;
-        d.own = m->n;
-        d.ghosts = m->came;
+        l.send_count = m->sends;
+        l.receive_count = m->receives;
+        l.send_index = m->send_at;
+        l.receive_index = m->receive_at;
+        d.own_count = m->n;
+        d.ghost_count = m->came;
         d.lists = &l;
-        st = dpar_points_make_of(c, &d, &m->plan, why);
+        st = dpar_points_make(c, &d, &m->plan, why);
     }
     dpari_po_free(&m->pages);
     return st;
@@ -4738,7 +4732,7 @@ typedef struct dpari_pm_new {
 /* Elements' corners, with their owners, go where the elements go. */
 static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
 {
-    const int64_t own = x->to->desc.own;
+    const int64_t own = x->to->desc.own_count;
     dpari_po_pages pages;
     dpar_points_field v[2];
     dpar_status st = DPAR_OK;
@@ -4746,9 +4740,9 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     int64_t i;
     dpari_zero(&pages, sizeof pages);
     owner = (int32_t *)dpari_po_take(&pages, x->slots, 4, &st, why);
-    if (!dpari_mul(x->to->elements, x->corners, &n->slots) || n->slots > INT32_MAX) {
-        st = dpari_say(DPAR_E_RANGE, why, "# elements of # corners come to rank #", x->to->elements,
-                       x->corners, x->c->rank, 0);
+    if (!dpari_mul(x->to->element_count, x->corners, &n->slots) || n->slots > INT32_MAX) {
+        st = dpari_say(DPAR_E_RANGE, why, "# elements of # corners come to rank #",
+                       x->to->element_count, x->corners, x->c->rank, 0);
     }
     n->corner = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
     n->owner = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
@@ -4759,7 +4753,7 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
                                              sizeof *n->item, &st, why);
     st = dpari_agree(x->c, st, why);
     for (i = 0; i < x->slots && st == DPAR_OK; i++) {
-        owner[i] = x->owner[x->d->points + x->slot[i]];
+        owner[i] = x->owner[x->d->point_count + x->slot[i]];
     }
     dpari_zero(v, sizeof v);
     v[0].type = DPAR_I64;
@@ -4770,7 +4764,7 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     v[0].ghosts = n->corner;
     v[1].ghosts = n->owner;
     st = st == DPAR_OK
-             ? dpari_po_said(x->c, dpar_points_exchange_many(x->to->of_elements, v, 2), why)
+             ? dpari_po_said(x->c, dpar_points_exchange_many(x->to->element_points, v, 2), why)
              : st;
     dpari_po_free(&pages);
     return st;
@@ -4782,17 +4776,17 @@ static int64_t dpari_pm_own(const dpari_pm *x, const dpari_pm_new *n, int64_t re
     const dpar_points_desc *d = &x->to->desc;
     dpari_po_item *item = n->item;
     int64_t i, k = 0, others = 0;
-    for (i = 0; i < d->own; i++) {
+    for (i = 0; i < d->own_count; i++) {
         item[i].key = d->own_id[i];
         item[i].id = 0;
         item[i].at = i;
     }
-    item = dpari_po_sort(item, item + d->own, d->own);
+    item = dpari_po_sort(item, item + d->own_count, d->own_count);
     for (i = 0; i < reads; i++) {
-        while (k < d->own && item[k].key < n->reading[i]) {
+        while (k < d->own_count && item[k].key < n->reading[i]) {
             k++;
         }
-        n->local[i] = k < d->own && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
+        n->local[i] = k < d->own_count && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
         others += n->local[i] < 0;
     }
     return others;
@@ -4803,10 +4797,10 @@ static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, i
 {
     dpar_points_desc *d = &x->to->desc;
     int64_t *const id = memory;
-    int32_t *const owner = (int32_t *)(void *)(id + d->ghosts);
+    int32_t *const owner = (int32_t *)(void *)(id + d->ghost_count);
     dpari_po_item *item = n->item;
     int64_t i, k = 0;
-    x->to->corner = owner + d->ghosts;
+    x->to->corner = owner + d->ghost_count;
     for (i = 0; i < n->slots; i++) { /* the owner of each distinct id, for a while */
         x->to->corner[n->slot[i]] = n->owner[i];
     }
@@ -4821,7 +4815,7 @@ static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, i
     for (i = 0; i < k; i++) {
         id[i] = item[i].id;
         owner[i] = (int32_t)item[i].key;
-        n->local[item[i].at] = (int32_t)(d->own + i);
+        n->local[item[i].at] = (int32_t)(d->own_count + i);
     }
     for (i = 0; i < n->slots; i++) {
         x->to->corner[i] = n->local[n->slot[i]];
@@ -4843,7 +4837,7 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *x, dpar_why *why)
         st = dpari_po_said(
             x->c, dpar_comm_alloc(x->c, 12 * ghosts + 4 * n.slots + 8, &x->to->memory[2]), why);
         if (st == DPAR_OK) {
-            x->to->desc.ghosts = ghosts;
+            x->to->desc.ghost_count = ghosts;
             dpari_pm_number(x, &n, reads, (int64_t *)x->to->memory[2]);
         }
         st = dpari_agree(x->c, st, why);
@@ -4862,29 +4856,29 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
     dpari_pm_move m;
     dpar_status st = dpari_pm_owners(x, why);
     dpari_zero(&m, sizeof m);
-    m.n = d->points;
+    m.n = d->point_count;
     m.id = d->id;
     m.order = d->order;
     m.owner = x->owner;
-    m.first = x->old->first;
+    m.first = x->old->first_id;
     st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
     to->points = m.plan;
     to->memory[0] = m.ids;
-    to->desc.own = m.came;
+    to->desc.own_count = m.came;
     to->desc.own_id = (const int64_t *)m.ids;
     if (st != DPAR_OK || x->corners == 0) {
         return st;
     }
     dpari_zero(&m, sizeof m);
-    m.n = d->elements;
+    m.n = d->element_count;
     m.id = d->element_id;
     m.order = d->element_order;
     m.owner = x->element_owner;
-    st = dpari_po_first(x->c, d->elements, &m.first, why);
+    st = dpari_po_first(x->c, d->element_count, &m.first, why);
     st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
-    to->of_elements = m.plan;
+    to->element_points = m.plan;
     to->memory[1] = m.ids;
-    to->elements = m.came;
+    to->element_count = m.came;
     to->element_id = (int64_t *)m.ids;
     return st == DPAR_OK ? dpari_pm_renumber(x, why) : st;
 }
@@ -4934,18 +4928,18 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
 DPAR_API DPARI_COLD dpar_status dpar_points_migration_free(dpar_points_migration *moved)
 {
     dpar_comm *c = moved ? moved->comm : NULL;
-    dpar_status st, of_elements;
+    dpar_status st, element_points;
     int32_t i;
     if (!moved) {
         return DPAR_OK;
     }
     st = dpar_points_free(moved->points);
-    of_elements = dpar_points_free(moved->of_elements);
+    element_points = dpar_points_free(moved->element_points);
     for (i = 0; i < 3; i++) {
         dpar_comm_release(c, moved->memory[i]);
     }
     dpar_comm_release(c, moved);
-    return st != DPAR_OK ? st : of_elements;
+    return st != DPAR_OK ? st : element_points;
 }
 
 #endif /* DPAR_POINTS_IMPLEMENTATION */

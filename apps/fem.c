@@ -16,13 +16,15 @@
  * like cards: what one rank reads lies all over the cube. From there it takes these steps, each a
  * call or two:
  *
- *   fetch      corners' coordinates from the ranks that have read them: dpar_points_make, _run
+ *   fetch      corners' coordinates from the ranks that have read them: dpar_points_make,
+ *              dpar_points_exchange_many
  *   partition  elements along a curve, by their centres: dpar_points_partition
  *   move       nodes and elements to their new owners, with corners renumbered:
  *              dpar_points_migration_make
- *   plan       the exchanges from now on: dpar_points_make_of
+ *   plan       the exchanges from now on: dpar_points_make
  *   assemble   the matrix of own elements. Rows of ghosts are kept here, too, because a product is
- *              a sum over all ranks that have the node: dpar_points_assemble
+ *              a sum over all ranks that have the node: dpar_points_reduce_many,
+ *              dpar_points_exchange_many
  *   solve      one such sum and two all-reduces an iteration. All vectors include their ghosts, and
  *              every rank computes the same for a copy as its owner does
  *
@@ -261,15 +263,24 @@ static dpar_points_field triples(double *data, double *ghosts)
 static void fetch_centres(fem *f, double *centre)
 {
     const int64_t corners = CORNERS * f->element_count;
+    dpar_points_desc desc;
     dpar_points *p = NULL;
     double *corner = (double *)memory(f, 24 * corners);
     dpar_points_field v = triples(f->read_xyz, corner);
     int64_t i, d;
-    if (f->st == DPAR_OK) { /* node numbers go on from rank to rank: no list of them is needed */
-        f->st = dpar_points_make(f->c, NULL, f->node_count, f->read, corners, &p, &f->why);
+    memset(&desc, 0, sizeof desc);
+    desc.own_count = f->node_count; /* node numbers are consecutive from rank to rank: no own_id */
+    desc.ghost_count = corners;
+    desc.ghost_id = f->read;
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_make(f->c, &desc, &p, &f->why);
     }
-    f->st = f->st == DPAR_OK ? dpar_points_exchange_many(p, &v, 1) : f->st;
-    f->st = f->st == DPAR_OK ? dpar_points_free(p) : f->st;
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_exchange_many(p, &v, 1);
+    }
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_free(p);
+    }
     for (i = 0; i < 3 * f->element_count && f->st == DPAR_OK; i++) {
         d = i / 3 * 12 + i % 3;
         centre[i] = 0.25 * ((corner[d] + corner[d + 3]) + (corner[d + 6] + corner[d + 9]));
@@ -294,21 +305,21 @@ static void place(fem *f)
     }
     memset(&cloud, 0, sizeof cloud);
     cloud.dims = 3;
-    cloud.points = f->element_count;
-    cloud.at = centre;
+    cloud.count = f->element_count;
+    cloud.position = centre;
     if (f->st == DPAR_OK) {
         f->st = dpar_points_partition(f->c, &cloud, owner, key, &f->why);
     }
-    cloud.points = f->node_count;
-    cloud.at = f->read_xyz;
+    cloud.count = f->node_count;
+    cloud.position = f->read_xyz;
     if (f->st == DPAR_OK) {
         f->st = dpar_points_partition(f->c, &cloud, unused, node_key, &f->why);
     }
     memset(&piece, 0, sizeof piece);
-    piece.points = f->node_count;
+    piece.point_count = f->node_count;
     piece.order = node_key;
-    piece.elements = f->element_count;
-    piece.corners = CORNERS;
+    piece.element_count = f->element_count;
+    piece.corner_count = CORNERS;
     piece.corner = f->read;
     piece.element_owner = owner;
     piece.element_order = key;
@@ -322,8 +333,8 @@ static void place(fem *f)
 static void settle(fem *f)
 {
     dpar_points_field v;
-    f->own = f->mesh ? f->mesh->desc.own : 0;
-    f->local = f->mesh ? f->own + f->mesh->desc.ghosts : 0;
+    f->own = f->mesh ? f->mesh->desc.own_count : 0;
+    f->local = f->mesh ? f->own + f->mesh->desc.ghost_count : 0;
     f->xyz = (double *)memory(f, 24 * f->local);
     if (f->st != DPAR_OK) {
         return;
@@ -331,7 +342,7 @@ static void settle(fem *f)
     v = triples(f->read_xyz, f->xyz);
     f->st = dpar_points_exchange_many(f->mesh->points, &v, 1);
     if (f->st == DPAR_OK) {
-        f->st = dpar_points_make_of(f->c, &f->mesh->desc, &f->p, &f->why);
+        f->st = dpar_points_make(f->c, &f->mesh->desc, &f->p, &f->why);
     }
     v = triples(f->xyz, NULL);
     f->st = f->st == DPAR_OK ? dpar_points_exchange_many(f->p, &v, 1) : f->st;
@@ -441,7 +452,7 @@ static double *vector(fem *f)
 
 static void build(fem *f)
 {
-    const int64_t elements = f->mesh ? f->mesh->elements : 0;
+    const int64_t elements = f->mesh ? f->mesh->element_count : 0;
     int64_t *end = (int64_t *)memory(f, 8 * f->local);
     int64_t i;
     int d;
@@ -478,13 +489,17 @@ static void build(fem *f)
 /* Each node gets the sum over all ranks that have elements with it. */
 static void assemble(fem *f, double *x, double *y)
 {
+    const int32_t count = y ? 2 : 1;
     dpar_points_field v[2];
     memset(v, 0, sizeof v);
     v[0].type = v[1].type = DPAR_F64;
     v[0].data = x;
     v[1].data = y;
     if (f->st == DPAR_OK) {
-        f->st = dpar_points_assemble(f->p, v, y ? 2 : 1, DPAR_SUM);
+        f->st = dpar_points_reduce_many(f->p, v, count, DPAR_SUM);
+    }
+    if (f->st == DPAR_OK) {
+        f->st = dpar_points_exchange_many(f->p, v, count);
     }
 }
 
@@ -574,7 +589,7 @@ static double error_of(fem *f)
     double sum[2] = {0.0, 0.0}, g[CORNERS][3], at[3];
     int64_t e;
     int q, k;
-    for (e = 0; f->st == DPAR_OK && e < f->mesh->elements; e++) {
+    for (e = 0; f->st == DPAR_OK && e < f->mesh->element_count; e++) {
         const int32_t *corner = f->mesh->corner + CORNERS * e;
         const double volume = gradients(f, corner, g);
         for (q = 0; q < CORNERS; q++) {
@@ -604,10 +619,13 @@ static double priced(const fem *f)
     int32_t k;
     memset(to, 0, sizeof to);
     for (k = 0; k < RANKS && dpar_points_peer(f->p, k, &t); k++) {
-        to[k].bytes = 8 * t.receives;
+        to[k].bytes = 8 * t.receive_count;
         to[k].runs = t.send_runs + t.receive_runs;
         to[k].copies = 2;
-        to[k].location = t.rank == f->c->rank ? 2 : t.way == DPAR_POINTS_MESSAGES;
+        to[k].location = t.method == DPAR_POINTS_MESSAGES;
+        if (t.rank == f->c->rank) {
+            to[k].location = 2;
+        }
     }
     return dpar_neighbours_cost(to, k, 1, NULL);
 }
@@ -668,7 +686,7 @@ static double run(fem *f, double coarser)
     }
     error = error_of(f);
     ghosts = dpar_sum(f->c, (double)(f->local - f->own)) / (double)f->nodes;
-    most = dpar_max(f->c, f->mesh ? (double)f->mesh->elements : 0.0) * f->c->size;
+    most = dpar_max(f->c, f->mesh ? (double)f->mesh->element_count : 0.0) * f->c->size;
     if (f->st == DPAR_OK && f->c->rank == 0) {
         options_progress(f->began, 1.0, NULL);
         printf("%5ld %9ld %10ld %7.1f %% %8.4f %6d   %.5e ", (long)f->n, (long)f->nodes,

@@ -73,10 +73,10 @@ static dpar_points *plan(dpar_comm *comm, const pattern *c)
     dpar_points *p = NULL;
     dpar_why why;
     memset(&d, 0, sizeof d);
-    d.own = c->own;
-    d.ghosts = c->ghosts;
+    d.own_count = c->own;
+    d.ghost_count = c->ghosts;
     d.lists = &l;
-    must(dpar_points_make_of(comm, &d, &p, &why) == DPAR_OK, why.text);
+    must(dpar_points_make(comm, &d, &p, &why) == DPAR_OK, why.text);
     return p;
 }
 
@@ -318,8 +318,8 @@ static void plan_time(const char *label, int64_t n)
         double best = 1e9;
         int turn;
         memset(&d, 0, sizeof d);
-        d.own = n;
-        d.ghosts = m;
+        d.own_count = n;
+        d.ghost_count = m;
         for (i = 0; i < n; i++) {
             own[i] = scattered(me + 2 * i);
         }
@@ -334,7 +334,7 @@ static void plan_time(const char *label, int64_t n)
             double began, mine, slowest;
             MPI_Barrier(MPI_COMM_WORLD);
             began = now();
-            must(dpar_points_make_of(world, &d, &p, &why) == DPAR_OK, why.text);
+            must(dpar_points_make(world, &d, &p, &why) == DPAR_OK, why.text);
             mine = now() - began;
             MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
             best = slowest < best ? slowest : best;

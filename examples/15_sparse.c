@@ -14,18 +14,27 @@ static int solve(dpar_comm *world, void *unused)
     static double x[N], r[N], q[N];
     int64_t first = 0, own = 0, ghosts = 0, steps;
     double rr = 0.0, before = 1.0;
+    dpar_points_desc desc = {0};
     dpar_points *plan = NULL;
     dpar_why why;
     (void)unused;
     dpar_split_range(DPAR_SPLIT_EVEN, N, world->size, world->rank, &first, &own);
+    for (int64_t i = 0; i < own; i++) {
+        const int64_t k = first + i;
+        id[ROW * i] = (k + 1) % N;
+        id[ROW * i + 1] = (k + N - 1) % N;
+        id[ROW * i + 2] = N - 1 - k;
+    }
     for (int64_t i = 0; i < ROW * own; i++) {
-        const int64_t k = first + i / ROW, ids[ROW] = {(k + 1) % N, (k + N - 1) % N, N - 1 - k};
-        id[i] = ids[i % ROW];
-        if (id[i] < first || id[i] >= first + own) {
-            ghost[ghosts++] = id[i]; /* another rank owns it */
+        if (id[i] < first || id[i] >= first + own) { /* another rank owns it */
+            ghost[ghosts] = id[i];
+            ghosts++;
         }
     }
-    if (dpar_points_make(world, NULL, own, ghost, ghosts, &plan, &why) < 0) {
+    desc.own_count = own; /* own_id NULL: ids are numbered consecutively over the ranks */
+    desc.ghost_count = ghosts;
+    desc.ghost_id = ghost;
+    if (dpar_points_make(world, &desc, &plan, &why) < 0) {
         return dpar_fail(world, &why);
     }
     double *d = (double *)dpar_points_array(plan, DPAR_F64, 1); /* own values, then ghosts */
@@ -61,8 +70,10 @@ static int solve(dpar_comm *world, void *unused)
     if (world->rank == 0 && world->status == 0) {
         printf("%d iterations, x[0] is %.6f\n", (int)steps, x[0]);
     }
-    const int bad = dpar_points_free(plan) < 0 || world->status < 0;
-    return bad ? dpar_fail(world, NULL) : 0;
+    if (world->status < 0 || dpar_points_free(plan) < 0) {
+        return dpar_fail(world, NULL);
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)

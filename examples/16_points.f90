@@ -17,8 +17,10 @@ contains
     integer(c_int) function solve(world, unused) bind(c)
         type(c_ptr), value :: world, unused
         type(c_ptr) :: plan
+        type(dpar_points_desc) :: desc
         type(dpar_why) :: why
-        integer(c_int64_t), allocatable :: id(:, :), ghost(:)
+        integer(c_int64_t), allocatable :: id(:, :)
+        integer(c_int64_t), allocatable, target :: ghost(:)
         integer(c_int32_t), allocatable :: column(:, :)
         real(c_double), allocatable, target :: x(:)
         integer(c_int64_t) :: first, own, i, k
@@ -32,8 +34,10 @@ contains
             id(:, i) = [mod(k + 1, n), mod(k + n - 1, n), n - 1 - k]
         end do
         ghost = pack(id, id < first .or. id >= first + own) ! the ids that other ranks own
-        if (dpar_points_make(world, n=own, ghosts=ghost, m=size(ghost, kind=8), &
-            plan=plan, why=why) < 0) then
+        desc%own_count = own ! own_id is not set: ids are numbered consecutively over the ranks
+        desc%ghost_count = size(ghost)
+        desc%ghost_id = c_loc(ghost)
+        if (dpar_points_make(world, desc, plan, why) < 0) then
             write (error_unit, *) dpar_string(why)
             return
         end if

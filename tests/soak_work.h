@@ -440,52 +440,53 @@ static dpar_status soak_points(soak_job *j, uint64_t seed)
     dpar_why why;
     dpar_status s;
     double *x;
-    int64_t bytes = 0, i;
+    int64_t i;
     int r, k;
     why.text[0] = 0;
     (void)soak_points_of(oracle_next(&seed), n, of);
     memset(&d, 0, sizeof d);
     memset(&v, 0, sizeof v);
-    d.own = of[me].own, d.ghosts = of[me].ghosts, d.ghost_id = of[me].ghost;
-    d.way = (int32_t)oracle_below(&seed, 4);
-    x = soak_doubles(j, c, (d.own + d.ghosts) * comps, registered);
+    d.own_count = of[me].own;
+    d.ghost_count = of[me].ghosts;
+    d.ghost_id = of[me].ghost;
+    d.method = (int32_t)oracle_below(&seed, 4);
+    x = soak_doubles(j, c, (d.own_count + d.ghost_count) * comps, registered);
     v.type = DPAR_F64, v.components = comps, v.data = x;
-    s = soak_fine(j, "points", dpar_points_bytes(c, &d, &bytes, &why), why.text);
-    s = s < 0 ? s : dpar_points_init(soak_memory(j, c, bytes, 1), bytes, c, &d, &p, &why);
+    s = dpar_points_make(c, &d, &p, &why);
     if (s < 0) {
         return s;
     }
-    for (i = 0; i < d.own * comps; i++) {
+    for (i = 0; i < d.own_count * comps; i++) {
         x[i] = soak_value(lot, of[me].first + i / comps, i % comps);
     }
     s = dpar_points_exchange_many(p, &v, 1);
-    for (i = 0; i < d.ghosts * comps && s == DPAR_OK; i++) {
-        soak_same(j, "points", i, x[d.own * comps + i],
+    for (i = 0; i < d.ghost_count * comps && s == DPAR_OK; i++) {
+        soak_same(j, "points", i, x[d.own_count * comps + i],
                   soak_value(lot, of[me].ghost[i / comps], i % comps), 0);
     }
-    for (i = 0; i < d.ghosts * comps && s == DPAR_OK; i++) {
-        x[d.own * comps + i] = soak_value(lot + 1, me * 64 + i / comps, i % comps);
+    for (i = 0; i < d.ghost_count * comps && s == DPAR_OK; i++) {
+        x[d.own_count * comps + i] = soak_value(lot + 1, me * 64 + i / comps, i % comps);
     }
     s = s < 0 ? s : dpar_points_reduce_begin(p, &v, 1, DPAR_SUM);
     s = s < 0 ? s : dpar_points_end(p);
     if (s == DPAR_OK) {
         double want[60 * 3];
-        for (i = 0; i < d.own * comps; i++) {
+        for (i = 0; i < d.own_count * comps; i++) {
             want[i] = soak_value(lot, of[me].first + i / comps, i % comps);
         }
         for (r = 0; r < n; r++) {
             for (i = 0; i < of[r].ghosts; i++) {
                 const int64_t at = of[r].ghost[i] - of[me].first;
-                for (k = 0; k < comps && at >= 0 && at < d.own; k++) {
+                for (k = 0; k < comps && at >= 0 && at < d.own_count; k++) {
                     want[at * comps + k] += soak_value(lot + 1, r * 64 + i, k);
                 }
             }
         }
-        for (i = 0; i < (d.own + d.ghosts) * comps; i++) {
-            soak_same(j, "points, adjoint", i, x[i], i < d.own * comps ? want[i] : 0, 0);
+        for (i = 0; i < (d.own_count + d.ghost_count) * comps; i++) {
+            soak_same(j, "points, adjoint", i, x[i], i < d.own_count * comps ? want[i] : 0, 0);
         }
     }
-    return soak_first(s, dpar_points_close(p));
+    return soak_first(s, dpar_points_free(p));
 }
 
 /* ---- data parallel ---- */

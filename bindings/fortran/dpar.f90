@@ -1102,39 +1102,42 @@ module dpar
 
     ! The lists of both sides of an exchange, as many codes have them already.
     type, bind(c) :: dpar_points_lists
-        integer(c_int32_t) :: peers = 0
-        ! [peers] ranks, each once, in any order.
+        integer(c_int32_t) :: peer_count = 0
+        ! [peer_count] ranks, each once, in any order.
         type(c_ptr) :: peer = c_null_ptr
-        type(c_ptr) :: sends = c_null_ptr ! [peers] number of values sent to each peer
-        ! [peers] number of values received from each peer.
-        type(c_ptr) :: receives = c_null_ptr
+        type(c_ptr) :: send_count = c_null_ptr ! [peer_count] number of values sent to each peer
+        ! [peer_count] number of values received from each peer.
+        type(c_ptr) :: receive_count = c_null_ptr
         ! local indices of own values; a value may be sent to several peers
-        type(c_ptr) :: send_at = c_null_ptr
+        type(c_ptr) :: send_index = c_null_ptr
         ! local indices of ghosts, each once.
-        type(c_ptr) :: receive_at = c_null_ptr
+        type(c_ptr) :: receive_index = c_null_ptr
     end type
 
-    ! The points of this rank. Zero it, then set own, and either ids or lists.
+    ! The points of this rank. Zero it, then set own_count, and either ids or lists.
     type, bind(c) :: dpar_points_desc
         ! number of values that this rank owns.
-        integer(c_int64_t) :: own = 0
-        ! [own] any numbers, each once in the job, in any order.
+        integer(c_int64_t) :: own_count = 0
+        ! [own_count] any numbers, each once in the job, in any order.
         type(c_ptr) :: own_id = c_null_ptr
         ! number of values that this rank reads.
-        integer(c_int64_t) :: ghosts = 0
-        type(c_ptr) :: ghost_id = c_null_ptr ! [ghosts]
-        ! [ghosts] the rank that owns each ghost, if you know it.
+        integer(c_int64_t) :: ghost_count = 0
+        type(c_ptr) :: ghost_id = c_null_ptr ! [ghost_count]
+        ! [ghost_count] the rank that owns each ghost, if you know it.
         type(c_ptr) :: owner = c_null_ptr
-        ! a layout that defines the owners.
-        type(c_ptr) :: rule = c_null_ptr
+        ! defines the owners; may be NULL.
+        type(c_ptr) :: layout = c_null_ptr
         integer(c_int32_t) :: order = 0 ! DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER
-        integer(c_int32_t) :: way = 0 ! DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT
-        type(c_ptr) :: lists = c_null_ptr ! replaces the ids; own and ghosts must be set, too
+        integer(c_int32_t) :: method = 0 ! DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT
+        type(c_ptr) :: lists = c_null_ptr ! replaces the ids; own_count and ghost_count must be set
         ! for DIRECT: the least average bytes of the runs of a list that is read in place.
         integer(c_int64_t) :: run_bytes = 0
         ! of the messages; your own between begin and end must have another one
         integer(c_int32_t) :: tag = 0
         integer(c_int32_t) :: timers = 0 ! 1 keeps times for dpar_points_report
+        type(c_ptr) :: memory = c_null_ptr ! for the plan, aligned to 64; NULL lets make allocate it
+        ! size of memory. memory NULL and bytes 1 ask for the size that is needed
+        integer(c_int64_t) :: bytes = 0
     end type
 
     ! A vector over own values and ghosts.
@@ -1153,29 +1156,29 @@ module dpar
     ! A plan of exchanges of points. You may read these fields.
     type, bind(c) :: dpar_points
         type(c_ptr) :: comm = c_null_ptr
-        integer(c_int64_t) :: own = 0 ! values of this rank
-        integer(c_int64_t) :: ghosts = 0
-        integer(c_int64_t) :: first = 0 ! the id of own value 0 if ids are consecutive; otherwise 0
-        integer(c_int64_t) :: whole = 0 ! own values of all ranks together
+        integer(c_int64_t) :: own_count = 0 ! values of this rank
+        integer(c_int64_t) :: ghost_count = 0
+        ! the id of own value 0 if ids are consecutive.
+        integer(c_int64_t) :: first_id = 0
+        integer(c_int64_t) :: global_count = 0 ! own values of all ranks together
         ! ranks that this rank sends to or receives from, including itself
-        integer(c_int32_t) :: peers = 0
+        integer(c_int32_t) :: peer_count = 0
     end type
 
     ! The traffic between this rank and one peer in each exchange.
     type, bind(c) :: dpar_points_traffic
         integer(c_int32_t) :: rank = 0 ! of the peer
         ! DPAR_POINTS_MESSAGES, or PACKED if memory is shared.
-        integer(c_int32_t) :: way = 0
-        integer(c_int64_t) :: sends = 0 ! number of values
-        integer(c_int64_t) :: receives = 0
+        integer(c_int32_t) :: method = 0
+        integer(c_int64_t) :: send_count = 0 ! number of values
+        integer(c_int64_t) :: receive_count = 0
         integer(c_int64_t) :: send_runs = 0 ! runs of consecutive indices among the values sent
         ! the same of those received; with 1 nothing is unpacked
         integer(c_int64_t) :: receive_runs = 0
     end type
 
     ! ==== points_simple ====
-    ! makes plans of points that allocate their own memory, for codes that have arrays and ids of
-    ! their own.
+    ! allocates and exchanges one vector, for codes that need no more.
 
     ! ==== points_check ====
     ! checks whether exchanges of points brought the right values, for tests and for codes that may
@@ -1200,11 +1203,11 @@ module dpar
     type, bind(c) :: dpar_points_partition_desc
         integer(c_int32_t) :: dims = 0 ! 2 or 3
         integer(c_int32_t) :: parts = 0 ! at most 2^20; 0 selects the number of ranks
-        integer(c_int64_t) :: points = 0 ! of this rank: 0 .. 2^31 - 1
-        type(c_ptr) :: at = c_null_ptr ! [points][dims] coordinates, finite
-        ! [points] finite and not negative.
+        integer(c_int64_t) :: count = 0 ! points of this rank: 0 to 2^31 - 1
+        type(c_ptr) :: position = c_null_ptr ! [count][dims] coordinates, finite
+        ! [count] finite and not negative.
         type(c_ptr) :: weight = c_null_ptr
-        ! [points] each once in the job, to order points at the same place.
+        ! [count] each once in the job, to order points at the same place.
         type(c_ptr) :: id = c_null_ptr
     end type
 
@@ -1214,37 +1217,36 @@ module dpar
 
     ! This rank's piece of a mesh, and its new owners.
     type, bind(c) :: dpar_points_migration_desc
-        integer(c_int64_t) :: points = 0 ! number of points of this rank
-        ! [points] each once in the job. NULL on all ranks selects consecutive ids from 0, rank
-        ! after rank
+        integer(c_int64_t) :: point_count = 0 ! number of points of this rank
+        ! [point_count] each once in the job.
         type(c_ptr) :: id = c_null_ptr
-        ! [points] the new owner of each.
+        ! [point_count] the new owner of each.
         type(c_ptr) :: owner = c_null_ptr
-        ! [points] sorts the points of each new owner, ascending.
+        ! [point_count] sorts the points of each new owner, ascending.
         type(c_ptr) :: order = c_null_ptr
-        integer(c_int64_t) :: elements = 0 ! number of elements of this rank
+        integer(c_int64_t) :: element_count = 0 ! number of elements of this rank
         ! corners of each element, 1 to 64, the same on all ranks with elements.
-        integer(c_int32_t) :: corners = 0
-        ! [elements][corners] ids of points, which any rank may have
+        integer(c_int32_t) :: corner_count = 0
+        ! [element_count][corner_count] ids of points, of any rank
         type(c_ptr) :: corner = c_null_ptr
-        type(c_ptr) :: element_id = c_null_ptr ! [elements] like id
-        ! [elements] like owner. If NULL, an element is given to the rank that gets most of its
+        type(c_ptr) :: element_id = c_null_ptr ! [element_count] like id
+        ! [element_count] like owner. If NULL, an element is given to the rank that gets most of its
         ! corners, the smallest such rank
         type(c_ptr) :: element_owner = c_null_ptr
-        type(c_ptr) :: element_order = c_null_ptr ! [elements] like order
+        type(c_ptr) :: element_order = c_null_ptr ! [element_count] like order
     end type
 
     ! What this rank has after the movement.
     type, bind(c) :: dpar_points_migration
-        ! the rank's points, with those that its elements read as ghosts.
+        ! for dpar_points_make: the rank's points, with those that its elements read as ghosts.
         type(dpar_points_desc) :: desc
-        integer(c_int64_t) :: elements = 0
-        type(c_ptr) :: element_id = c_null_ptr ! [elements]
-        ! [elements][corners] local indices.
+        integer(c_int64_t) :: element_count = 0
+        type(c_ptr) :: element_id = c_null_ptr ! [element_count]
+        ! [element_count][corner_count] local indices.
         type(c_ptr) :: corner = c_null_ptr
         ! plan from old points (own values) to new points (ghosts)
         type(c_ptr) :: points = c_null_ptr
-        type(c_ptr) :: of_elements = c_null_ptr ! the same for elements; NULL if no rank has any
+        type(c_ptr) :: element_points = c_null_ptr ! the same for elements; NULL if no rank has any
         type(c_ptr) :: comm = c_null_ptr ! private, as are all fields that follow
         type(c_ptr) :: memory(0:2) = c_null_ptr
     end type
@@ -2687,204 +2689,162 @@ module dpar
 
         ! ==== points ====
 
-        ! Computes how many bytes of your memory dpar_points_init needs on this rank.
-        function dpar_points_bytes(c, d, bytes, why) bind(c)
+        ! Plans exchanges. The arrays of desc are not used after the call, except for desc.memory,
+        ! which belongs to the plan until dpar_points_free.
+        function dpar_points_make(comm, desc, points, why) bind(c)
             import
-            type(c_ptr), value :: c
-            type(dpar_points_desc), intent(in), target :: d
-            integer(c_int64_t), intent(inout), target :: bytes
+            type(c_ptr), value :: comm
+            type(dpar_points_desc), intent(in), target :: desc
+            type(c_ptr), intent(inout), target :: points
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_points_bytes
+            integer(c_int32_t) :: dpar_points_make
         end function
 
-        ! Plans exchanges. The arrays of d are not used after the call.
-        function dpar_points_init(memory, bytes, c, d, plan, why) bind(c)
+        ! Destroys a plan. NULL does nothing.
+        function dpar_points_free(points) bind(c)
             import
-            type(c_ptr), value :: memory
-            integer(c_int64_t), value :: bytes
-            type(c_ptr), value :: c
-            type(dpar_points_desc), intent(in), target :: d
-            type(c_ptr), intent(inout), target :: plan
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_points_init
+            type(c_ptr), value :: points
+            integer(c_int32_t) :: dpar_points_free
         end function
 
-        ! Closes a plan and releases what it has of dpar_comm_alloc.
-        function dpar_points_close(p) bind(c)
+        ! Starts an exchange, which copies owners' values to the ghosts of several vectors.
+        function dpar_points_begin(points, fields, count) bind(c)
             import
-            type(c_ptr), value :: p
-            integer(c_int32_t) :: dpar_points_close
-        end function
-
-        ! Starts an exchange, which copies owners' values to the ghosts of n vectors.
-        function dpar_points_begin(p, v, n) bind(c)
-            import
-            type(c_ptr), value :: p
-            type(dpar_points_field), intent(in), target :: v(*)
-            integer(c_int32_t), value :: n
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: count
             integer(c_int32_t) :: dpar_points_begin
         end function
 
         ! Starts the adjoint (transpose) of an exchange.
-        function dpar_points_reduce_begin(p, v, n, op) bind(c)
+        function dpar_points_reduce_begin(points, fields, count, op) bind(c)
             import
-            type(c_ptr), value :: p
-            type(dpar_points_field), intent(in), target :: v(*)
-            integer(c_int32_t), value :: n
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: count
             integer(c_int32_t), value :: op
             integer(c_int32_t) :: dpar_points_reduce_begin
         end function
 
         ! Advances an exchange as far as possible without waiting.
-        function dpar_points_test(p) bind(c)
+        function dpar_points_test(points) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             integer(c_int32_t) :: dpar_points_test
         end function
 
         ! Waits until ghosts (of an adjoint: own values) are complete and own values may be written
         ! again.
-        function dpar_points_end(p) bind(c)
+        function dpar_points_end(points) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             integer(c_int32_t) :: dpar_points_end
         end function
 
-        ! Runs an exchange: begin and end in one call.
-        function dpar_points_exchange_many(p, v, n) bind(c)
+        ! Runs an exchange: dpar_points_begin and dpar_points_end in one call.
+        function dpar_points_exchange_many(points, fields, count) bind(c)
             import
-            type(c_ptr), value :: p
-            type(dpar_points_field), intent(in), target :: v(*)
-            integer(c_int32_t), value :: n
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: count
             integer(c_int32_t) :: dpar_points_exchange_many
         end function
 
-        ! Combines the values that all holders of a point have for it, and gives the result to all
-        ! of them.
-        function dpar_points_assemble(p, v, n, op) bind(c)
+        ! Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call.
+        function dpar_points_reduce_many(points, fields, count, op) bind(c)
             import
-            type(c_ptr), value :: p
-            type(dpar_points_field), intent(in), target :: v(*)
-            integer(c_int32_t), value :: n
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: count
             integer(c_int32_t), value :: op
-            integer(c_int32_t) :: dpar_points_assemble
+            integer(c_int32_t) :: dpar_points_reduce_many
         end function
 
         ! Converts ids that this rank owns or reads to local indices, as for the columns of matrices
         ! and the corners of elements.
-        function dpar_points_to_local(p, ids, n, at) bind(c)
+        function dpar_points_to_local(points, ids, count, index) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             integer(c_int64_t), intent(in), target :: ids(*)
-            integer(c_int64_t), value :: n
-            integer(c_int32_t), intent(inout), target :: at(*)
+            integer(c_int64_t), value :: count
+            integer(c_int32_t), intent(inout), target :: index(*)
             integer(c_int32_t) :: dpar_points_to_local
         end function
 
         ! Sorts the rows of a sparse matrix into those that read no ghost, which can be computed
         ! between begin and end, and the others.
-        function dpar_points_interior_rows(p, rows, begin, column, row, core) bind(c)
+        function dpar_points_interior_rows(points, rows, begin, column, row, interior) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             integer(c_int64_t), value :: rows
             integer(c_int64_t), intent(in), target :: begin(*)
             integer(c_int32_t), intent(in), target :: column(*)
             integer(c_int32_t), intent(inout), target :: row(*)
-            integer(c_int64_t), intent(inout), target :: core
+            integer(c_int64_t), intent(inout), target :: interior
             integer(c_int32_t) :: dpar_points_interior_rows
         end function
 
-        ! Describes the traffic with peer k of p->peers, in ascending order of ranks.
-        function dpar_points_peer(p, k, t) bind(c)
+        ! Describes the traffic with peer k of points->peer_count, in ascending order of ranks.
+        function dpar_points_peer(points, k, traffic) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             integer(c_int32_t), value :: k
-            type(dpar_points_traffic), intent(inout), target :: t
+            type(dpar_points_traffic), intent(inout), target :: traffic
             integer(c_int) :: dpar_points_peer
         end function
 
         ! Lists the traffic of this rank in an exchange as a table, with a line for each peer.
-        subroutine dpar_points_report(p, out) bind(c)
+        subroutine dpar_points_report(points, out) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
         ! Draws how many values each rank sends to each other as a matrix, whose rows send and whose
         ! columns receive.
-        function dpar_points_draw(p, out) bind(c)
+        function dpar_points_draw(points, out) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             type(dpar_text), intent(inout), optional, target :: out
             integer(c_int32_t) :: dpar_points_draw
         end function
 
         ! ==== points_simple ====
 
-        ! Makes a plan from n own ids and m ghost ids, in the order in which they are given.
-        function dpar_points_make(comm, own, n, ghosts, m, plan, why) bind(c)
-            import
-            type(c_ptr), value :: comm
-            integer(c_int64_t), intent(in), optional, target :: own(*)
-            integer(c_int64_t), value :: n
-            integer(c_int64_t), intent(in), target :: ghosts(*)
-            integer(c_int64_t), value :: m
-            type(c_ptr), intent(inout), target :: plan
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_points_make
-        end function
-
-        ! Makes a plan from a description, which may have another order, owners, or lists.
-        function dpar_points_make_of(comm, d, plan, why) bind(c)
-            import
-            type(c_ptr), value :: comm
-            type(dpar_points_desc), intent(in), target :: d
-            type(c_ptr), intent(inout), target :: plan
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_points_make_of
-        end function
-
         ! Allocates a zeroed vector for own values and ghosts, in registered memory that peers read
         ! directly.
-        function dpar_points_array(p, type, components) bind(c)
+        function dpar_points_array(points, type, components) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             integer(c_int32_t), value :: type
             integer(c_int32_t), value :: components
             type(c_ptr) :: dpar_points_array
         end function
 
         ! Copies owners' values to the ghosts of x.
-        function dpar_points_exchange(p, x) bind(c)
+        function dpar_points_exchange(points, x) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             real(c_double), intent(inout), target :: x(*)
             integer(c_int32_t) :: dpar_points_exchange
         end function
 
         ! Adds the ghosts of x to their owners' values.
-        function dpar_points_reduce(p, x) bind(c)
+        function dpar_points_reduce(points, x) bind(c)
             import
-            type(c_ptr), value :: p
+            type(c_ptr), value :: points
             real(c_double), intent(inout), target :: x(*)
             integer(c_int32_t) :: dpar_points_reduce
-        end function
-
-        ! Destroys a plan of dpar_points_make or dpar_points_make_of.
-        function dpar_points_free(p) bind(c)
-            import
-            type(c_ptr), value :: p
-            integer(c_int32_t) :: dpar_points_free
         end function
 
         ! ==== points_check ====
 
         ! Checks vectors between exchanges.
-        function dpar_points_check(p, v, n, what, why) bind(c)
+        function dpar_points_check(points, fields, count, what, why) bind(c)
             import
-            type(c_ptr), value :: p
-            type(dpar_points_field), intent(in), target :: v(*)
-            integer(c_int32_t), value :: n
+            type(c_ptr), value :: points
+            type(dpar_points_field), intent(in), target :: fields(*)
+            integer(c_int32_t), value :: count
             integer(c_int32_t), value :: what
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_points_check
@@ -2893,10 +2853,10 @@ module dpar
         ! ==== points_part ====
 
         ! Computes which part each point should belong to.
-        function dpar_points_partition(c, d, owner, key, why) bind(c)
+        function dpar_points_partition(comm, desc, owner, key, why) bind(c)
             import
-            type(c_ptr), value :: c
-            type(dpar_points_partition_desc), intent(in), target :: d
+            type(c_ptr), value :: comm
+            type(dpar_points_partition_desc), intent(in), target :: desc
             integer(c_int32_t), intent(inout), target :: owner(*)
             integer(c_int64_t), intent(inout), optional, target :: key(*)
             type(dpar_why), intent(inout), optional, target :: why
@@ -2916,10 +2876,10 @@ module dpar
 
         ! Plans the movement of a mesh, moves ids and corners, and converts the corners to local
         ! indices.
-        function dpar_points_migration_make(c, d, moved, why) bind(c)
+        function dpar_points_migration_make(comm, desc, moved, why) bind(c)
             import
-            type(c_ptr), value :: c
-            type(dpar_points_migration_desc), intent(in), target :: d
+            type(c_ptr), value :: comm
+            type(dpar_points_migration_desc), intent(in), target :: desc
             type(c_ptr), intent(inout), target :: moved
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_points_migration_make

@@ -23,12 +23,12 @@
 /* Own ids are named one by one. */
 static int dpari_pt_hashes(const dpar_points_desc *d)
 {
-    return !d->lists && d->own_id && d->own > 0;
+    return !d->lists && d->own_id && d->own_count > 0;
 }
 
 static int64_t dpari_pt_named(const dpar_points_desc *d)
 {
-    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own : 0) + d->ghosts;
+    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own_count : 0) + d->ghost_count;
 }
 
 /* One peer of the lists: s values go to those before it. */
@@ -38,12 +38,13 @@ static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_des
     const dpar_points_lists *l = d->lists;
     int64_t k;
     int32_t j;
-    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->sends[i] < 0 || l->sends[i] > INT32_MAX - s ||
-        l->receives[i] < 0 || l->receives[i] > INT32_MAX) {
+    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->send_count[i] < 0 ||
+        l->send_count[i] > INT32_MAX - s || l->receive_count[i] < 0 ||
+        l->receive_count[i] > INT32_MAX) {
         return dpari_say(
             DPAR_E_ARG, why,
             "peer #, rank # of #: # values go to it, or how many come from it is wrong", i,
-            l->peer[i], c->size, l->sends[i]);
+            l->peer[i], c->size, l->send_count[i]);
     }
     for (j = 0; j < i; j++) {
         if (l->peer[j] == l->peer[i]) {
@@ -51,10 +52,10 @@ static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_des
                              l->peer[i], j, i, 0);
         }
     }
-    for (k = s; k < s + l->sends[i]; k++) {
-        if (l->send_at[k] < 0 || l->send_at[k] >= d->own) {
-            return dpari_say(DPAR_E_ARG, why, "send_at[#], to rank #, is #: own values are # ", k,
-                             l->peer[i], l->send_at[k], d->own);
+    for (k = s; k < s + l->send_count[i]; k++) {
+        if (l->send_index[k] < 0 || l->send_index[k] >= d->own_count) {
+            return dpari_say(DPAR_E_ARG, why, "send_index[#], to rank #, is #: own values are # ",
+                             k, l->peer[i], l->send_index[k], d->own_count);
         }
     }
     return DPAR_OK;
@@ -66,33 +67,35 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
     const dpar_points_lists *l = d->lists;
     int64_t s = 0, r = 0, k;
     int32_t i;
-    if (l->peers < 0 || (l->peers > 0 && (!l->peer || !l->sends || !l->receives))) {
-        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL", l->peers, 0,
-                         0, 0);
+    if (l->peer_count < 0 ||
+        (l->peer_count > 0 && (!l->peer || !l->send_count || !l->receive_count))) {
+        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL",
+                         l->peer_count, 0, 0, 0);
     }
-    for (i = 0; i < l->peers; i++) {
+    for (i = 0; i < l->peer_count; i++) {
         dpar_status st;
-        if (l->sends[i] > 0 && !l->send_at) {
-            return dpari_say(DPAR_E_ARG, why, "send_at is NULL", 0, 0, 0, 0);
+        if (l->send_count[i] > 0 && !l->send_index) {
+            return dpari_say(DPAR_E_ARG, why, "send_index is NULL", 0, 0, 0, 0);
         }
         st = dpari_pt_check_list(c, d, i, s, why);
         if (st != DPAR_OK) {
             return st;
         }
-        s += l->sends[i];
-        r += l->receives[i];
-        if (r > d->ghosts) {
+        s += l->send_count[i];
+        r += l->receive_count[i];
+        if (r > d->ghost_count) {
             break;
         }
     }
-    if (r != d->ghosts) {
+    if (r != d->ghost_count) {
         return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
-                         d->ghosts, 0);
+                         d->ghost_count, 0);
     }
-    for (k = 0; k < r && l->receive_at; k++) {
-        if (l->receive_at[k] < d->own || l->receive_at[k] >= d->own + d->ghosts) {
-            return dpari_say(DPAR_E_ARG, why, "receive_at[#] is #: ghosts are # to #", k,
-                             l->receive_at[k], d->own, d->own + d->ghosts - 1);
+    for (k = 0; k < r && l->receive_index; k++) {
+        if (l->receive_index[k] < d->own_count ||
+            l->receive_index[k] >= d->own_count + d->ghost_count) {
+            return dpari_say(DPAR_E_ARG, why, "receive_index[#] is #: ghosts are # to #", k,
+                             l->receive_index[k], d->own_count, d->own_count + d->ghost_count - 1);
         }
     }
     return DPAR_OK;
@@ -101,10 +104,10 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
 static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     const int64_t own =
-        dpar_layout_is_primary(d->rule, c->rank) ? dpar_layout_count(d->rule, c->rank) : 0;
-    if (!d->own_id && own != d->own) {
-        return dpari_say(DPAR_E_ARG, why, "the rule gives rank # # values, own is #", c->rank, own,
-                         d->own, 0);
+        dpar_layout_is_primary(d->layout, c->rank) ? dpar_layout_count(d->layout, c->rank) : 0;
+    if (!d->own_id && own != d->own_count) {
+        return dpari_say(DPAR_E_ARG, why, "the layout gives rank # # values, own_count is #",
+                         c->rank, own, d->own_count, 0);
     }
     return DPAR_OK;
 }
@@ -112,17 +115,18 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
 /* Checks the description of this rank, except for the contents of own_id and ghost_id. */
 static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
-    if (d->own < 0 || d->ghosts < 0) {
-        return dpari_say(DPAR_E_ARG, why, "own is #, ghosts #", d->own, d->ghosts, 0, 0);
+    if (d->own_count < 0 || d->ghost_count < 0) {
+        return dpari_say(DPAR_E_ARG, why, "own_count is #, ghost_count #", d->own_count,
+                         d->ghost_count, 0, 0);
     }
-    if (d->own > INT32_MAX || d->ghosts > INT32_MAX - d->own) {
+    if (d->own_count > INT32_MAX || d->ghost_count > INT32_MAX - d->own_count) {
         return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
-                         d->own, d->ghosts, INT32_MAX, 0);
+                         d->own_count, d->ghost_count, INT32_MAX, 0);
     }
-    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->way < 0 ||
-        d->way > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
-        return dpari_say(DPAR_E_ARG, why, "order is #, way #, tag #, run_bytes #", d->order, d->way,
-                         d->tag, d->run_bytes);
+    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->method < 0 ||
+        d->method > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "order is #, method #, tag #, run_bytes #", d->order,
+                         d->method, d->tag, d->run_bytes);
     }
     if (c->mem && !c->node && !dpari_world_of(c)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -132,20 +136,22 @@ static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d,
     if (d->lists) {
         return dpari_pt_check_lists(c, d, why);
     }
-    if (d->ghosts > 0 && !d->ghost_id) {
-        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghosts is #", d->ghosts, 0, 0, 0);
+    if (d->ghost_count > 0 && !d->ghost_id) {
+        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghost_count is #", d->ghost_count, 0,
+                         0, 0);
     }
-    return d->rule ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
+    return d->layout ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
 }
 
 /* Places where nothing or more than one value is received. seen: a bit a ghost, zeroed. */
 static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *seen, dpar_why *why)
 {
     int64_t k;
-    for (k = 0; k < d->ghosts && d->lists->receive_at; k++) {
-        const int64_t g = d->lists->receive_at[k] - d->own;
+    for (k = 0; k < d->ghost_count && d->lists->receive_index; k++) {
+        const int64_t g = d->lists->receive_index[k] - d->own_count;
         if (seen[g / 64] >> g % 64 & 1) {
-            return dpari_say(DPAR_E_ARG, why, "receive_at names # twice", g + d->own, 0, 0, 0);
+            return dpari_say(DPAR_E_ARG, why, "receive_index names # twice", g + d->own_count, 0, 0,
+                             0);
         }
         seen[g / 64] |= UINT64_C(1) << g % 64;
     }
@@ -160,7 +166,7 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, in
     dpari_room r;
     dpari_points *x;
     dpari_pt_entry *entry;
-    const int64_t bits = d->lists ? (d->ghosts + 63) / 64 : 0;
+    const int64_t bits = d->lists ? (d->ghost_count + 63) / 64 : 0;
     r.at = (unsigned char *)memory;
     r.used = 0;
     x = (dpari_points *)dpari_room_take(&r, 1, sizeof *x);
@@ -172,23 +178,6 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, in
     }
     *bytes = r.used;
     return x;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
-                                                  int64_t *bytes, dpar_why *why)
-{
-    dpar_status st;
-    int64_t need = 0;
-    if (!c || !d || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "points: communicator, description or bytes is NULL", 0,
-                         0, 0, 0);
-    }
-    st = dpari_pt_check(c, d, why);
-    if (st == DPAR_OK) {
-        (void)dpari_pt_layout(d, NULL, &need);
-        *bytes = need;
-    }
-    return st;
 }
 
 /* ---- agreeing ---------------------------------------------------------------------------------
@@ -205,12 +194,12 @@ static DPARI_COLD void dpari_pt_state(dpari_facts *f, const void *given)
     f->of = NULL;
     dpari_fact(f, "lists (0: ids)", 0, d->lists != NULL);
     dpari_fact(f, "order", 0, d->order);
-    dpari_fact(f, "way", 0, d->way);
+    dpari_fact(f, "method", 0, d->method);
     dpari_fact(f, "run_bytes", 0, d->run_bytes);
     dpari_fact(f, "tag", 0, d->tag);
-    dpari_fact(f, "rule (0: none)", 0, d->rule != NULL);
-    if (d->rule) {
-        dpari_fact_hash(f, "the rule", 0, dpari_hash_layout(0, d->rule));
+    dpari_fact(f, "layout (0: none)", 0, d->layout != NULL);
+    if (d->layout) {
+        dpari_fact_hash(f, "the layout", 0, dpari_hash_layout(0, d->layout));
     }
 }
 
@@ -219,12 +208,12 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
 {
     const dpar_points_desc *d = g->d;
     dpar_status st;
-    g->all[0] = d->own > 0 && d->own_id;
-    g->all[1] = d->own > 0 && !d->own_id;
-    g->all[2] = d->ghosts > 0 && d->owner;
-    g->all[3] = d->ghosts > 0 && !d->owner;
+    g->all[0] = d->own_count > 0 && d->own_id;
+    g->all[1] = d->own_count > 0 && !d->own_id;
+    g->all[2] = d->ghost_count > 0 && d->owner;
+    g->all[3] = d->ghost_count > 0 && !d->owner;
     st = dpar_all_reduce(c, g->all, g->all, 4, DPAR_I64, DPAR_MAX, NULL);
-    g->all[4] = d->own;
+    g->all[4] = d->own_count;
     st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
                        : st;
     if (st != DPAR_OK) {
@@ -283,7 +272,7 @@ static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t number
             x->lists = r.at = (unsigned char *)memory;
         }
     }
-    x->head.peers = peers;
+    x->head.peer_count = peers;
     return DPAR_OK;
 }
 
@@ -332,7 +321,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
         st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
     }
     for (i = 0; i < x->node->size && st == DPAR_OK; i++) {
-        for (k = 0; k < x->head.peers; k++) {
+        for (k = 0; k < x->head.peer_count; k++) {
             if (x->peer[k].rank == told[i]) {
                 x->peer[k].world = g->world_rank[i];
             }
@@ -390,11 +379,11 @@ static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
 /* Exchanges references to staging memory with the peers. */
 static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
 {
-    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peers;
+    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peer_count;
     int32_t i, pass, n = 0;
     dpar_status st = DPAR_OK;
     for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < x->head.peers; i++) {
+        for (i = 0; i < x->head.peer_count; i++) {
             dpar_call *call = &x->call[n];
             if (i == x->self) {
                 continue;
@@ -415,7 +404,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
         st = dpar_batch(x->head.comm, x->call, n, x->work);
         st = st == DPAR_OK ? dpar_wait_all(x->work, n) : st;
     }
-    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
         if (i != x->self) {
             x->peer[i].theirs = theirs[i];
             st = dpari_pt_hear(x, i);
@@ -447,24 +436,42 @@ static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpa
     return st;
 }
 
-static dpar_status dpari_pt_check_memory(const dpar_points_desc *d, void *memory, int64_t bytes,
-                                         dpar_why *why)
+/* Sets *memory to what the plan may use: the caller's, or what is allocated here, which *owned then
+ * is as well. */
+static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc *desc, int64_t need,
+                                        void **memory, void **owned, dpar_why *why)
 {
-    int64_t need = 0;
-    (void)dpari_pt_layout(d, NULL, &need);
-    return dpari_room_check(memory, bytes, need, "points", why);
+    dpar_status status;
+    if (desc->memory == NULL && desc->bytes == 0) {
+        status = dpar_comm_alloc(comm, need, owned);
+        *memory = *owned;
+        return dpari_pt_said(comm, status, why);
+    }
+    if (desc->bytes < need) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "points: desc.bytes is #, but the plan needs # bytes of memory",
+                         desc->bytes, need, 0, 0);
+    }
+    if (desc->memory == NULL || (uintptr_t)desc->memory % DPARI_ROOM_ALIGN != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "points: desc.memory is NULL, or not aligned to # bytes, but desc.bytes "
+                         "is #",
+                         DPARI_ROOM_ALIGN, desc->bytes, 0, 0);
+    }
+    *memory = desc->memory;
+    return DPAR_OK;
 }
 
 static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
 {
     const dpar_points_desc *d = g->d;
     x->head.comm = c;
-    x->head.own = d->own;
-    x->head.ghosts = d->ghosts;
-    x->head.whole = g->all[4];
+    x->head.own_count = d->own_count;
+    x->head.ghost_count = d->ghost_count;
+    x->head.global_count = g->all[4];
     x->node = c->node ? c->node : c;
-    x->world = d->way == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->way = d->way;
+    x->world = d->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->way = d->method;
     x->tag = d->tag;
     x->timers = d->timers;
     x->listed = d->lists != NULL;
@@ -472,52 +479,85 @@ static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
     x->given_owner = g->all[2] != 0;
     x->run_bytes = d->run_bytes > 0 ? d->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
     x->self = -1;
-    if (d->rule) {
-        x->rule = *d->rule;
+    if (d->layout) {
+        x->rule = *d->layout;
         x->ruled = 1;
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                 const dpar_points_desc *d, dpar_points **plan,
-                                                 dpar_why *why)
+/* Finds the lists of both sides, and makes the plan of them. */
+static dpar_status dpari_pt_connect(dpari_points *x, const dpar_points_desc *desc, dpar_why *why)
 {
-    dpari_points *x;
-    dpari_pt_given given;
     dpari_pt_both both;
-    int64_t need;
-    dpar_status st;
-    if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
-    }
+    dpar_status status;
     dpari_zero(&both, sizeof both);
-    dpari_zero(&given, sizeof given);
-    given.d = d;
-    st = !d || !plan ? dpari_say(DPAR_E_ARG, why, "points: description or plan is NULL", 0, 0, 0, 0)
-                     : dpari_pt_check(c, d, why);
-    st = st == DPAR_OK ? dpari_pt_check_memory(d, memory, bytes, why) : st;
-    st = dpari_agree_on(c, st, "points", dpari_pt_state, &given, why);
-    st = st == DPAR_OK ? dpari_pt_kinds(c, &given, why) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    (void)dpari_pt_layout(d, NULL, &need);
-    dpari_zero(memory, (size_t)need);
-    x = dpari_pt_layout(d, memory, &need);
-    dpari_pt_set(x, c, &given);
-    if (d->lists) {
-        st = dpari_pt_check_places(d, (uint64_t *)(void *)x->table.entry, why);
-        st = dpari_agree_on(c, st, "points", NULL, NULL, why);
-        st = st == DPAR_OK ? dpari_pt_by_lists(x, d, &both, why) : st;
+    if (desc->lists) {
+        status = dpari_pt_check_places(desc, (uint64_t *)(void *)x->table.entry, why);
+        status = dpari_agree_on(x->head.comm, status, "points", NULL, NULL, why);
+        if (status == DPAR_OK) {
+            status = dpari_pt_by_lists(x, desc, &both, why);
+        }
     } else {
-        st = dpari_pt_by_ids(x, d, &both, why);
+        status = dpari_pt_by_ids(x, desc, &both, why);
     }
-    st = st == DPAR_OK ? dpari_pt_plan(x, &both, why) : st;
+    if (status == DPAR_OK) {
+        status = dpari_pt_plan(x, &both, why);
+    }
     dpari_pt_both_free(&both);
-    if (st == DPAR_OK) {
-        *plan = &x->head;
+    return status;
+}
+
+/* Checks what this rank passes, and takes the memory of the plan. Local. */
+static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
+                                    dpar_points **points, int64_t *need, void **memory,
+                                    void **owned, dpar_why *why)
+{
+    dpar_status status;
+    if (!desc || !points) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: desc or points is NULL", 0, 0, 0, 0);
     }
-    return st;
+    status = dpari_pt_check(comm, desc, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    (void)dpari_pt_layout(desc, NULL, need);
+    return dpari_pt_take_memory(comm, desc, *need, memory, owned, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                                 dpar_points **points, dpar_why *why)
+{
+    dpari_pt_given given;
+    dpari_points *x;
+    void *memory = NULL, *owned = NULL;
+    int64_t need = 0;
+    dpar_status status;
+    if (!comm) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: comm is NULL", 0, 0, 0, 0);
+    }
+    dpari_zero(&given, sizeof given);
+    given.d = desc;
+    status = dpari_pt_prepare(comm, desc, points, &need, &memory, &owned, why);
+    status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
+    if (status == DPAR_E_ROOM) {
+        dpari_needs_bytes(why, need); /* of this rank, also if another one has too little */
+    }
+    if (status == DPAR_OK) {
+        status = dpari_pt_kinds(comm, &given, why);
+    }
+    if (status == DPAR_OK) {
+        dpari_zero(memory, (size_t)need);
+        x = dpari_pt_layout(desc, memory, &need);
+        x->owned = owned;
+        dpari_pt_set(x, comm, &given);
+        status = dpari_pt_connect(x, desc, why);
+    }
+    if (status != DPAR_OK) {
+        dpar_comm_release(comm, owned);
+        return status;
+    }
+    *points = &x->head;
+    return DPAR_OK;
 }
 
 /* ---- numbering --------------------------------------------------------------------------------
@@ -553,10 +593,10 @@ static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, cons
     int64_t k;
     int reads = 0;
     for (k = begin[i]; k < begin[i + 1]; k++) {
-        if (column[k] < 0 || column[k] >= p->own + p->ghosts) {
+        if (column[k] < 0 || column[k] >= p->own_count + p->ghost_count) {
             return -1;
         }
-        reads |= column[k] >= p->own;
+        reads |= column[k] >= p->own_count;
     }
     return reads;
 }
@@ -580,7 +620,7 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
         if (reads < 0) {
             return dpari_comm_wrong(p->comm, DPAR_E_ARG,
                                     "row # (columns # to #) names what is no local index below #",
-                                    i, begin[i], begin[i + 1] - 1, p->own + p->ghosts);
+                                    i, begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
         }
         n += !reads;
     }
@@ -602,13 +642,13 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
 DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t)
 {
     const dpari_points *x = dpari_pt_of(p);
-    if (!p || !t || k < 0 || k >= p->peers) {
+    if (!p || !t || k < 0 || k >= p->peer_count) {
         return 0;
     }
     t->rank = x->peer[k].rank;
-    t->way = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
-    t->sends = x->peer[k].send.count;
-    t->receives = x->peer[k].receive.count;
+    t->method = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    t->send_count = x->peer[k].send.count;
+    t->receive_count = x->peer[k].receive.count;
     t->send_runs = x->peer[k].send.runs;
     t->receive_runs = x->peer[k].receive.runs;
     return 1;
@@ -623,14 +663,14 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *p, dpar_text *out
         return;
     }
     dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n", p->comm->rank,
-                     p->own, p->ghosts, x->count);
+                     p->own_count, p->ghost_count, x->count);
     dpar_text_put(out, "  rank way          sends      runs  receives      runs\n");
     for (k = 0; dpar_points_peer(p, k, &t); k++) {
         dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", t.rank,
-                         k == x->self                    ? "itself"
-                         : t.way == DPAR_POINTS_MESSAGES ? "messages"
-                                                         : "memory",
-                         t.sends, t.send_runs, t.receives, t.receive_runs);
+                         k == x->self                       ? "itself"
+                         : t.method == DPAR_POINTS_MESSAGES ? "messages"
+                                                            : "memory",
+                         t.send_count, t.send_runs, t.receive_count, t.receive_runs);
     }
     if (x->timers && x->count > 0) {
         dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
@@ -658,7 +698,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
         return dpari_comm_wrong(c, DPAR_E_RANGE, "# ranks: a matrix of # is drawn", c->size,
                                 DPARI_PT_DRAWN, 0, 0);
     }
-    for (i = 0; i < p->peers; i++) {
+    for (i = 0; i < p->peer_count; i++) {
         row[x->peer[i].rank] = x->peer[i].send.count;
     }
     st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);

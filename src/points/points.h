@@ -3,32 +3,31 @@
  * elements, finite volumes on polyhedra, sparse matrices and graphs. An exchange is planned once.
  * Then any vectors can be exchanged, as often as you like, in one message per peer.
  *
- * A vector of a rank has `own` values, and behind them `ghosts`, copies of values that other ranks
- * own. Local index i is an own value if i < own, and ghost i - own otherwise. There are two ways to
- * say what is exchanged.
+ * A vector of a rank has `own_count` values, and behind them `ghost_count` ghosts, which are copies
+ * of values that other ranks own. Local index i is an own value if i < own_count, and ghost
+ * i - own_count otherwise. There are two ways to describe what is exchanged.
  *
  * By ids: numbers of your choice for all points of the job. Each rank lists the ids that it owns
  * and those that it reads. dpar finds the owners of the latter:
  *
- *     d.own = n;                              own_id NULL: consecutive ids from rank to rank
- *     d.ghosts = m;
- *     d.ghost_id = needed;                    in any order, repeats allowed
+ *     dpar_points_desc desc = {0};
+ *     desc.own_count = n;                     own_id NULL: consecutive ids from rank to rank
+ *     desc.ghost_count = m;
+ *     desc.ghost_id = needed;                 in any order, repeats allowed
  *
  * By lists of both sides, as HPCG, PETSc and hypre have them: which own values are sent to which
  * rank, and how many are received from which rank (dpar_points_lists).
  *
- *     dpar_points_bytes(c, &d, &bytes, &why);                 each call returns a dpar_status
- *     dpar_comm_alloc(c, bytes, &memory);
- *     dpar_points_init(memory, bytes, c, &d, &p, &why);
- *     v[0].type = v[1].type = DPAR_F64;
- *     v[0].data = x;                          x[n + m]
- *     v[1].data = u;                          u[3 * (n + m)], three together at each point
- *     v[1].components = 3;
- *     dpar_points_begin(p, v, 2);
+ *     dpar_points_make(comm, &desc, &points, &why);           each call returns a dpar_status
+ *     field[0].type = field[1].type = DPAR_F64;
+ *     field[0].data = x;                      x[n + m]
+ *     field[1].data = u;                      u[3 * (n + m)], three together at each point
+ *     field[1].components = 3;
+ *     dpar_points_begin(points, field, 2);
  *     ... rows that read no ghost: dpar_points_interior_rows ...
- *     dpar_points_end(p);
+ *     dpar_points_end(points);
  *     ... the other rows ...
- *     dpar_points_close(p);
+ *     dpar_points_free(points);
  *
  * Vectors are passed to each call and may differ from call to call. Vectors of dpar_comm_alloc are
  * exchanged fastest, because peers in a node read long runs in place. Others are packed into memory
@@ -37,12 +36,13 @@
  * Between begin and end own values may be read but not written, and ghosts must be neither read nor
  * written. Several plans may be in progress at a time, if none writes what another one reads.
  *
- * Memory. The caller provides 1 KiB. Plans by ids need another 24 to 48 bytes for each ghost and
- * for each own id that own_id lists; plans by lists need a bit for each ghost. The rest comes from
- * dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes for each value sent and each ghost. Instead
- * of the latter it is 8 bytes for each run if runs are long, and nothing if there is one run.
- * Packed values take three times their bytes, four times with messages. During init up to 64 bytes
- * per id and 48 bytes per rank of the communicator are needed.
+ * Memory. A plan takes 1 KiB, which you may provide (desc.memory). Plans by ids need another 24 to
+ * 48 bytes there for each ghost and for each own id that own_id lists; plans by lists need a bit
+ * for each ghost. The rest always comes from dpar_comm_alloc. It is 1.2 KiB per peer, and 4 bytes
+ * for each value sent and each ghost. Instead of the latter it is 8 bytes for each run if runs are
+ * long, and nothing if there is one run. Packed values take three times their bytes, four times
+ * with messages. During make up to 64 bytes per id and 48 bytes per rank of the communicator are
+ * needed.
  *
  * Plans share none of this memory. Four levels of a multigrid, each half as fine, take 1.4 times
  * the memory of the finest. If they shared it, each exchange would have to wait until all ranks had
@@ -70,43 +70,46 @@ enum {
     DPAR_POINTS_DIRECT    /* long runs are read in place, others are packed */
 };
 
-/* The lists of both sides of an exchange, as many codes have them already. The first `sends[0]`
- * indices of send_at are the values for peer[0], the next `sends[1]` those for peer[1], and so on.
- * Likewise the first `receives[0]` indices of receive_at receive the values of peer[0], in the
- * order of its list. All arrays are copied. */
+/* The lists of both sides of an exchange, as many codes have them already. The first
+ * `send_count[0]` entries of send_index are the values for peer[0], the next `send_count[1]` those
+ * for peer[1], and so on. Likewise the first `receive_count[0]` entries of receive_index receive
+ * the values of peer[0], in the order of its list. All arrays are copied. */
 typedef struct dpar_points_lists {
-    int32_t peers;
-    const int32_t *peer;     /* [peers] ranks, each once, in any order; may include this rank */
-    const int64_t *sends;    /* [peers] number of values sent to each peer */
-    const int64_t *receives; /* [peers] number of values received from each peer; must equal what
-                                the peer sends (DPAR_E_MISMATCH) */
-    const int32_t *send_at;  /* local indices of own values; a value may be sent to several peers */
-    const int32_t
-        *receive_at; /* local indices of ghosts, each once; NULL means own, own + 1, ... */
+    int32_t peer_count;
+    const int32_t *peer;          /* [peer_count] ranks, each once, in any order; may include this
+                                     rank */
+    const int64_t *send_count;    /* [peer_count] number of values sent to each peer */
+    const int64_t *receive_count; /* [peer_count] number of values received from each peer; must
+                                     equal what the peer sends (DPAR_E_MISMATCH) */
+    const int32_t *send_index;    /* local indices of own values; a value may be sent to several
+                                     peers */
+    const int32_t *receive_index; /* local indices of ghosts, each once; NULL means own_count,
+                                     own_count + 1, ... */
 } dpar_points_lists;
 
-/* The points of this rank. Zero it, then set own, and either ids or lists. All ranks pass ids or
- * all pass lists, with the same order, way, run_bytes and tag; otherwise all get DPAR_E_MISMATCH.
- */
+/* The points of this rank. Zero it, then set own_count, and either ids or lists. All ranks pass ids
+ * or all pass lists, with the same order, method, run_bytes and tag; otherwise all get
+ * DPAR_E_MISMATCH. */
 typedef struct dpar_points_desc {
-    int64_t own;             /* number of values that this rank owns: 0 .. 2^31 - 1, with ghosts */
-    const int64_t *own_id;   /* [own] any numbers, each once in the job, in any order. NULL on all
-                                ranks selects consecutive ids from 0, rank after rank, or the
-                                elements that `rule` gives this rank */
-    int64_t ghosts;          /* number of values that this rank reads; may include its own ids */
-    const int64_t *ghost_id; /* [ghosts] */
-    const int32_t *owner;    /* [ghosts] the rank that owns each ghost, if you know it. NULL on all
-                                ranks looks it up */
-    const dpar_layout *rule; /* a layout that defines the owners; may be NULL. Ids are then the
-                                elements of its whole array in C order, owned by its primary
-                                copies */
-    int32_t order;           /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
-    int32_t way;             /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
-    const dpar_points_lists *lists; /* replaces the ids; own and ghosts must be set, too */
+    int64_t own_count;       /* number of values that this rank owns: 0 to 2^31 - 1, with ghosts */
+    const int64_t *own_id;   /* [own_count] any numbers, each once in the job, in any order. NULL on
+                                all ranks selects consecutive ids from 0, rank after rank, or the
+                                elements that `layout` gives this rank */
+    int64_t ghost_count;     /* number of values that this rank reads; may include its own ids */
+    const int64_t *ghost_id; /* [ghost_count] */
+    const int32_t *owner;    /* [ghost_count] the rank that owns each ghost, if you know it. NULL on
+                                all ranks looks it up */
+    const dpar_layout *layout;      /* defines the owners; may be NULL. Ids are then the elements of
+                                       its whole array in C order, owned by its primary copies */
+    int32_t order;                  /* DPAR_POINTS_ORDER_GIVEN or DPAR_POINTS_ORDER_BY_OWNER */
+    int32_t method;                 /* DPAR_POINTS_AUTO, _MESSAGES, _PACKED or _DIRECT */
+    const dpar_points_lists *lists; /* replaces the ids; own_count and ghost_count must be set */
     int64_t run_bytes; /* for DIRECT: the least average bytes of the runs of a list that is read in
                           place; 0 selects 64 */
     int32_t tag;       /* of the messages; your own between begin and end must have another one */
     int32_t timers;    /* 1 keeps times for dpar_points_report */
+    void *memory;      /* for the plan, aligned to 64; NULL lets make allocate it */
+    int64_t bytes;     /* size of memory. memory NULL and bytes 1 ask for the size that is needed */
 } dpar_points_desc;
 
 /* A vector over own values and ghosts. Zero it, then set type and data, and what else differs.
@@ -128,56 +131,52 @@ typedef struct dpar_points_field {
 /* A plan of exchanges of points. You may read these fields; the rest is private. */
 typedef struct dpar_points {
     dpar_comm *comm;
-    int64_t own, ghosts; /* values of this rank */
-    int64_t first;       /* the id of own value 0 if ids are consecutive; otherwise 0 */
-    int64_t whole;       /* own values of all ranks together */
-    int32_t peers;       /* ranks that this rank sends to or receives from, including itself */
+    int64_t own_count, ghost_count; /* values of this rank */
+    int64_t first_id;               /* the id of own value 0 if ids are consecutive; otherwise 0 */
+    int64_t global_count;           /* own values of all ranks together */
+    int32_t peer_count; /* ranks that this rank sends to or receives from, including itself */
 } dpar_points;
 
-/* Computes how many bytes of your memory dpar_points_init needs on this rank. The memory must be
- * aligned to 64; free it after close. Local. Fails with DPAR_E_ARG or DPAR_E_RANGE if the
- * description itself is wrong. Costs O(1). */
-DPAR_API dpar_status dpar_points_bytes(const dpar_comm *c, const dpar_points_desc *d,
-                                       int64_t *bytes, dpar_why *why);
-/* Plans exchanges. The arrays of d are not used after the call.
+/* Plans exchanges. The arrays of desc are not used after the call, except for desc.memory, which
+ * belongs to the plan until dpar_points_free.
  *
- * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
+ * Collective over comm. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is
+ * out of range, comm has a device's memory, or an id has two owners or none ("id 17, ghost 3 of
+ * rank 2, is owned by no rank"). If `owner` or `layout` defines the owner, a second one is not
+ * looked for. Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank
+ * sends other values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a
+ * rank, with DPAR_E_MEMORY, or as the communicator. Fails with DPAR_E_ROOM if desc.bytes is set and
+ * too small on some rank; why->bytes is then the number that this rank needs.
  *
- * Collective over c. All errors are returned on all ranks. Fails with DPAR_E_ARG if an index is out
- * of range, c has a device's memory, or an id has two owners or none ("id 17, which rank 2 reads,
- * is owned by nobody"). If `owner` or `rule` defines the owner, a second one is not looked for.
- * Fails with DPAR_E_MISMATCH if ranks describe different kinds of plans, or a rank sends other
- * values than its peer receives. Fails with DPAR_E_RANGE above 2^31 - 1 values on a rank, with
- * DPAR_E_ROOM, DPAR_E_MEMORY, or as the communicator.
- *
- * Ids in own_id are looked up in a distributed directory, unless `owner` or `rule` is given: rank
+ * Ids in own_id are looked up in a distributed directory, unless `owner` or `layout` is given: rank
  * hash(id) mod size knows the owner. No rank knows all ids. Consecutive ids need an all-gather of 8
- * bytes per rank instead. Costs three all-to-alls and O(own_id + ghosts + size) per rank, once and
+ * bytes per rank instead. Costs three all-to-alls and O(own ids + ghosts + size) per rank, once and
  * not in each step. */
-DPAR_API dpar_status dpar_points_init(void *memory, int64_t bytes, dpar_comm *c,
-                                      const dpar_points_desc *d, dpar_points **plan, dpar_why *why);
-/* Closes a plan and releases what it has of dpar_comm_alloc. NULL does nothing. Collective: a
- * barrier over its communicator. Fails with DPAR_E_ARG if an exchange is in progress. After an
- * exchange that failed it returns that exchange's status. */
-DPAR_API dpar_status dpar_points_close(dpar_points *p);
+DPAR_API dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
+                                      dpar_points **points, dpar_why *why);
+/* Destroys a plan. NULL does nothing. Collective: a barrier over its communicator. Fails with
+ * DPAR_E_ARG if an exchange is in progress; the plan then stays. After an exchange that failed it
+ * returns that exchange's status. */
+DPAR_API dpar_status dpar_points_free(dpar_points *points);
 
 /* ---- exchanges ---- */
 
-/* Starts an exchange, which copies owners' values to the ghosts of n vectors.
+/* Starts an exchange, which copies owners' values to the ghosts of several vectors.
  *
- * v: [n] vectors, read before begin returns. All ranks pass the same n, types and components;
- *    strides and addresses may differ.
+ * fields: [count] vectors, read before begin returns. All ranks pass the same count, types and
+ *         components; strides and addresses may differ.
  *
  * Collective, in the same order on all ranks of the plan's communicator, but ranks wait only for
  * their peers. Fails with DPAR_E_ARG if there is no plan or no vector, if a type has no bytes, or
- * if an exchange has not ended. The message is in c->why. This rank has then begun nothing, and the
- * others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors or operations;
- * between ranks that send messages this is noticed only if sizes differ. Fails with DPAR_E_PEER or
- * DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
+ * if an exchange has not ended. The message is in points->comm->why. This rank has then begun
+ * nothing, and the others wait for it. Fails with DPAR_E_MISMATCH if ranks pass different vectors
+ * or operations; between ranks that send messages this is noticed only if sizes differ. Fails with
+ * DPAR_E_PEER or DPAR_E_TIMEOUT as comm.h describes, which breaks the communicator.
  *
  * Costs O(values sent and received). The first exchange with more bytes per point than any before
  * allocates memory for them (dpar_comm_alloc). */
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n);
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
+                                       int32_t count);
 /* Starts the adjoint (transpose) of an exchange: owners' values are combined with those of all
  * their ghosts, and the ghosts become 0. Until dpar_points_end neither own values nor ghosts may be
  * read or written.
@@ -190,50 +189,50 @@ DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *
  *
  * The order does not depend on arrival or engine. F16 and BF16 are rounded after each step.
  * Collective. Fails as dpar_points_begin, and with DPAR_E_ARG if a type cannot be combined. */
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                              int32_t op);
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t count, int32_t op);
 /* Advances an exchange as far as possible without waiting. Returns DPAR_OK if all has arrived (end
  * must still be called), or DPAR_MORE if not yet. Local. Fails as begin, but never with
  * DPAR_E_TIMEOUT. */
-DPAR_API dpar_status dpar_points_test(dpar_points *p);
+DPAR_API dpar_status dpar_points_test(dpar_points *points);
 /* Waits until ghosts (of an adjoint: own values) are complete and own values may be written again.
  * Returns DPAR_OK if no exchange is in progress. Fails as begin. */
-DPAR_API dpar_status dpar_points_end(dpar_points *p);
-/* Runs an exchange: begin and end in one call. */
-DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
-                                               int32_t n);
-/* Combines the values that all holders of a point have for it, and gives the result to all of them:
- * an adjoint, then an exchange. This is the assembly of finite elements. op is that of
- * dpar_points_reduce_begin. Collective. */
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                          int32_t op);
+DPAR_API dpar_status dpar_points_end(dpar_points *points);
+/* Runs an exchange: dpar_points_begin and dpar_points_end in one call. */
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
+                                               int32_t count);
+/* Runs an adjoint: dpar_points_reduce_begin and dpar_points_end in one call. Followed by
+ * dpar_points_exchange_many, it gives the result to all ranks that have the point, which is the
+ * assembly of finite elements. */
+DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
+                                             int32_t count, int32_t op);
 
 /* ---- numbering ---- */
 
 /* Converts ids that this rank owns or reads to local indices, as for the columns of matrices and
  * the corners of elements.
  *
- * ids: [n].
- * at:  [n] receives the index of each id, or the first one if ghost_id repeats it, or -1 if the
- * rank neither owns nor reads the id. Must not overlap ids.
+ * ids:   [count].
+ * index: [count] receives the index of each id, or the first one if ghost_id repeats it, or -1 if
+ *        the rank neither owns nor reads the id. Must not overlap ids.
  *
  * Only for plans by ids. Local. Fails with DPAR_E_ARG if any id is neither owned nor read, for a
- * plan by lists and for NULL; the message is in c->why. Costs O(n). */
-DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                          int32_t *at);
+ * plan by lists and for NULL; the message is in points->comm->why. Costs O(count). */
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
+                                          int64_t count, int32_t *index);
 /* Sorts the rows of a sparse matrix into those that read no ghost, which can be computed between
  * begin and end, and the others. Elements of a mesh are rows too, with their corners as columns.
  *
- * begin:  [rows + 1], where the columns of each row begin.
- * column: [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
- * row:    [rows], receives the rows that read no ghost in row[0 .. *core - 1], then the others,
- * both ascending.
+ * begin:    [rows + 1], where the columns of each row begin.
+ * column:   [begin[rows]], local indices; row i has column[begin[i] .. begin[i + 1] - 1].
+ * row:      [rows], receives the rows that read no ghost, then the others, both ascending.
+ * interior: receives the number of rows that read no ghost.
  *
  * Local. Fails with DPAR_E_ARG if a column is no local index, begin descends, or a pointer is NULL;
- * the message is in c->why. Costs O(columns). */
-DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+ * the message is in points->comm->why. Costs O(columns). */
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
-                                               int32_t *row, int64_t *core);
+                                               int32_t *row, int64_t *interior);
 
 /* ---- reports ---- */
 
@@ -241,23 +240,23 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
  * their components in all vectors. They are sent in one message each way, or through shared
  * memory. */
 typedef struct dpar_points_traffic {
-    int32_t rank; /* of the peer */
-    int32_t way;  /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared. It is DIRECT for
-                     vectors of dpar_comm_alloc whose runs are long */
-    int64_t sends, receives; /* number of values */
-    int64_t send_runs;       /* runs of consecutive indices among the values sent */
-    int64_t receive_runs;    /* the same of those received; with 1 nothing is unpacked */
+    int32_t rank;   /* of the peer */
+    int32_t method; /* DPAR_POINTS_MESSAGES, or PACKED if memory is shared; also PACKED if vectors
+                       of dpar_comm_alloc with long runs are then read in place (DIRECT) */
+    int64_t send_count, receive_count; /* number of values */
+    int64_t send_runs;                 /* runs of consecutive indices among the values sent */
+    int64_t receive_runs;              /* the same of those received; with 1 nothing is unpacked */
 } dpar_points_traffic;
-/* Describes the traffic with peer k of p->peers, in ascending order of ranks. Returns 1, or 0 if
- * there is no such peer. Local. Costs O(1). */
-DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t);
-/* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If d.timers
- * was set, it includes the times of the phases in microseconds per exchange. Local. Costs
- * O(peers). */
-DPAR_API void dpar_points_report(const dpar_points *p, dpar_text *out);
+/* Describes the traffic with peer k of points->peer_count, in ascending order of ranks. Returns 1,
+ * or 0 if there is no such peer. Local. Costs O(1). */
+DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic);
+/* Lists the traffic of this rank in an exchange as a table, with a line for each peer. If
+ * desc.timers was set, it includes the times of the phases in microseconds per exchange. Local.
+ * Costs O(peers). */
+DPAR_API void dpar_points_report(const dpar_points *points, dpar_text *out);
 /* Draws how many values each rank sends to each other as a matrix, whose rows send and whose
  * columns receive. All ranks get it; `out` may be NULL on ranks that do not need it. Collective.
  * Fails with DPAR_E_RANGE above 64 ranks. Costs an all-gather of 8 bytes for each pair of ranks. */
-DPAR_API dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out);
+DPAR_API dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out);
 
 #endif

@@ -18,9 +18,9 @@ static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_fi
     const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
     const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
     const int64_t within = component * apart;
-    return index < p->own || !v->ghosts
+    return index < p->own_count || !v->ghosts
                ? (unsigned char *)v->data + bytes * (index * stride + within)
-               : (unsigned char *)v->ghosts + bytes * ((index - p->own) * stride + within);
+               : (unsigned char *)v->ghosts + bytes * ((index - p->own_count) * stride + within);
 }
 
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
@@ -58,11 +58,12 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_fie
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        const int64_t at = dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 0);
-        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own, 0) < 0) {
+        const int64_t at =
+            dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 0);
+        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own_count, 0) < 0) {
             return dpari_say(DPAR_E_ARG, why,
                              "vector #: ghost #, local index # of rank #, is not filled", i,
-                             at - p->own, at, p->comm->rank);
+                             at - p->own_count, at, p->comm->rank);
         }
     }
     return DPAR_OK;
@@ -75,7 +76,7 @@ static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
     const int64_t bytes = dpar_type_bytes(v->type);
     int64_t i, b;
     int32_t k;
-    for (i = p->own; i < p->own + p->ghosts; i++) {
+    for (i = p->own_count; i < p->own_count + p->ghost_count; i++) {
         for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
             const unsigned char *here = dpari_pt_number(p, v, i, k);
             const unsigned char *came = dpari_pt_number(p, copy, i, k);
@@ -97,7 +98,8 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     const int64_t n = v->components > 0 ? v->components : 1;
     const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
     const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
-    const int64_t numbers = (p->ghosts > 0 ? p->ghosts - 1 : 0) * stride + (n - 1) * apart + 1;
+    const int64_t numbers =
+        (p->ghost_count > 0 ? p->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
     int64_t at = -1;
     dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
     st = dpari_agree(p->comm, st, NULL);
@@ -110,7 +112,7 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     if (at >= 0) {
         st = dpari_say(DPAR_E_MISMATCH, why,
                        "vector #: ghost #, local index # of rank #, is not its owner's value", i,
-                       at - p->own, at, p->comm->rank);
+                       at - p->own_count, at, p->comm->rank);
     }
     dpar_comm_release(p->comm, copy.ghosts);
     return dpari_agree(p->comm, st, why);
@@ -124,7 +126,8 @@ static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_
     for (i = 0; i < n; i++) {
         if (dpar_type_bytes(v[i].type) == 0 || v[i].components < 0 || v[i].stride < 0 ||
             v[i].component_stride < 0 ||
-            (!v[i].data && (p->own > 0 || !v[i].ghosts) && p->own + p->ghosts > 0)) {
+            (!v[i].data && (p->own_count > 0 || !v[i].ghosts) &&
+             p->own_count + p->ghost_count > 0)) {
             return dpari_say_word(DPAR_E_ARG, why, "vector #: # components of @, or data is NULL",
                                   dpar_type_name(v[i].type), 8, i, v[i].components, 0, 0);
         }
@@ -147,7 +150,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_poi
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         if (what == DPAR_POINTS_POISON) {
-            (void)dpari_pt_poison(p, &v[i], p->own, p->own + p->ghosts, 1);
+            (void)dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 1);
         } else {
             st = dpari_pt_compare(p, &v[i], i, why);
         }

@@ -2,11 +2,11 @@
 /* points_check - checks whether exchanges of points brought the right values, for tests and for
  * codes that may have forgotten an exchange.
  *
- *     dpar_points_check(p, v, n, DPAR_POINTS_POISON, &why);         sets ghosts to NaN
- *     dpar_points_exchange_many(p, v, n);
- *     st = dpar_points_check(p, v, n, DPAR_POINTS_UNFILLED, &why);  fails if a NaN is left
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_POISON, &why);     sets ghosts to NaN
+ *     dpar_points_exchange_many(points, fields, count);
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_UNFILLED, &why);   fails if one is left
  *     ... steps ...
- *     st = dpar_points_check(p, v, n, DPAR_POINTS_STALE, &why);     fails if a ghost is out of date
+ *     dpar_points_check(points, fields, count, DPAR_POINTS_STALE, &why);      fails if one is old
  */
 #ifndef DPARI_POINTS_POINTS_CHECK_H
 #define DPARI_POINTS_POINTS_CHECK_H
@@ -28,7 +28,7 @@ enum {
 /* Checks vectors between exchanges. Returns DPAR_OK if nothing was found, or the error that the
  * enumerator documents. Fails with DPAR_E_ARG if vectors are described wrongly, for STALE on all
  * ranks; otherwise as the communicator. Costs O(values). */
-DPAR_API dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                       int32_t what, dpar_why *why);
+DPAR_API dpar_status dpar_points_check(dpar_points *points, const dpar_points_field *fields,
+                                       int32_t count, int32_t what, dpar_why *why);
 
 #endif

@@ -67,23 +67,26 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
     if (st != DPAR_OK) {
         return st;
     }
-    if (!d || d->points < 0 || d->elements < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # elements", d ? d->points : 0,
-                         d ? d->elements : 0, 0, 0);
+    if (!d || d->point_count < 0 || d->element_count < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# points, # elements", d ? d->point_count : 0,
+                         d ? d->element_count : 0, 0, 0);
     }
-    if (d->elements > 0 && (!d->corner || d->corners < 1 || d->corners > DPARI_PM_MOST_CORNERS)) {
-        return dpari_say(DPAR_E_ARG, why, "corner is NULL, or # corners are not 1 to #", d->corners,
-                         DPARI_PM_MOST_CORNERS, 0, 0);
+    if (d->element_count > 0 &&
+        (!d->corner || d->corner_count < 1 || d->corner_count > DPARI_PM_MOST_CORNERS)) {
+        return dpari_say(DPAR_E_ARG, why, "corner is NULL, or # corners are not 1 to #",
+                         d->corner_count, DPARI_PM_MOST_CORNERS, 0, 0);
     }
-    if (d->points > INT32_MAX ||
-        (d->elements > 0 && d->elements > (INT32_MAX - d->points) / d->corners)) {
+    if (d->point_count > INT32_MAX ||
+        (d->element_count > 0 &&
+         d->element_count > (INT32_MAX - d->point_count) / d->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "# points and # elements of # corners: 2^31 - 1 numbers are possible",
-                         d->points, d->elements, d->corners, 0);
+                         d->point_count, d->element_count, d->corner_count, 0);
     }
-    st = dpari_pm_check_owners(c, d->owner, d->points, "point", why);
-    return st != DPAR_OK ? st
-                         : dpari_pm_check_owners(c, d->element_owner, d->elements, "element", why);
+    st = dpari_pm_check_owners(c, d->owner, d->point_count, "point", why);
+    return st != DPAR_OK
+               ? st
+               : dpari_pm_check_owners(c, d->element_owner, d->element_count, "element", why);
 }
 
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *what, dpar_why *why)
@@ -101,16 +104,16 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
     const dpar_points_migration_desc *d = x->d;
     int64_t *s = x->said;
     dpar_status st;
-    s[DPARI_PM_OWNER] = d->points > 0 && d->owner;
-    s[DPARI_PM_NO_OWNER] = d->points > 0 && !d->owner;
-    s[DPARI_PM_ELEMENT_OWNER] = d->elements > 0 && d->element_owner;
-    s[DPARI_PM_NO_ELEMENT_OWNER] = d->elements > 0 && !d->element_owner;
-    s[DPARI_PM_ID] = d->points > 0 && d->id;
-    s[DPARI_PM_NO_ID] = d->points > 0 && !d->id;
-    s[DPARI_PM_ELEMENT_ID] = d->elements > 0 && d->element_id;
-    s[DPARI_PM_NO_ELEMENT_ID] = d->elements > 0 && !d->element_id;
-    s[DPARI_PM_CORNERS] = d->elements > 0 ? d->corners : 0;
-    s[DPARI_PM_NO_CORNERS] = d->elements > 0 ? -d->corners : -INT32_MAX;
+    s[DPARI_PM_OWNER] = d->point_count > 0 && d->owner;
+    s[DPARI_PM_NO_OWNER] = d->point_count > 0 && !d->owner;
+    s[DPARI_PM_ELEMENT_OWNER] = d->element_count > 0 && d->element_owner;
+    s[DPARI_PM_NO_ELEMENT_OWNER] = d->element_count > 0 && !d->element_owner;
+    s[DPARI_PM_ID] = d->point_count > 0 && d->id;
+    s[DPARI_PM_NO_ID] = d->point_count > 0 && !d->id;
+    s[DPARI_PM_ELEMENT_ID] = d->element_count > 0 && d->element_id;
+    s[DPARI_PM_NO_ELEMENT_ID] = d->element_count > 0 && !d->element_id;
+    s[DPARI_PM_CORNERS] = d->element_count > 0 ? d->corner_count : 0;
+    s[DPARI_PM_NO_CORNERS] = d->element_count > 0 ? -d->corner_count : -INT32_MAX;
     st = dpar_all_reduce(x->c, s, s, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
     if (st != DPAR_OK) {
         return dpari_po_said(x->c, st, why);
@@ -129,7 +132,7 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
         st = dpari_say(DPAR_E_ARG, why, "neither owner nor element_owner is given", 0, 0, 0, 0);
     }
     x->corners = (int32_t)s[DPARI_PM_CORNERS];
-    x->slots = d->elements * x->corners;
+    x->slots = d->element_count * x->corners;
     return st;
 }
 
@@ -166,10 +169,10 @@ static dpar_status dpari_pm_read(dpari_pm *x, dpar_why *why)
     item = (dpari_po_item *)dpari_po_take(&pages, 2 * x->slots, sizeof *item, &st, why);
     x->reading = (int64_t *)dpari_po_take(&x->pages, x->slots, 8, &st, why);
     x->slot = (int32_t *)dpari_po_take(&x->pages, x->slots, 4, &st, why);
-    x->element_owner = (int32_t *)dpari_po_take(&x->pages, d->elements, 4, &st, why);
+    x->element_owner = (int32_t *)dpari_po_take(&x->pages, d->element_count, 4, &st, why);
     if (st == DPAR_OK) {
         x->reads = dpari_pm_distinct(d->corner, x->slots, item, x->reading, x->slot);
-        x->owner = (int32_t *)dpari_po_take(&x->pages, d->points + x->reads, 4, &st, why);
+        x->owner = (int32_t *)dpari_po_take(&x->pages, d->point_count + x->reads, 4, &st, why);
     }
     dpari_po_free(&pages);
     return st;
@@ -179,11 +182,11 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *x, dpar_why *why)
 {
     dpar_points_desc d;
     dpari_zero(&d, sizeof d);
-    d.own = x->d->points;
+    d.own_count = x->d->point_count;
     d.own_id = !x->said[DPARI_PM_ID] ? NULL : x->d->id ? x->d->id : x->reading; /* of no ids */
-    d.ghosts = x->reads;
+    d.ghost_count = x->reads;
     d.ghost_id = x->reading;
-    return dpar_points_make_of(x->c, &d, &x->old, why);
+    return dpar_points_make(x->c, &d, &x->old, why);
 }
 
 /* ---- owners -----------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 {
     const dpar_points_migration_desc *d = x->d;
-    const int64_t all = d->points + x->reads;
+    const int64_t all = d->point_count + x->reads;
     dpari_po_pages pages;
     dpar_points_field v;
     dpar_status st = DPAR_OK;
@@ -213,9 +216,9 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
     for (i = 0; i < all; i++) {
         bid[i] = INT64_MAX;
     }
-    for (i = 0; i < d->elements; i++) {
+    for (i = 0; i < d->element_count; i++) {
         for (k = i * x->corners; k < (i + 1) * x->corners; k++) {
-            const int64_t at = d->points + x->slot[k];
+            const int64_t at = d->point_count + x->slot[k];
             bid[at] =
                 dpari_least(bid[at], dpari_pm_bid(x->reading[x->slot[k]], d->element_owner[i]));
         }
@@ -225,7 +228,7 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
     v.data = bid;
     st = dpar_points_reduce_begin(x->old, &v, 1, DPAR_MIN);
     st = dpari_po_said(x->c, st == DPAR_OK ? dpar_points_end(x->old) : st, why);
-    for (i = 0; i < d->points && st == DPAR_OK; i++) {
+    for (i = 0; i < d->point_count && st == DPAR_OK; i++) {
         x->owner[i] = bid[i] == INT64_MAX ? x->c->rank : (int32_t)(bid[i] & INT32_MAX);
     }
     dpari_po_free(&pages);
@@ -235,7 +238,7 @@ static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
 /* The rank that is to have most of an element's corners. */
 static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
 {
-    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->points;
+    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->point_count;
     int32_t i, k, best = INT32_MAX, most = 0;
     for (i = 0; i < x->corners; i++) {
         int32_t n = 0;
@@ -259,14 +262,14 @@ static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
     if (x->said[DPARI_PM_NO_OWNER]) {
         st = dpari_pm_bids(x, why);
     }
-    for (i = 0; x->said[DPARI_PM_OWNER] && i < x->d->points; i++) {
+    for (i = 0; x->said[DPARI_PM_OWNER] && i < x->d->point_count; i++) {
         x->owner[i] = x->d->owner[i];
     }
     dpari_zero(&v, sizeof v);
     v.type = DPAR_I32;
     v.data = x->owner;
     st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_exchange_many(x->old, &v, 1), why) : st;
-    for (i = 0; i < x->d->elements && st == DPAR_OK; i++) {
+    for (i = 0; i < x->d->element_count && st == DPAR_OK; i++) {
         x->element_owner[i] =
             x->said[DPARI_PM_ELEMENT_OWNER] ? x->d->element_owner[i] : dpari_pm_majority(x, i);
     }
@@ -385,20 +388,20 @@ static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *c, dpari_pm_move *m,
         dpari_zero(&l, sizeof l);
         for (r = 0; r < c->size; r++) {
             if (m->sends[r] + m->receives[r] > 0) {
-                m->sends[l.peers] = m->sends[r];
-                m->receives[l.peers] = m->receives[r];
-                m->peer[l.peers++] = r;
+                m->sends[l.peer_count] = m->sends[r];
+                m->receives[l.peer_count] = m->receives[r];
+                m->peer[l.peer_count++] = r;
             }
         }
         l.peer = m->peer;
-        l.sends = m->sends;
-        l.receives = m->receives;
-        l.send_at = m->send_at;
-        l.receive_at = m->receive_at;
-        d.own = m->n;
-        d.ghosts = m->came;
+        l.send_count = m->sends;
+        l.receive_count = m->receives;
+        l.send_index = m->send_at;
+        l.receive_index = m->receive_at;
+        d.own_count = m->n;
+        d.ghost_count = m->came;
         d.lists = &l;
-        st = dpar_points_make_of(c, &d, &m->plan, why);
+        st = dpar_points_make(c, &d, &m->plan, why);
     }
     dpari_po_free(&m->pages);
     return st;
@@ -421,7 +424,7 @@ typedef struct dpari_pm_new {
 /* Elements' corners, with their owners, go where the elements go. */
 static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
 {
-    const int64_t own = x->to->desc.own;
+    const int64_t own = x->to->desc.own_count;
     dpari_po_pages pages;
     dpar_points_field v[2];
     dpar_status st = DPAR_OK;
@@ -429,9 +432,9 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     int64_t i;
     dpari_zero(&pages, sizeof pages);
     owner = (int32_t *)dpari_po_take(&pages, x->slots, 4, &st, why);
-    if (!dpari_mul(x->to->elements, x->corners, &n->slots) || n->slots > INT32_MAX) {
-        st = dpari_say(DPAR_E_RANGE, why, "# elements of # corners come to rank #", x->to->elements,
-                       x->corners, x->c->rank, 0);
+    if (!dpari_mul(x->to->element_count, x->corners, &n->slots) || n->slots > INT32_MAX) {
+        st = dpari_say(DPAR_E_RANGE, why, "# elements of # corners come to rank #",
+                       x->to->element_count, x->corners, x->c->rank, 0);
     }
     n->corner = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
     n->owner = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
@@ -442,7 +445,7 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
                                              sizeof *n->item, &st, why);
     st = dpari_agree(x->c, st, why);
     for (i = 0; i < x->slots && st == DPAR_OK; i++) {
-        owner[i] = x->owner[x->d->points + x->slot[i]];
+        owner[i] = x->owner[x->d->point_count + x->slot[i]];
     }
     dpari_zero(v, sizeof v);
     v[0].type = DPAR_I64;
@@ -453,7 +456,7 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     v[0].ghosts = n->corner;
     v[1].ghosts = n->owner;
     st = st == DPAR_OK
-             ? dpari_po_said(x->c, dpar_points_exchange_many(x->to->of_elements, v, 2), why)
+             ? dpari_po_said(x->c, dpar_points_exchange_many(x->to->element_points, v, 2), why)
              : st;
     dpari_po_free(&pages);
     return st;
@@ -465,17 +468,17 @@ static int64_t dpari_pm_own(const dpari_pm *x, const dpari_pm_new *n, int64_t re
     const dpar_points_desc *d = &x->to->desc;
     dpari_po_item *item = n->item;
     int64_t i, k = 0, others = 0;
-    for (i = 0; i < d->own; i++) {
+    for (i = 0; i < d->own_count; i++) {
         item[i].key = d->own_id[i];
         item[i].id = 0;
         item[i].at = i;
     }
-    item = dpari_po_sort(item, item + d->own, d->own);
+    item = dpari_po_sort(item, item + d->own_count, d->own_count);
     for (i = 0; i < reads; i++) {
-        while (k < d->own && item[k].key < n->reading[i]) {
+        while (k < d->own_count && item[k].key < n->reading[i]) {
             k++;
         }
-        n->local[i] = k < d->own && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
+        n->local[i] = k < d->own_count && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
         others += n->local[i] < 0;
     }
     return others;
@@ -486,10 +489,10 @@ static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, i
 {
     dpar_points_desc *d = &x->to->desc;
     int64_t *const id = memory;
-    int32_t *const owner = (int32_t *)(void *)(id + d->ghosts);
+    int32_t *const owner = (int32_t *)(void *)(id + d->ghost_count);
     dpari_po_item *item = n->item;
     int64_t i, k = 0;
-    x->to->corner = owner + d->ghosts;
+    x->to->corner = owner + d->ghost_count;
     for (i = 0; i < n->slots; i++) { /* the owner of each distinct id, for a while */
         x->to->corner[n->slot[i]] = n->owner[i];
     }
@@ -504,7 +507,7 @@ static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, i
     for (i = 0; i < k; i++) {
         id[i] = item[i].id;
         owner[i] = (int32_t)item[i].key;
-        n->local[item[i].at] = (int32_t)(d->own + i);
+        n->local[item[i].at] = (int32_t)(d->own_count + i);
     }
     for (i = 0; i < n->slots; i++) {
         x->to->corner[i] = n->local[n->slot[i]];
@@ -526,7 +529,7 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *x, dpar_why *why)
         st = dpari_po_said(
             x->c, dpar_comm_alloc(x->c, 12 * ghosts + 4 * n.slots + 8, &x->to->memory[2]), why);
         if (st == DPAR_OK) {
-            x->to->desc.ghosts = ghosts;
+            x->to->desc.ghost_count = ghosts;
             dpari_pm_number(x, &n, reads, (int64_t *)x->to->memory[2]);
         }
         st = dpari_agree(x->c, st, why);
@@ -545,29 +548,29 @@ static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
     dpari_pm_move m;
     dpar_status st = dpari_pm_owners(x, why);
     dpari_zero(&m, sizeof m);
-    m.n = d->points;
+    m.n = d->point_count;
     m.id = d->id;
     m.order = d->order;
     m.owner = x->owner;
-    m.first = x->old->first;
+    m.first = x->old->first_id;
     st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
     to->points = m.plan;
     to->memory[0] = m.ids;
-    to->desc.own = m.came;
+    to->desc.own_count = m.came;
     to->desc.own_id = (const int64_t *)m.ids;
     if (st != DPAR_OK || x->corners == 0) {
         return st;
     }
     dpari_zero(&m, sizeof m);
-    m.n = d->elements;
+    m.n = d->element_count;
     m.id = d->element_id;
     m.order = d->element_order;
     m.owner = x->element_owner;
-    st = dpari_po_first(x->c, d->elements, &m.first, why);
+    st = dpari_po_first(x->c, d->element_count, &m.first, why);
     st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
-    to->of_elements = m.plan;
+    to->element_points = m.plan;
     to->memory[1] = m.ids;
-    to->elements = m.came;
+    to->element_count = m.came;
     to->element_id = (int64_t *)m.ids;
     return st == DPAR_OK ? dpari_pm_renumber(x, why) : st;
 }
@@ -617,16 +620,16 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
 DPAR_API DPARI_COLD dpar_status dpar_points_migration_free(dpar_points_migration *moved)
 {
     dpar_comm *c = moved ? moved->comm : NULL;
-    dpar_status st, of_elements;
+    dpar_status st, element_points;
     int32_t i;
     if (!moved) {
         return DPAR_OK;
     }
     st = dpar_points_free(moved->points);
-    of_elements = dpar_points_free(moved->of_elements);
+    element_points = dpar_points_free(moved->element_points);
     for (i = 0; i < 3; i++) {
         dpar_comm_release(c, moved->memory[i]);
     }
     dpar_comm_release(c, moved);
-    return st != DPAR_OK ? st : of_elements;
+    return st != DPAR_OK ? st : element_points;
 }

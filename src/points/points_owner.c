@@ -99,11 +99,11 @@ DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
         return dpari_pt_ruled_index(x, id);
     }
     if (!x->hashed) {
-        at = id - x->head.first;
-        return id >= x->head.first && at < x->head.own ? at : -1;
+        at = id - x->head.first_id;
+        return id >= x->head.first_id && at < x->head.own_count ? at : -1;
     }
     at = dpari_pt_find(&x->table, id);
-    return at < x->head.own ? at : -1;
+    return at < x->head.own_count ? at : -1;
 }
 
 DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id)
@@ -133,7 +133,7 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
     }
 }
 
-static dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
     return st == DPAR_OK
                ? st
@@ -199,7 +199,7 @@ static void dpari_pt_close(dpari_pt_mail *m)
 
 static dpar_status dpari_pt_nobody(const dpari_points *x, int64_t id, int64_t ghost, dpar_why *why)
 {
-    return dpari_say(DPAR_E_ARG, why, "id #, ghost # of rank #, is owned by nobody", id, ghost,
+    return dpari_say(DPAR_E_ARG, why, "id #, ghost # of rank #, is owned by no rank", id, ghost,
                      x->head.comm->rank, 0);
 }
 
@@ -233,10 +233,10 @@ static dpar_status dpari_pt_by_range(dpari_points *x, const dpar_points_desc *d,
         return st;
     }
     count = (int64_t *)memory;
-    st = dpari_pt_said(c, dpar_all_gather(c, &d->own, count, 1, DPAR_I64, NULL), why);
+    st = dpari_pt_said(c, dpar_all_gather(c, &d->own_count, count, 1, DPAR_I64, NULL), why);
     dpari_pt_add_up(count, count + c->size, c->size, &all);
-    x->head.first = count[c->size + c->rank];
-    for (g = 0; g < d->ghosts && st == DPAR_OK; g++) {
+    x->head.first_id = count[c->size + c->rank];
+    for (g = 0; g < d->ghost_count && st == DPAR_OK; g++) {
         const int64_t id = d->ghost_id[g];
         if (id < 0 || id >= all) {
             st = dpari_pt_nobody(x, id, g, why);
@@ -252,10 +252,10 @@ static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_de
                                      int32_t *owner, dpar_why *why)
 {
     int64_t g, index[DPAR_MAX_DIMS];
-    for (g = 0; g < d->ghosts; g++) {
+    for (g = 0; g < d->ghost_count; g++) {
         owner[g] = d->owner ? d->owner[g]
-                   : dpari_pt_element(d->rule, d->ghost_id[g], index)
-                       ? dpar_layout_owner(d->rule, index, 0, NULL)
+                   : dpari_pt_element(d->layout, d->ghost_id[g], index)
+                       ? dpar_layout_owner(d->layout, index, 0, NULL)
                        : -1;
         if (!d->owner && owner[g] < 0) {
             return dpari_pt_nobody(x, d->ghost_id[g], g, why);
@@ -325,10 +325,10 @@ static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc
     int64_t bytes = 0, i;
     void *pages = NULL;
     dpar_status st;
-    dpari_pt_homes(d->own_id, d->own, c->size, to);
-    st = dpari_pt_open(&m, c, to, d->own, DPAR_OK, why);
+    dpari_pt_homes(d->own_id, d->own_count, c->size, to);
+    st = dpari_pt_open(&m, c, to, d->own_count, DPAR_OK, why);
     if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->own_id, d->own, to);
+        dpari_pt_deal(&m, d->own_id, d->own_count, to);
         st = dpari_pt_go(&m, 0, why);
         bytes = dpari_pt_table_room(m.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
         pages = st == DPAR_OK ? dpari_os_pages(bytes) : NULL;
@@ -340,16 +340,16 @@ static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc
         st = dpari_say(DPAR_E_MEMORY, why, "no memory for # ids", m.ins, 0, 0, 0);
     }
     dpari_pt_close(&m);
-    dpari_pt_homes(d->ghost_id, d->ghosts, c->size, to);
-    st = dpari_pt_open(&m, c, to, d->ghosts, st, why);
+    dpari_pt_homes(d->ghost_id, d->ghost_count, c->size, to);
+    st = dpari_pt_open(&m, c, to, d->ghost_count, st, why);
     if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->ghost_id, d->ghosts, to);
+        dpari_pt_deal(&m, d->ghost_id, d->ghost_count, to);
         st = dpari_pt_go(&m, 0, why);
         for (i = 0; i < m.ins && st == DPAR_OK; i++) {
             m.in[i] = dpari_pt_find(&t, m.in[i]);
         }
         st = st == DPAR_OK ? dpari_pt_go(&m, 1, why) : st;
-        for (i = 0; i < d->ghosts && st == DPAR_OK; i++) {
+        for (i = 0; i < d->ghost_count && st == DPAR_OK; i++) {
             owner[i] = (int32_t)m.out[to[i]];
             st = owner[i] < 0 ? dpari_pt_nobody(x, d->ghost_id[i], i, why) : st;
         }
@@ -462,16 +462,16 @@ static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpar
 {
     int64_t g, at = 0;
     int32_t r;
-    for (g = 0; g < d->ghosts; g++) {
+    for (g = 0; g < d->ghost_count; g++) {
         both->receive_at[to[g]] = (int32_t)g;
     }
     for (r = 0; r < m->c->size && d->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
         dpari_pt_sort(m->out + at, both->receive_at + at, m->count[r], spare_id, spare);
         at += m->count[r];
     }
-    for (g = 0; g < d->ghosts; g++) {
+    for (g = 0; g < d->ghost_count; g++) {
         const int sorted = d->order == DPAR_POINTS_ORDER_BY_OWNER;
-        (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own + g);
+        (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own_count + g);
         both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
     }
 }
@@ -480,8 +480,8 @@ static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpar
 static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dpar_why *why)
 {
     int64_t i;
-    dpari_pt_table_init(&x->table, x->table.entry, (x->hashed ? d->own : 0) + d->ghosts);
-    for (i = 0; i < d->own && x->hashed; i++) {
+    dpari_pt_table_init(&x->table, x->table.entry, (x->hashed ? d->own_count : 0) + d->ghost_count);
+    for (i = 0; i < d->own_count && x->hashed; i++) {
         const int64_t was = dpari_pt_put(&x->table, d->own_id[i], i);
         if (was >= 0) {
             return dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #: # and #",
@@ -494,26 +494,26 @@ static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dp
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
                                                       dpari_pt_both *both, dpar_why *why)
 {
-    const int64_t most = dpari_most(d->own, d->ghosts);
+    const int64_t most = dpari_most(d->own_count, d->ghost_count);
     dpari_pt_mail m;
     int32_t *owner, *to;
     int64_t *spare;
-    dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghosts + most, d->ghosts, why);
+    dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghost_count + most, d->ghost_count, why);
     st = st == DPAR_OK ? dpari_pt_enter(x, d, why) : st;
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
     spare = (int64_t *)both->pages[0];
-    both->receive_at = (int32_t *)(void *)(spare + d->ghosts);
-    owner = both->receive_at + d->ghosts;
-    to = owner + d->ghosts;
+    both->receive_at = (int32_t *)(void *)(spare + d->ghost_count);
+    owner = both->receive_at + d->ghost_count;
+    to = owner + d->ghost_count;
     st = x->given_owner || x->ruled ? dpari_pt_by_owner(x, d, owner, why)
          : x->hashed                ? dpari_pt_by_directory(x, d, owner, to, why)
                                     : dpari_pt_by_range(x, d, owner, why);
-    st = dpari_pt_open(&m, x->head.comm, owner, d->ghosts, st, why);
+    st = dpari_pt_open(&m, x->head.comm, owner, d->ghost_count, st, why);
     if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->ghost_id, d->ghosts, owner);
+        dpari_pt_deal(&m, d->ghost_id, d->ghost_count, owner);
         dpari_pt_set_places(x, d, &m, owner, to, spare, both);
         st = dpari_pt_go(&m, 0, why);
         st = st == DPAR_OK ? dpari_pt_set_both(both, &m, x->head.comm->size, why) : st;
@@ -533,14 +533,14 @@ static void dpari_pt_sort_lists(const dpar_points_desc *d, dpari_pt_both *both, 
     int32_t i;
     dpari_pt_add_up(both->sends, send_next, size, &all);
     dpari_pt_add_up(both->receives, receive_next, size, &all);
-    for (i = 0; i < l->peers; i++) {
+    for (i = 0; i < l->peer_count; i++) {
         int64_t *send = &send_next[l->peer[i]], *receive = &receive_next[l->peer[i]];
-        for (k = 0; k < l->sends[i]; k++) {
-            both->send_at[(*send)++] = l->send_at[s++];
+        for (k = 0; k < l->send_count[i]; k++) {
+            both->send_at[(*send)++] = l->send_index[s++];
         }
-        for (k = 0; k < l->receives[i]; k++, r++) {
+        for (k = 0; k < l->receive_count[i]; k++, r++) {
             both->receive_at[(*receive)++] =
-                l->receive_at ? l->receive_at[r] - (int32_t)d->own : (int32_t)r;
+                l->receive_index ? l->receive_index[r] - (int32_t)d->own_count : (int32_t)r;
         }
     }
 }
@@ -553,10 +553,10 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const d
     int64_t sent = 0, *told = NULL;
     dpar_status st;
     int32_t i;
-    for (i = 0; i < l->peers; i++) {
-        sent += l->sends[i];
+    for (i = 0; i < l->peer_count; i++) {
+        sent += l->send_count[i];
     }
-    st = dpari_pt_pages(both, 0, d->ghosts, 4 * size, why);
+    st = dpari_pt_pages(both, 0, d->ghost_count, 4 * size, why);
     st = st == DPAR_OK ? dpari_pt_pages(both, 1, sent, 2 * size, why) : st;
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st != DPAR_OK) {
@@ -568,9 +568,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const d
     both->receives = both->sends + size;
     both->send_at = (int32_t *)(void *)(both->receives + size);
     both->sent = sent;
-    for (i = 0; i < l->peers; i++) {
-        both->sends[l->peer[i]] = l->sends[i];
-        both->receives[l->peer[i]] = l->receives[i];
+    for (i = 0; i < l->peer_count; i++) {
+        both->sends[l->peer[i]] = l->send_count[i];
+        both->receives[l->peer[i]] = l->receive_count[i];
     }
     st = dpari_pt_said(x->head.comm,
                        dpar_all_to_all(x->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);

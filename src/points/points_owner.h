@@ -38,5 +38,7 @@ DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_de
 DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
+/* Returns st; if it is an error, *why receives the message of c. */
+DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why);
 
 #endif

@@ -107,18 +107,18 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d
     if (!d || d->dims < 2 || d->dims > 3) {
         return dpari_say(DPAR_E_ARG, why, "# dims: there are 2 or 3", d ? d->dims : 0, 0, 0, 0);
     }
-    if (d->points < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
-        (d->points > 0 && (!d->at || !owner))) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # parts, at or owner is NULL", d->points,
+    if (d->count < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
+        (d->count > 0 && (!d->position || !owner))) {
+        return dpari_say(DPAR_E_ARG, why, "# points, # parts, position or owner is NULL", d->count,
                          d->parts, 0, 0);
     }
-    if (d->points > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "# points on a rank: at most 2^31 - 1", d->points, 0, 0,
+    if (d->count > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why, "# points on a rank: at most 2^31 - 1", d->count, 0, 0,
                          0);
     }
-    for (i = 0; i < d->points; i++) {
+    for (i = 0; i < d->count; i++) {
         for (k = 0; k < d->dims; k++) {
-            if (!dpari_finite(d->at[i * d->dims + k])) {
+            if (!dpari_finite(d->position[i * d->dims + k])) {
                 return dpari_say(DPAR_E_ARG, why, "point #: coordinate # is not finite", i, k, 0,
                                  0);
             }
@@ -140,16 +140,16 @@ static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
     int64_t i, all;
     int32_t k;
     dpar_status st;
-    for (i = 0; i < d->points; i++) {
+    for (i = 0; i < d->count; i++) {
         for (k = 0; k < d->dims; k++) {
-            least[k] = dpari_leastf(least[k], d->at[i * d->dims + k]);
-            least[3 + k] = dpari_leastf(least[3 + k], -d->at[i * d->dims + k]);
+            least[k] = dpari_leastf(least[k], d->position[i * d->dims + k]);
+            least[3 + k] = dpari_leastf(least[3 + k], -d->position[i * d->dims + k]);
         }
         least[6] = dpari_leastf(least[6], d->weight ? -d->weight[i] : -1.0);
     }
     st = dpar_all_reduce(x->c, least, least, 7, DPAR_F64, DPAR_MIN, NULL);
     if (st == DPAR_OK) {
-        st = dpar_all_reduce(x->c, &d->points, &x->points, 1, DPAR_I64, DPAR_SUM, NULL);
+        st = dpar_all_reduce(x->c, &d->count, &x->points, 1, DPAR_I64, DPAR_SUM, NULL);
     }
     if (st != DPAR_OK) {
         return dpari_po_said(x->c, st, why);
@@ -192,7 +192,7 @@ static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)
 static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 {
     const dpar_points_partition_desc *d = x->d;
-    const int64_t n = d->points, cuts = x->parts - 1;
+    const int64_t n = d->count, cuts = x->parts - 1;
     dpar_status st = DPAR_OK;
     dpari_po_item *item = (dpari_po_item *)dpari_po_take(&x->pages, 2 * n, sizeof *item, &st, why);
     int64_t i;
@@ -203,7 +203,7 @@ static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
         return st;
     }
     for (i = 0; i < n; i++) {
-        item[i].key = dpari_pc_place(x, d->at + i * d->dims);
+        item[i].key = dpari_pc_place(x, d->position + i * d->dims);
         item[i].id = d->id ? d->id[i] : x->first + i;
         item[i].at = i;
     }
@@ -220,7 +220,7 @@ static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 /* How many own points come before (key, id); with = 1: and are there. */
 static int64_t dpari_pc_rank(const dpari_pc *x, int64_t key, int64_t id, int32_t with)
 {
-    int64_t low = 0, high = x->d->points;
+    int64_t low = 0, high = x->d->count;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
         if (dpari_po_compare(&x->item[middle], key, id) < with) {
@@ -339,7 +339,7 @@ static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *x, dpar_why *why)
 static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *x, dpar_why *why)
 {
     dpar_status st =
-        dpar_all_reduce(x->c, &x->before[x->d->points], &x->weight, 1, DPAR_I64, DPAR_SUM, NULL);
+        dpar_all_reduce(x->c, &x->before[x->d->count], &x->weight, 1, DPAR_I64, DPAR_SUM, NULL);
     int32_t i;
     if (st != DPAR_OK || x->parts == 1 || x->points == 0) {
         return dpari_po_said(x->c, st, why);
@@ -359,7 +359,7 @@ static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
 {
     int32_t part = 0;
     int64_t i;
-    for (i = 0; i < x->d->points; i++) {
+    for (i = 0; i < x->d->count; i++) {
         const dpari_po_item *item = &x->item[i];
         while (part < x->parts - 1 &&
                dpari_po_compare(item, x->cut[part].key, x->cut[part].id) >= x->cut[part].behind) {
@@ -391,7 +391,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
     x.c = c;
     x.d = d;
     x.parts = d->parts > 0 ? d->parts : c->size;
-    st = dpari_po_first(c, d->points, &x.first, why);
+    st = dpari_po_first(c, d->count, &x.first, why);
     st = st == DPAR_OK ? dpari_pc_measure(&x, why) : st;
     if (st == DPAR_OK) {
         st = dpari_agree(c, dpari_pc_line_up(&x, why), why);

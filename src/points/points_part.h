@@ -2,13 +2,13 @@
 /* points_part - partitions points, or the centres of elements, into parts of equal weight along
  * Hilbert's curve. Each part is compact in space, so that it is a good partition to start from.
  *
- *     dpar_points_partition_desc d = {0};
- *     d.dims = 3;
- *     d.points = n;
- *     d.at = xyz;                                     x, y, z of each
- *     d.id = id;                                      different on all ranks
- *     dpar_points_partition(c, &d, owner, NULL, &why);      owner[i]: the new owner of point i
- *     dpar_points_migration_make(...);                                points_move.h
+ *     dpar_points_partition_desc desc = {0};
+ *     desc.dims = 3;
+ *     desc.count = n;
+ *     desc.position = xyz;                              x, y, z of each
+ *     desc.id = id;                                     different on all ranks
+ *     dpar_points_partition(comm, &desc, owner, NULL, &why);      owner[i]: new owner of point i
+ *     dpar_points_migration_make(...);                  points_move.h
  *
  * A partition of ParMETIS or Scotch is an array of the same form, with the new owner of each local
  * point or element: `part` of ParMETIS_V3_PartMeshKway, partloctab of SCOTCH_dgraphPart. If idx_t
@@ -22,22 +22,22 @@
 /* The points of this rank that are to be partitioned. Zero it, then set the fields that you need.
  */
 typedef struct dpar_points_partition_desc {
-    int32_t dims;         /* 2 or 3 */
-    int32_t parts;        /* at most 2^20; 0 selects the number of ranks */
-    int64_t points;       /* of this rank: 0 .. 2^31 - 1 */
-    const double *at;     /* [points][dims] coordinates, finite */
-    const double *weight; /* [points] finite and not negative; NULL selects 1 for each */
-    const int64_t *id;    /* [points] each once in the job, to order points at the same place. NULL
-                             numbers them from rank to rank */
+    int32_t dims;           /* 2 or 3 */
+    int32_t parts;          /* at most 2^20; 0 selects the number of ranks */
+    int64_t count;          /* points of this rank: 0 to 2^31 - 1 */
+    const double *position; /* [count][dims] coordinates, finite */
+    const double *weight;   /* [count] finite and not negative; NULL selects 1 for each */
+    const int64_t *id;      /* [count] each once in the job, to order points at the same place. NULL
+                               numbers them from rank to rank */
 } dpar_points_partition_desc;
 
 /* Computes which part each point should belong to. The points of all ranks are ordered along the
  * curve, those at the same place by id. Part k begins where the sum of weights reaches k / parts of
  * the total: before or behind the point in which that happens, whichever is nearer.
  *
- * owner: [points], receives the part of each point. It does not depend on how points are
+ * owner: [count], receives the part of each point. It does not depend on how points are
  * distributed over the ranks, if they have ids, and is the same on all machines with IEEE doubles.
- * key:   [points], receives the position of each point on the curve, for
+ * key:   [count], receives the position of each point on the curve, for
  * dpar_points_migration_make's order; may be NULL.
  *
  * The weight of a part therefore differs from the mean by less than the largest weight of a point.
@@ -56,7 +56,7 @@ typedef struct dpar_points_partition_desc {
  * Costs a sort of this rank's points, O(points), and a search of the cuts by counting: about 25
  * all-reduces of 56 bytes per part, and 20 more if points coincide or have long ids. No rank holds
  * all points. Needs 56 bytes per point and 100 per part during the call. */
-DPAR_API dpar_status dpar_points_partition(dpar_comm *c, const dpar_points_partition_desc *d,
+DPAR_API dpar_status dpar_points_partition(dpar_comm *comm, const dpar_points_partition_desc *desc,
                                            int32_t *owner, int64_t *key, dpar_why *why);
 
 /* Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a

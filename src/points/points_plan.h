@@ -116,6 +116,7 @@ typedef struct dpari_pt_table {
 typedef struct dpari_points {
     dpar_points head; /* first: the handle */
     dpar_comm *node;
+    void *owned;        /* memory of this struct that make has allocated; NULL: the caller's */
     dpari_world *world; /* NULL: messages alone */
     int32_t way, tag, timers;
     int32_t listed;      /* planned by lists: there are no ids */

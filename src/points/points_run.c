@@ -28,7 +28,7 @@ static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_point
 {
     dpar_comm *c = x->head.comm;
     const int32_t n = v->components > 0 ? v->components : 1;
-    const int64_t own = x->head.own, all = own + x->head.ghosts;
+    const int64_t own = x->head.own_count, all = own + x->head.ghost_count;
     if (dpar_type_bytes(v->type) == 0 || v->components < 0 || v->components > 1 << 20) {
         return dpari_comm_wrong_word(c, DPAR_E_ARG, "vector #: # components of @",
                                      dpar_type_name(v->type), 8, i, v->components, 0, 0);
@@ -53,7 +53,7 @@ static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_field
 {
     to->own = (unsigned char *)v->data;
     to->ghosts = v->ghosts ? (unsigned char *)v->ghosts
-                           : (v->data ? to->own + x->head.own * to->stride : NULL);
+                           : (v->data ? to->own + x->head.own_count * to->stride : NULL);
 }
 
 static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *v,
@@ -87,7 +87,8 @@ static int64_t dpari_pt_places_bytes(int64_t n)
 
 static int64_t dpari_pt_packed_bytes(const dpari_points *x, int64_t n, int64_t point)
 {
-    return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peers, point, n) + DPARI_LINE;
+    return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peer_count, point, n) +
+           DPARI_LINE;
 }
 
 /* Waits until peers have taken what they were given in exchange `last`. */
@@ -95,7 +96,7 @@ static dpar_status dpari_pt_await_done(dpari_points *x, int64_t last)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peers && st == DPAR_OK && last > 0; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK && last > 0; i++) {
         if (x->peer[i].world >= 0 && i != x->self && x->peer[i].seen <= last) {
             st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)last, 1);
         }
@@ -384,7 +385,7 @@ static void dpari_pt_tell(dpari_points *x)
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(x);
     uint64_t word = (uint64_t)x->count << 16 | x->kind;
     int32_t i, k;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         word |= x->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
     }
     for (k = 0; k < x->vectors && (word & DPARI_PT_LENT); k++) {
@@ -417,7 +418,7 @@ static void dpari_pt_call(dpari_points *x, int32_t n, const dpari_pt_peer *p, in
 static dpar_status dpari_pt_receive(dpari_points *x)
 {
     int32_t i, n = 0;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         dpari_pt_peer *p = &x->peer[i];
         const dpari_pt_list *l = dpari_pt_takes(x, p);
         if (p->world >= 0 || l->count == 0) {
@@ -438,7 +439,7 @@ static dpar_status dpari_pt_receive(dpari_points *x)
 static dpar_status dpari_pt_send(dpari_points *x)
 {
     int32_t i, n = x->receives_posted;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         dpari_pt_peer *p = &x->peer[i];
         const dpari_pt_list *l = dpari_pt_gives(x, p);
         unsigned char *from;
@@ -466,7 +467,7 @@ static dpar_status dpari_pt_send(dpari_points *x)
 static int dpari_pt_may_repeat(const dpari_points *x)
 {
     int32_t i;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         if (x->peer[i].world >= 0 || (x->peer[i].receive.count > 0 && !x->peer[i].in_place)) {
             return 0;
         }
@@ -480,7 +481,7 @@ static dpar_status dpari_pt_post_again(dpari_points *x)
     dpar_call *call = x->call;
     dpar_status st;
     int32_t i;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         const dpari_pt_list *l = &x->peer[i].receive;
         x->peer[i].taken = 0;
         if (l->count > 0) {
@@ -488,7 +489,7 @@ static dpar_status dpari_pt_post_again(dpari_points *x)
         }
     }
     st = dpari_batch_checked(x->head.comm, x->call, x->receives_posted, x->work);
-    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
         const dpari_pt_list *l = &x->peer[i].send;
         if (l->count > 0 && dpari_pt_is_whole(x, l)) {
             call++->in = v->own + l->first * v->stride;
@@ -686,7 +687,7 @@ static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
                                                : DPARI_PT_PEEK;
          pass <= wait; pass += 2) {
         all = DPAR_OK;
-        for (i = 0, n = 0; i < x->head.peers; i++) {
+        for (i = 0, n = 0; i < x->head.peer_count; i++) {
             dpari_pt_peer *p = &x->peer[i];
             const int comes = dpari_pt_takes(x, p)->count > 0;
             const int32_t message = n;
@@ -714,7 +715,7 @@ static dpar_status dpari_pt_leave(dpari_points *x, int wait)
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peers && st == DPAR_OK; i++) {
+    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
         if (x->peer[i].reads && i != x->self) {
             st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)x->count, wait);
         }
@@ -759,7 +760,7 @@ static dpar_status dpari_pt_offer(dpari_points *x)
         return st;
     }
     began = dpari_pt_clock(x);
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         if (x->peer[i].world >= 0 && (i != x->self || x->adjoint)) {
             (void)dpari_pt_pack(x, i);
         }
@@ -779,7 +780,7 @@ static dpar_status dpari_pt_start(dpari_points *x)
         return dpari_pt_post_again(x);
     }
     x->receives_posted = x->sends_posted = 0;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         x->peer[i].taken = x->peer[i].reads = 0;
     }
     if (x->messages_to > 0) {
@@ -914,22 +915,22 @@ DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points
     return st == DPAR_OK ? dpar_points_end(p) : st;
 }
 
-DPAR_API dpar_status dpar_points_assemble(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                          int32_t op)
+DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
+                                             int32_t count, int32_t op)
 {
-    dpar_status st = dpar_points_reduce_begin(p, v, n, op);
-    st = st == DPAR_OK ? dpar_points_end(p) : st;
-    return st == DPAR_OK ? dpar_points_exchange_many(p, v, n) : st;
+    const dpar_status status = dpar_points_reduce_begin(points, fields, count, op);
+    return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
+DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
 {
     dpari_points *x = dpari_pt_of(p);
-    dpar_comm *of;
+    dpar_comm *comm, *of;
     dpar_status st;
     if (!p) {
         return DPAR_OK;
     }
+    comm = x->head.comm;
     of = x->world ? x->node : x->head.comm;
     if (x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
         x->active = x->receives_posted = x->sends_posted = 0;
@@ -946,5 +947,6 @@ DPAR_API DPARI_COLD dpar_status dpar_points_close(dpar_points *p)
     }
     dpar_comm_release(of, x->staging);
     dpar_comm_release(of, x->lists);
+    dpar_comm_release(comm, x->owned);
     return st;
 }

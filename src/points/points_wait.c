@@ -32,7 +32,7 @@ DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x)
 static int32_t dpari_pt_rank_of(const dpari_points *x, int32_t world)
 {
     int32_t i;
-    for (i = 0; i < x->head.peers; i++) {
+    for (i = 0; i < x->head.peer_count; i++) {
         if (x->peer[i].world == world) {
             return x->peer[i].rank;
         }

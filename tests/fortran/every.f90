@@ -316,10 +316,12 @@ contains
         integer, parameter :: n = 5
         type(c_ptr) :: p
         type(dpar_points), pointer :: head
+        type(dpar_points_desc) :: desc
         type(dpar_points_field), target :: v(2)
         type(dpar_points_traffic) :: traffic
         type(dpar_why) :: why
-        integer(c_int64_t) :: own(n), ghost(2, n), all_
+        integer(c_int64_t), target :: own(n), ghost(2, n)
+        integer(c_int64_t) :: all_
         integer(c_int32_t) :: at(2, n), peers
         real(c_double), target :: x(3 * n)
         real(c_float), target :: y(2, 3 * n)
@@ -329,10 +331,13 @@ contains
             own(i) = dpar_comm_rank(world) + (i - 1) * dpar_comm_size(world)
             ghost(:, i) = [mod(own(i) + 1, all_), mod(own(i) + all_ - 1, all_)]
         end do
-        call check(dpar_points_make(world, own, size(own, kind=8), ghost, size(ghost, kind=8), p, why) &
-                   == 0, "points: " // dpar_string(why))
+        desc%own_count = n
+        desc%own_id = c_loc(own)
+        desc%ghost_count = size(ghost)
+        desc%ghost_id = c_loc(ghost)
+        call check(dpar_points_make(world, desc, p, why) == 0, "points: " // dpar_string(why))
         call c_f_pointer(p, head)
-        call check(head%own == n .and. head%ghosts == 2 * n .and. head%whole == all_, "points")
+        call check(head%own_count == n .and. head%ghost_count == 2 * n .and. head%global_count == all_, "points")
         x(:n) = real(own, c_double)
         call check(dpar_points_exchange(p, x) == 0, "exchange of points")
         call check(all(nint(x(n + 1:), c_int64_t) == reshape(ghost, [2 * n])), "ghosts")
@@ -352,7 +357,7 @@ contains
         do while (dpar_points_peer(p, peers, traffic) == 1)
             peers = peers + 1
         end do
-        call check(peers == head%peers, "peers")
+        call check(peers == head%peer_count, "peers")
         call check(dpar_points_free(p) == 0, "end of points")
     end subroutine
 
@@ -392,31 +397,32 @@ contains
             id(m) = i
             xy(:, m) = [mod(i, side + 1), i / (side + 1)]
         end do
-        cloud = dpar_points_partition_desc(dims=2, points=n, at=c_loc(centre), id=c_loc(quad))
+        cloud = dpar_points_partition_desc(dims=2, count=n, position=c_loc(centre), id=c_loc(quad))
         call check(dpar_points_partition(world, cloud, owner, key, why) == 0, &
                   "a partition: " // dpar_string(why))
         call check(all(owner(:n) >= 0 .and. owner(:n) < ranks) .and. all(key(:n) >= 0), "its owners")
-        piece = dpar_points_migration_desc(points=m, id=c_loc(id), elements=n, corners=4, corner=c_loc(corner), &
+        piece = dpar_points_migration_desc(point_count=m, id=c_loc(id), element_count=n, corner_count=4, &
+                  corner=c_loc(corner), &
                   element_id=c_loc(quad), element_owner=c_loc(owner), element_order=c_loc(key))
         call check(dpar_points_migration_make(world, piece, moved, why) == 0, "a move: " // dpar_string(why))
         call c_f_pointer(moved, to)
-        call check(abs(to%elements * ranks - quads) < ranks, "as many elements as others")
-        call check(dpar_points_make_of(world, to%desc, p, why) == 0, "its plan: " // dpar_string(why))
+        call check(abs(to%element_count * ranks - quads) < ranks, "as many elements as others")
+        call check(dpar_points_make(world, to%desc, p, why) == 0, "its plan: " // dpar_string(why))
         xy_new = -1
         v(1) = dpar_points_field(type=DPAR_F64, components=2, data=c_loc(xy), ghosts=c_loc(xy_new))
         call check(dpar_points_exchange_many(to%points, v, 1) == 0, "coordinates move")
         v(1) = dpar_points_field(type=DPAR_F64, components=2, data=c_loc(xy_new))
         call check(dpar_points_exchange_many(p, v, 1) == 0, "and those of ghosts come")
-        call c_f_pointer(to%corner, corner_new, [4_c_int64_t, to%elements])
-        call c_f_pointer(to%element_id, quad_new, [to%elements])
+        call c_f_pointer(to%corner, corner_new, [4_c_int64_t, to%element_count])
+        call c_f_pointer(to%element_id, quad_new, [to%element_count])
         bad = 0
-        do k = 1, to%elements
+        do k = 1, to%element_count
             at = quad_new(k)
             if (any(nint(xy_new(1, corner_new(:, k) + 1)) /= mod(at, 12_8) + [0, 1, 1, 0]) .or. &
                 any(nint(xy_new(2, corner_new(:, k) + 1)) /= at / 12 + [0, 0, 1, 1])) bad = bad + 1
         end do
         call check(bad == 0, "corners lie where their elements are")
-        total = [to%desc%own, to%elements]
+        total = [to%desc%own_count, to%element_count]
         call check(dpar_all_reduce(world, c_loc(total), c_loc(total), 2_c_int64_t, DPAR_I64, DPAR_SUM) &
                   == 0, "a sum")
         call check(all(total == [nodes, quads]), "nothing is lost")

@@ -109,7 +109,7 @@ static void some_points(bytes *b)
 {
     dpar_points_desc d;
     dpar_points *p = NULL;
-    int64_t own[8], ghost[8], need = 0;
+    int64_t own[8], ghost[8];
     int32_t owner[8], at[8], i;
     void *memory;
     memset(&d, 0, sizeof d);
@@ -118,18 +118,28 @@ static void some_points(bytes *b)
         ghost[i] = take(b, 16) ? take(b, 9) : odd64(b);
         owner[i] = take(b, 16) ? 0 : odd32(b);
     }
-    d.own = take(b, 16) ? take(b, 9) : -1, d.ghosts = take(b, 16) ? take(b, 9) : -1;
+    d.own_count = take(b, 16) ? take(b, 9) : -1;
+    d.ghost_count = take(b, 16) ? take(b, 9) : -1;
     d.own_id = take(b, 2) ? own : NULL, d.ghost_id = take(b, 16) ? ghost : NULL;
     d.owner = take(b, 3) ? NULL : owner;
-    d.order = take(b, 16) ? take(b, 3) : odd32(b), d.way = take(b, 16) ? take(b, 4) : odd32(b);
+    d.order = take(b, 16) ? take(b, 3) : odd32(b), d.method = take(b, 16) ? take(b, 4) : odd32(b);
     d.run_bytes = odd64(b), d.timers = take(b, 2);
-    if (fine(dpar_points_bytes(world, &d, &need, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_points_init(memory, need, world, &d, &p, &why))) {
-            (void)dpar_points_to_local(p, ghost, d.ghosts, at);
-            must(dpar_points_close(p) == DPAR_OK);
-        }
-        free(memory);
+    d.bytes = 1;
+    if (dpar_points_make(world, &d, &p, &why) != DPAR_E_ROOM) {
+        must(p == NULL);
+        return;
     }
+    memory = room(why.bytes);
+    if (memory == NULL) {
+        return;
+    }
+    d.memory = memory;
+    d.bytes = why.bytes;
+    if (fine(dpar_points_make(world, &d, &p, &why))) {
+        (void)dpar_points_to_local(p, ghost, d.ghost_count, at);
+        must(dpar_points_free(p) == DPAR_OK);
+    }
+    free(memory);
 }
 
 static dpar_optimizer an_optimizer(bytes *b)

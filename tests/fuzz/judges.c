@@ -129,13 +129,13 @@ static void clouds(bytes *b)
     }
     d.dims = take(b, 16) ? 2 + take(b, 2) : odd32(b);
     d.parts = take(b, 8) ? take(b, 9) : odd32(b);
-    d.points = take(b, 16) ? take(b, 9) : odd64(b);
-    d.points = d.points > 8 ? 8 : d.points; /* as many as there are */
-    d.at = take(b, 16) ? at : NULL, d.weight = take(b, 2) ? weight : NULL;
+    d.count = take(b, 16) ? take(b, 9) : odd64(b);
+    d.count = d.count > 8 ? 8 : d.count; /* as many as there are */
+    d.position = take(b, 16) ? at : NULL, d.weight = take(b, 2) ? weight : NULL;
     d.id = take(b, 2) ? id : NULL;
     if (fine(dpar_points_partition(world, &d, take(b, 16) ? owner : NULL, take(b, 2) ? key : NULL,
                                    &why))) {
-        for (i = 0; i < d.points; i++) {
+        for (i = 0; i < d.count; i++) {
             must(owner[i] >= 0 && owner[i] < (d.parts > 0 ? d.parts : 1));
         }
     }
@@ -158,17 +158,21 @@ static void pieces(bytes *b)
     for (i = 0; i < 32; i++) {
         corner[i] = take(b, 32) ? take(b, 8) : odd64(b);
     }
-    d.points = take(b, 16) ? take(b, 9) : odd64(b), d.points = d.points > 8 ? 8 : d.points;
-    d.elements = take(b, 16) ? take(b, 9) : odd64(b), d.elements = d.elements > 8 ? 8 : d.elements;
-    d.corners = take(b, 16) ? take(b, 5) : odd32(b), d.corners = d.corners > 4 ? 65 : d.corners;
+    d.point_count = take(b, 16) ? take(b, 9) : odd64(b);
+    d.point_count = d.point_count > 8 ? 8 : d.point_count;
+    d.element_count = take(b, 16) ? take(b, 9) : odd64(b);
+    d.element_count = d.element_count > 8 ? 8 : d.element_count;
+    d.corner_count = take(b, 16) ? take(b, 5) : odd32(b);
+    d.corner_count = d.corner_count > 4 ? 65 : d.corner_count;
     d.id = take(b, 2) ? id : NULL, d.owner = take(b, 2) ? owner : NULL;
     d.order = take(b, 2) ? order : NULL, d.corner = take(b, 16) ? corner : NULL;
     d.element_id = take(b, 2) ? element_id : NULL;
     d.element_owner = take(b, 2) ? element_owner : NULL;
     d.element_order = take(b, 2) ? element_order : NULL;
     if (fine(dpar_points_migration_make(world, &d, &moved, &why))) {
-        must(moved != NULL && moved->desc.own == d.points && moved->elements == d.elements);
-        if (fine(dpar_points_make_of(world, &moved->desc, &p, &why))) {
+        must(moved != NULL && moved->desc.own_count == d.point_count &&
+             moved->element_count == d.element_count);
+        if (fine(dpar_points_make(world, &moved->desc, &p, &why))) {
             must(dpar_points_free(p) == DPAR_OK);
         }
         must(dpar_points_migration_free(moved) == DPAR_OK);

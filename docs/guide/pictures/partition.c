@@ -37,8 +37,8 @@ static int cut(dpar_comm *world, void *unused)
     (void)unused;
     d.dims = 2;
     d.parts = PARTS;
-    d.points = MANY;
-    d.at = found.at[0];
+    d.count = MANY;
+    d.position = found.at[0];
     found.status = dpar_points_partition(world, &d, found.owner, found.key, &found.why);
     for (i = 0; i < MANY; i++) { /* insertion sort by key */
         for (k = i; k > 0 && found.key[found.along[k - 1]] > found.key[i]; k--) {

@@ -55,6 +55,7 @@ static int mesh(dpar_comm *world, void *unused)
     const int me = (int)world->rank;
     int64_t own[NODES], id;
     dpar_points_traffic t;
+    dpar_points_desc desc = {0};
     dpar_points *p = NULL;
     int32_t k;
     (void)unused;
@@ -64,11 +65,15 @@ static int mesh(dpar_comm *world, void *unused)
         }
     }
     part[me].ghosts = beside(me, part[me].ghost);
-    if (dpar_points_make(world, own, part[me].own, part[me].ghost, part[me].ghosts, &p, NULL) < 0) {
+    desc.own_count = part[me].own;
+    desc.own_id = own;
+    desc.ghost_count = part[me].ghosts;
+    desc.ghost_id = part[me].ghost;
+    if (dpar_points_make(world, &desc, &p, NULL) < 0) {
         return 1;
     }
     for (k = 0; dpar_points_peer(p, k, &t); k++) {
-        part[me].sends[t.rank] = t.sends;
+        part[me].sends[t.rank] = t.send_count;
     }
     return dpar_points_free(p) < 0;
 }

@@ -157,7 +157,7 @@ static void list_both(const world *w, int me, both_sides *b)
     int r, g, s = 0, n = 0;
     memset(b, 0, sizeof *b);
     for (r = w->ranks - 1; r >= 0; r--) {
-        const int32_t k = b->lists.peers;
+        const int32_t k = b->lists.peer_count;
         for (g = 0; g < w->ghosts[r]; g++) {
             if (w->owner[r][g] == me) {
                 b->send_at[s++] = w->owner_at[r][g];
@@ -171,20 +171,20 @@ static void list_both(const world *w, int me, both_sides *b)
             }
         }
         b->peer[k] = r;
-        b->lists.peers += b->sends[k] + b->receives[k] > 0;
+        b->lists.peer_count += b->sends[k] + b->receives[k] > 0;
     }
     b->lists.peer = b->peer;
-    b->lists.sends = b->sends;
-    b->lists.receives = b->receives;
-    b->lists.send_at = b->send_at;
-    b->lists.receive_at = b->receive_at;
+    b->lists.send_count = b->sends;
+    b->lists.receive_count = b->receives;
+    b->lists.send_index = b->send_at;
+    b->lists.receive_index = b->receive_at;
 }
 
 static void describe(const world *w, int me, both_sides *b, dpar_points_desc *d)
 {
     memset(d, 0, sizeof *d);
-    d->own = w->own[me];
-    d->ghosts = w->ghosts[me];
+    d->own_count = w->own[me];
+    d->ghost_count = w->ghosts[me];
     d->order = w->order;
     if (w->kind == BY_LISTS) {
         list_both(w, me, b);
@@ -194,7 +194,21 @@ static void describe(const world *w, int me, both_sides *b, dpar_points_desc *d)
     d->ghost_id = w->ghost_id[me];
     d->own_id = w->kind == BY_DIRECTORY || w->kind == BY_OWNER || w->given ? w->own_id[me] : NULL;
     d->owner = w->kind == BY_OWNER ? w->owner[me] : NULL;
-    d->rule = w->kind == BY_RULE ? &w->rule : NULL;
+    d->layout = w->kind == BY_RULE ? &w->rule : NULL;
+}
+
+/* Makes a plan from n own ids, of which NULL numbers the ranks' values consecutively, and m ghosts.
+ */
+static dpar_status make_by_ids(dpar_comm *c, const int64_t *own, int64_t n, const int64_t *ghost,
+                               int64_t m, dpar_points **p, dpar_why *why)
+{
+    dpar_points_desc d;
+    memset(&d, 0, sizeof d);
+    d.own_count = n;
+    d.own_id = own;
+    d.ghost_count = m;
+    d.ghost_id = ghost;
+    return dpar_points_make(c, &d, p, why);
 }
 
 /* ---- vectors ----------------------------------------------------------------------------------
@@ -410,7 +424,9 @@ static void exchange(dpar_points *p, const world *w, int me, uint64_t *seed)
         CHECK_INT(dpar_points_end(p), DPAR_OK);
         compare(w, me, &x, n, round, op, combined, 0);
         fill(w, me, &x, n, round);
-        CHECK_INT(dpar_points_assemble(p, x.v, n, op), DPAR_OK);
+        CHECK_INT(dpar_points_reduce_many(p, x.v, n, op), DPAR_OK);
+        compare(w, me, &x, n, round, op, combined, 0);
+        CHECK_INT(dpar_points_exchange_many(p, x.v, n), DPAR_OK);
         compare(w, me, &x, n, round, op, combined, 1);
         drop(p->comm, &x, n);
     }
@@ -420,7 +436,7 @@ static void numbering(const dpar_points *p, const world *w, int me)
 {
     int32_t at[IDS + GHOSTS];
     int64_t g, k, first;
-    CHECK_INT(p->whole, w->whole);
+    CHECK_INT(p->global_count, w->whole);
     if (w->kind == BY_LISTS) {
         CHECK_INT(dpar_points_to_local(p, w->own_id[me], 1, at), DPAR_E_ARG);
         return;
@@ -462,13 +478,13 @@ static void traffic(const dpar_points *p, const world *w, int me)
         for (g = 0; g < w->ghosts[me]; g++) {
             receives += w->owner[me][g] == t.rank;
         }
-        CHECK_INT(t.sends, sends);
-        CHECK_INT(t.receives, receives);
+        CHECK_INT(t.send_count, sends);
+        CHECK_INT(t.receive_count, receives);
         CHECK(t.rank > last);
         last = t.rank;
-        received += t.receives;
+        received += t.receive_count;
     }
-    CHECK_INT(k, p->peers);
+    CHECK_INT(k, p->peer_count);
     CHECK_INT(received, w->ghosts[me]);
 }
 
@@ -484,10 +500,10 @@ static void random_worlds(dpar_comm *c, int rounds)
         dpar_why why;
         build(w, c->size, i % KINDS, &seed);
         describe(w, c->rank, b, &d);
-        d.way = (int32_t)lot_below(&seed, 4);
+        d.method = (int32_t)lot_below(&seed, 4);
         d.run_bytes = lot_below(&seed, 2) * 16;
         why.text[0] = 0;
-        CHECK_INT(dpar_points_make_of(c, &d, &p, &why), DPAR_OK);
+        CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_OK);
         if (!p) {
             fprintf(stderr, "rank %d: %s\n", (int)c->rank, why.text);
             break;
@@ -509,7 +525,7 @@ static void refused(dpar_comm *c, const dpar_points_desc *d, dpar_status want, c
     dpar_points *p = NULL;
     dpar_why why;
     why.text[0] = 0;
-    CHECK_INT(dpar_points_make_of(c, d, &p, &why), want);
+    CHECK_INT(dpar_points_make(c, d, &p, &why), want);
     CHECK(p == NULL && strstr(why.text, words) != NULL);
     if (!strstr(why.text, words)) {
         fprintf(stderr, "rank %d says '%s', not '%s'\n", (int)c->rank, why.text, words);
@@ -527,12 +543,12 @@ static void faults(dpar_comm *c)
     char word[100];
     dpar_points_desc d;
     memset(&d, 0, sizeof d);
-    d.own = d.ghosts = 2;
+    d.own_count = d.ghost_count = 2;
     d.own_id = own;
     d.ghost_id = ghost;
     ghost[1] = me == last ? 7 : 11;
     refused(c, &d, DPAR_E_ARG, "id 7, ghost 1 of rank ");
-    refused(c, &d, DPAR_E_ARG, "is owned by nobody");
+    refused(c, &d, DPAR_E_ARG, "is owned by no rank");
     ghost[1] = 11;
     if (c->size > 1) {
         own[1] = me == last ? 10 : own[1];
@@ -565,23 +581,23 @@ static void faults(dpar_comm *c)
     d.own_id = NULL;
     ghost[0] = me == 0 ? 2 * c->size : 0;
     ghost[1] = 0;
-    (void)snprintf(word, sizeof word, "id %d, ghost 0 of rank 0, is owned by nobody", 2 * c->size);
+    (void)snprintf(word, sizeof word, "id %d, ghost 0 of rank 0, is owned by no rank", 2 * c->size);
     refused(c, &d, DPAR_E_ARG, word);
-    d.own = me == last ? -1 : 2;
-    refused(c, &d, DPAR_E_ARG, "own is -1");
-    d.own = 2;
+    d.own_count = me == last ? -1 : 2;
+    refused(c, &d, DPAR_E_ARG, "own_count is -1");
+    d.own_count = 2;
     d.lists = &lists;
-    d.ghosts = me == last;
+    d.ghost_count = me == last;
     refused(c, &d, DPAR_E_ARG, "0 values are received, 0 sent: ghosts are 1");
-    d.ghosts = 0;
+    d.ghost_count = 0;
     if (c->size > 1) { /* rank 0 sends, nobody receives */
         sends[0] = me == 0;
         refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which receives 0");
         send_at[0] = me == 0 ? 2 : 0;
-        refused(c, &d, DPAR_E_ARG, "send_at[0], to rank 1, is 2");
+        refused(c, &d, DPAR_E_ARG, "send_index[0], to rank 1, is 2");
         send_at[0] = 0;
         sends[0] = 0;
-        lists.peers = me == last ? 2 : 1;
+        lists.peer_count = me == last ? 2 : 1;
         peer[1] = me == last ? peer[0] : peer[1];
         refused(c, &d, DPAR_E_ARG, "is twice among the peers");
         receives[0] = receives[1] = me == last ? INT64_MAX : 0; /* their sum has no 64 bits */
@@ -591,21 +607,21 @@ static void faults(dpar_comm *c)
         refused(c, &d, DPAR_E_ARG, "9223372036854775807 values go to it");
         sends[0] = sends[1] = 0;
     }
-    lists.peers = 1;
+    lists.peer_count = 1;
     receives[0] = sends[0] = 2;
-    d.ghosts = 2;
+    d.ghost_count = 2;
     receive_at[1] = me == last ? 2 : 3;
-    lists.send_at = receive_at;
-    d.own = 2;
+    lists.send_index = receive_at;
+    d.own_count = 2;
     receive_at[0] = 2;
     peer[0] = me;
     {
         static const int32_t both[2] = {0, 1};
-        lists.send_at = both;
+        lists.send_index = both;
     }
-    refused(c, &d, DPAR_E_ARG, "receive_at names 2 twice");
+    refused(c, &d, DPAR_E_ARG, "receive_index names 2 twice");
     receive_at[1] = me == last ? 4 : 3;
-    refused(c, &d, DPAR_E_ARG, "receive_at[1] is 4: ghosts are 2 to 3");
+    refused(c, &d, DPAR_E_ARG, "receive_index[1] is 4: ghosts are 2 to 3");
 }
 
 /* One number of what this rank says, changed. Arrays have room for all counts that come of it. */
@@ -613,16 +629,19 @@ static void spoil(world *w, int me, both_sides *b, dpar_points_desc *d, uint64_t
 {
     const int64_t any = (int64_t)lot_next(seed) >> lot_below(seed, 64),
                   one = lot_below(seed, 3) - 1;
-    const int64_t g = d->ghosts > 0 ? lot_below(seed, d->ghosts) : 0;
+    const int64_t g = d->ghost_count > 0 ? lot_below(seed, d->ghost_count) : 0;
     switch (lot_below(seed, 13)) {
-    case 0: d->own = d->own > 0 ? d->own + (one > 0 ? -1 : one) : -any; break;
-    case 1: d->ghosts = d->ghosts > 0 ? d->ghosts - 1 : -1; break;
+    case 0: d->own_count = d->own_count > 0 ? d->own_count + (one > 0 ? -1 : one) : -any; break;
+    case 1: d->ghost_count = d->ghost_count > 0 ? d->ghost_count - 1 : -1; break;
     case 2: d->order = (int32_t)any; break;
-    case 3: d->way = (int32_t)any; break;
+    case 3: d->method = (int32_t)any; break;
     case 4: d->tag = (int32_t)any; break;
     case 5: d->run_bytes = any; break;
     case 6: w->ghost_id[me][g] += one ? one : any; break;
-    case 7: w->own_id[me][d->own > 0 ? lot_below(seed, d->own) : 0] = one ? any : w->name[0]; break;
+    case 7:
+        w->own_id[me][d->own_count > 0 ? lot_below(seed, d->own_count) : 0] =
+            one ? any : w->name[0];
+        break;
     case 8: w->owner[me][g] = (int32_t)(one ? w->owner[me][g] + one : any); break;
     case 9: b->sends[lot_below(seed, RANKS)] += one; break;
     case 10: b->receives[lot_below(seed, RANKS)] += one; break;
@@ -652,7 +671,7 @@ static void fuzz(dpar_comm *c, int rounds)
             spoil(w, who, b, &d, &own_seed);
         }
         why.text[0] = 0;
-        st = dpar_points_make_of(c, &d, &p, &why);
+        st = dpar_points_make(c, &d, &p, &why);
         CHECK((st == DPAR_OK) == (why.text[0] == 0));
         CHECK_INT(all_sum(c, st == DPAR_OK), st == DPAR_OK ? c->size : 0);
         if (p) {
@@ -674,7 +693,7 @@ static void wrong_calls(dpar_comm *c)
     int64_t id[2] = {0, 99};
     dpar_why why;
     memset(&v, 0, sizeof v);
-    CHECK_INT(dpar_points_make(c, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
+    CHECK_INT(make_by_ids(c, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
     if (!p) {
         return;
     }
@@ -694,7 +713,7 @@ static void wrong_calls(dpar_comm *c)
     v.stride = 0;
     CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_OK);
     CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_points_close(p), DPAR_E_ARG);
+    CHECK_INT(dpar_points_free(p), DPAR_E_ARG);
     CHECK_INT(dpar_points_end(p), DPAR_OK);
     CHECK(x[1] == (double)((c->rank + 1) % c->size));
     CHECK_INT(dpar_points_to_local(p, id, 2, at), DPAR_E_ARG);
@@ -734,7 +753,7 @@ static void other_vectors(dpar_comm *c)
     memset(&v, 0, sizeof v);
     v.data = x;
     CHECK_INT(dpar_comm_split(c, 0, 0, &own), DPAR_OK);
-    CHECK_INT(dpar_points_make(own, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
+    CHECK_INT(make_by_ids(own, NULL, 1, ghost, 1, &p, &why), DPAR_OK);
     v.type = c->rank == 0 ? DPAR_F64 : DPAR_F32;
     st = dpar_points_exchange_many(p, &v, 1);
     if (c->size == 1) {
@@ -755,7 +774,7 @@ static void rows(dpar_comm *c)
     int64_t core = -1;
     dpar_points *p = NULL;
     dpar_why why;
-    CHECK_INT(dpar_points_make(c, NULL, 2, ghost, 1, &p, &why), DPAR_OK);
+    CHECK_INT(make_by_ids(c, NULL, 2, ghost, 1, &p, &why), DPAR_OK);
     CHECK_INT(dpar_points_interior_rows(p, 5, begin, column, row, &core), DPAR_OK);
     CHECK(core == 3 && row[0] == 1 && row[1] == 2 && row[2] == 3 && row[3] == 0 && row[4] == 4);
     {
@@ -776,9 +795,8 @@ static void ahead(dpar_comm *c)
     dpar_points *p = NULL;
     dpar_why why;
     int k, i;
-    CHECK_INT(
-        dpar_points_make(c, NULL, c->rank == 0 ? N : 0, ghost, c->rank == 0 ? 0 : 2, &p, &why),
-        DPAR_OK);
+    CHECK_INT(make_by_ids(c, NULL, c->rank == 0 ? N : 0, ghost, c->rank == 0 ? 0 : 2, &p, &why),
+              DPAR_OK);
     for (k = 0; k < ROUNDS && p; k++) {
         for (i = 0; i < N && c->rank == 0; i++) {
             x[i] = 100.0 * k + i;
@@ -807,7 +825,7 @@ static void long_run(dpar_comm *c)
     for (i = 0; i < N; i++) {
         ghost[i] = N * ((c->rank + 1) % c->size) + i;
     }
-    CHECK_INT(dpar_points_make(c, NULL, N, ghost, N, &p, &why), DPAR_OK);
+    CHECK_INT(make_by_ids(c, NULL, N, ghost, N, &p, &why), DPAR_OK);
     x = (double *)dpar_points_array(p, DPAR_F64, 4);
     for (shape = 0; shape < 4 && x; shape++) {
         memset(v, 0, sizeof v);
@@ -855,7 +873,7 @@ static void again(dpar_comm *c)
          i++) { /* of the next rank a run, of the one before some here and there */
         ghost[i] = i < 6 ? N * next + 9 + i : N * before + 3 * (i - 6) + 1;
     }
-    CHECK_INT(dpar_points_make(c, NULL, N, ghost, GHOSTS, &p, &why), DPAR_OK);
+    CHECK_INT(make_by_ids(c, NULL, N, ghost, GHOSTS, &p, &why), DPAR_OK);
     for (round = 0; round < ROUNDS && p; round++) {
         const uint64_t turn = lot_below(&seed, 10), which = lot_below(&seed, 3);
         const uint64_t shape = round / 20 % 3, looks = lot_below(&seed, 3);
@@ -910,17 +928,28 @@ static void full(dpar_comm *c)
     dpar_why why;
     double *x;
     memset(&d, 0, sizeof d);
-    d.own = 2;
-    d.ghosts = 3;
+    d.own_count = 2;
+    d.ghost_count = 3;
     d.ghost_id = ghost;
     d.timers = 1;
-    CHECK_INT(dpar_points_bytes(c, &d, &bytes, &why), DPAR_OK);
-    CHECK(bytes > 0 && bytes < 2048);
+    d.bytes = 1;
+    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_E_ROOM);
+    bytes = why.bytes;
+    CHECK(p == NULL && bytes > 0 && bytes < 2048);
     memory = zeroed_aligned(bytes, &whole);
-    CHECK_INT(dpar_points_init(memory, bytes - (c->rank == 0), c, &d, &p, &why), DPAR_E_ROOM);
-    CHECK(p == NULL && strstr(why.text, "dpar_points_bytes") != NULL);
-    CHECK_INT(dpar_points_init(memory, bytes, c, &d, &p, &why), DPAR_OK);
-    CHECK(p && p->own == 2 && p->ghosts == 3 && p->first == 2 * c->rank && p->whole == 2 * c->size);
+    d.memory = memory;
+    d.bytes = bytes - (c->rank == 0); /* too small on rank 0 only: all ranks fail */
+    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_E_ROOM);
+    CHECK(p == NULL && why.bytes == bytes && strstr(why.text, "desc.bytes is ") != NULL);
+    d.memory = (char *)memory + 8;
+    d.bytes = bytes;
+    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_E_ARG);
+    CHECK(p == NULL && strstr(why.text, "desc.memory is NULL, or not aligned") != NULL);
+    d.memory = memory;
+    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_OK);
+    CHECK((void *)p == memory);
+    CHECK(p && p->own_count == 2 && p->ghost_count == 3 && p->first_id == 2 * c->rank &&
+          p->global_count == 2 * c->size);
     x = (double *)dpar_points_array(p, DPAR_F64, 1);
     CHECK(x != NULL && dpar_points_array(p, DPAR_F4, 1) == NULL);
     x[0] = 1.0 + (double)c->rank;
@@ -933,7 +962,7 @@ static void full(dpar_comm *c)
     dpar_text_init(&t, text, sizeof text);
     CHECK_INT(dpar_points_draw(p, &t), DPAR_OK);
     CHECK(strstr(text, "values from") != NULL && strstr(text, "         3") != NULL);
-    CHECK_INT(dpar_points_close(p), DPAR_OK);
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
     dpar_comm_release(c, x);
     free(whole);
 }
@@ -955,7 +984,7 @@ static void high_bits(dpar_comm *c)
         own[i] = (i * c->size + c->rank) << 40;
         ghost[i] = (i * c->size + peer) << 40;
     }
-    CHECK_INT(dpar_points_make(c, own, N, ghost, N, &p, &why), DPAR_OK);
+    CHECK_INT(make_by_ids(c, own, N, ghost, N, &p, &why), DPAR_OK);
     CHECK(time(NULL) - began < WITHIN_S);
     CHECK_INT(dpar_points_free(p), DPAR_OK);
     free(own);

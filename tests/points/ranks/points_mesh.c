@@ -130,8 +130,8 @@ static void cut_cloud(dpar_comm *c, const cloud *w, const int *holder)
     }
     d.dims = w->dims;
     d.parts = w->parts;
-    d.points = n;
-    d.at = n > 0 ? at : NULL;
+    d.count = n;
+    d.position = n > 0 ? at : NULL;
     d.weight = w->weighted ? weight : NULL;
     d.id = w->named ? id : NULL;
     why.text[0] = 0;
@@ -184,8 +184,8 @@ static void balance(dpar_comm *c)
         weight[i] = 1.0 + 3.0 * at[3 * i];
     }
     d.dims = 3;
-    d.points = EACH;
-    d.at = at;
+    d.count = EACH;
+    d.position = at;
     d.weight = weight;
     CHECK_INT(dpar_points_partition(c, &d, owner, NULL, &why), DPAR_OK);
     for (i = 0; i < EACH; i++) {
@@ -221,10 +221,10 @@ static void wrong_clouds(dpar_comm *c)
     dpar_points_partition_desc right, d;
     memset(&right, 0, sizeof right);
     right.dims = 2;
-    right.points = 1;
-    right.at = at;
+    right.count = 1;
+    right.position = at;
     d = right;
-    d.points += last;
+    d.count += last;
     refused(c, &d, DPAR_E_ARG, "point 1: coordinate 1 is not finite");
     d = right;
     d.weight = last ? weight + 1 : NULL;
@@ -239,10 +239,10 @@ static void wrong_clouds(dpar_comm *c)
     d.parts = last ? -1 : 0;
     refused(c, &d, DPAR_E_ARG, "-1 parts");
     d = right;
-    d.at = last ? NULL : at;
-    refused(c, &d, DPAR_E_ARG, "at or owner is NULL");
+    d.position = last ? NULL : at;
+    refused(c, &d, DPAR_E_ARG, "position or owner is NULL");
     d = right;
-    d.points = last ? INT64_C(1) << 31 : 1;
+    d.count = last ? INT64_C(1) << 31 : 1;
     refused(c, &d, DPAR_E_RANGE, "at most 2^31 - 1");
     if (c->size > 1) {
         d = right;
@@ -331,7 +331,7 @@ static void hold(const mesh *w, int me, const int *holder, const int *element_ho
     memset(p, 0, sizeof *p);
     for (i = 0; i < w->n; i++) {
         if (holder[i] == me) {
-            k = (int)p->d.points++;
+            k = (int)p->d.point_count++;
             p->id[k] = w->id[i];
             p->order[k] = w->order[i];
             p->owner[k] = w->owner[i];
@@ -340,7 +340,7 @@ static void hold(const mesh *w, int me, const int *holder, const int *element_ho
     }
     for (i = 0; i < w->m; i++) {
         if (element_holder[i] == me) {
-            const int e = (int)p->d.elements++;
+            const int e = (int)p->d.element_count++;
             for (k = 0; k < w->corners; k++) {
                 p->corner[e * w->corners + k] = w->id[w->corner[i][k]];
             }
@@ -350,11 +350,11 @@ static void hold(const mesh *w, int me, const int *holder, const int *element_ho
             p->element[e] = i;
         }
     }
-    p->d.id = w->named && p->d.points > 0 ? p->id : NULL;
-    p->d.owner = w->by != BY_ELEMENTS && p->d.points > 0 ? p->owner : NULL;
+    p->d.id = w->named && p->d.point_count > 0 ? p->id : NULL;
+    p->d.owner = w->by != BY_ELEMENTS && p->d.point_count > 0 ? p->owner : NULL;
     p->d.order = w->ordered ? p->order : NULL;
-    p->d.corners = p->d.elements > 0 ? w->corners : 0;
-    p->d.corner = p->d.elements > 0 ? p->corner : NULL;
+    p->d.corner_count = p->d.element_count > 0 ? w->corners : 0;
+    p->d.corner = p->d.element_count > 0 ? p->corner : NULL;
     p->d.element_id = w->named ? p->element_id : NULL;
     p->d.element_owner = w->by != BY_POINTS ? p->element_owner : NULL;
     p->d.element_order = w->ordered ? p->element_order : NULL;
@@ -369,7 +369,7 @@ static void learn_owners(dpar_comm *c, mesh *w, const int *holder, const dpar_po
     int64_t i;
     int e, k;
     memset(owner, 0, sizeof owner);
-    for (i = 0; i < to->desc.own; i++) {
+    for (i = 0; i < to->desc.own_count; i++) {
         owner[number_of(w->id, w->n, to->desc.own_id[i])] += 1 + c->rank;
     }
     CHECK_INT(dpar_all_reduce(c, owner, owner, MOST, DPAR_I32, DPAR_SUM, NULL), DPAR_OK);
@@ -400,9 +400,9 @@ static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_mig
     for (i = 0; i < w->m; i++) {
         elements += w->element_owner[i] == c->rank;
     }
-    CHECK_INT(to->desc.own, own);
-    CHECK_INT(to->elements, elements);
-    for (i = 0; i < to->desc.own; i++) {
+    CHECK_INT(to->desc.own_count, own);
+    CHECK_INT(to->element_count, elements);
+    for (i = 0; i < to->desc.own_count; i++) {
         const int k = number_of(w->id, w->n, to->desc.own_id[i]);
         CHECK_INT(w->owner[k], c->rank);
         if (i > 0) {
@@ -410,7 +410,7 @@ static void check_lists(const dpar_comm *c, const mesh *w, const dpar_points_mig
             CHECK(w->order[j] < w->order[k] || (w->order[j] == w->order[k] && w->id[j] < w->id[k]));
         }
     }
-    for (i = 0; i < to->elements; i++) {
+    for (i = 0; i < to->element_count; i++) {
         const int k = number_of(w->element_id, w->m, to->element_id[i]);
         CHECK_INT(w->element_owner[k], c->rank);
         if (i > 0) {
@@ -428,22 +428,23 @@ static void check_corners(const dpar_comm *c, const mesh *w, const dpar_points_m
     const dpar_points_desc *d = &to->desc;
     int read[MOST] = {0}, e, k;
     int64_t i, ghosts = 0;
-    for (e = 0; e < to->elements; e++) {
+    for (e = 0; e < to->element_count; e++) {
         const int was = number_of(w->element_id, w->m, to->element_id[e]);
         for (k = 0; k < w->corners; k++) {
             const int32_t at = to->corner[e * w->corners + k];
             const int point = w->corner[was][k];
-            CHECK(at >= 0 && at < d->own + d->ghosts);
-            CHECK_INT(at < d->own ? d->own_id[at] : d->ghost_id[at - d->own], w->id[point]);
-            CHECK_INT(at < d->own, w->owner[point] == c->rank);
+            CHECK(at >= 0 && at < d->own_count + d->ghost_count);
+            CHECK_INT(at < d->own_count ? d->own_id[at] : d->ghost_id[at - d->own_count],
+                      w->id[point]);
+            CHECK_INT(at < d->own_count, w->owner[point] == c->rank);
             read[point] = w->owner[point] != c->rank;
         }
     }
     for (i = 0; i < w->n; i++) {
         ghosts += read[i];
     }
-    CHECK_INT(d->ghosts, ghosts);
-    for (i = 0; i < d->ghosts; i++) {
+    CHECK_INT(d->ghost_count, ghosts);
+    for (i = 0; i < d->ghost_count; i++) {
         const int point = number_of(w->id, w->n, d->ghost_id[i]);
         CHECK_INT(d->owner[i], w->owner[point]);
         CHECK(i == 0 || d->owner[i - 1] < d->owner[i] ||
@@ -460,7 +461,7 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_migrat
     dpar_points_field v[2];
     int64_t i;
     int k;
-    for (i = 0; i < p->d.points; i++) {
+    for (i = 0; i < p->d.point_count; i++) {
         for (k = 0; k < 3; k++) {
             xyz[3 * i + k] = p->point[i] + 100.0 * k + 0.125;
         }
@@ -470,7 +471,7 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_migrat
     v[0].type = DPAR_F64, v[0].components = 3, v[0].data = xyz, v[0].ghosts = new_xyz;
     v[1].type = DPAR_U8, v[1].data = flag, v[1].ghosts = new_flag;
     CHECK_INT(dpar_points_exchange_many(to->points, v, 2), DPAR_OK);
-    for (i = 0; i < to->desc.own; i++) {
+    for (i = 0; i < to->desc.own_count; i++) {
         const int point = number_of(w->id, w->n, to->desc.own_id[i]);
         for (k = 0; k < 3; k++) {
             CHECK(new_xyz[3 * i + k] == point + 100.0 * k + 0.125);
@@ -481,18 +482,18 @@ static void check_values(const mesh *w, const piece *p, const dpar_points_migrat
     v[0].data = back;
     CHECK_INT(dpar_points_reduce_begin(to->points, v, 1, DPAR_SUM), DPAR_OK);
     CHECK_INT(dpar_points_end(to->points), DPAR_OK);
-    CHECK(p->d.points == 0 || memcmp(back, xyz, (size_t)p->d.points * 24) == 0);
-    CHECK_INT(to->of_elements != NULL, w->m > 0);
-    if (to->of_elements == NULL) {
+    CHECK(p->d.point_count == 0 || memcmp(back, xyz, (size_t)p->d.point_count * 24) == 0);
+    CHECK_INT(to->element_points != NULL, w->m > 0);
+    if (to->element_points == NULL) {
         return;
     }
-    for (i = 0; i < p->d.elements; i++) {
+    for (i = 0; i < p->d.element_count; i++) {
         weight[i] = (float)p->element[i] + 0.5f;
     }
     memset(v, 0, sizeof v);
     v[0].type = DPAR_F32, v[0].data = weight, v[0].ghosts = new_weight;
-    CHECK_INT(dpar_points_exchange_many(to->of_elements, v, 1), DPAR_OK);
-    for (i = 0; i < to->elements; i++) {
+    CHECK_INT(dpar_points_exchange_many(to->element_points, v, 1), DPAR_OK);
+    for (i = 0; i < to->element_count; i++) {
         CHECK(new_weight[i] == (float)number_of(w->element_id, w->m, to->element_id[i]) + 0.5f);
     }
 }
@@ -505,13 +506,13 @@ static void check_plan(dpar_comm *c, const mesh *w, const dpar_points_migration 
     dpar_points *p = NULL;
     dpar_why why;
     int64_t i;
-    CHECK_INT(dpar_points_make_of(c, d, &p, &why), DPAR_OK);
-    for (i = 0; i < d->own; i++) {
+    CHECK_INT(dpar_points_make(c, d, &p, &why), DPAR_OK);
+    for (i = 0; i < d->own_count; i++) {
         x[i] = number_of(w->id, w->n, d->own_id[i]);
     }
     CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
-    for (i = 0; i < d->ghosts; i++) {
-        CHECK(x[d->own + i] == number_of(w->id, w->n, d->ghost_id[i]));
+    for (i = 0; i < d->ghost_count; i++) {
+        CHECK(x[d->own_count + i] == number_of(w->id, w->n, d->ghost_id[i]));
     }
     CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
@@ -582,11 +583,11 @@ static void wrong_pieces(dpar_comm *c)
     dpar_points_migration *to = NULL;
     dpar_why why;
     memset(&right, 0, sizeof right);
-    right.points = 2;
+    right.point_count = 2;
     right.id = id;
     right.owner = owner;
-    right.elements = 1;
-    right.corners = 2;
+    right.element_count = 1;
+    right.corner_count = 2;
     right.corner = corner;
     d = right;
     d.owner = last ? none : owner;
@@ -604,13 +605,13 @@ static void wrong_pieces(dpar_comm *c)
     d.id = last ? twice : id;
     not_moved(c, &d, DPAR_E_ARG, "id 0 ");
     d = right;
-    d.corners = last ? 0 : 2;
+    d.corner_count = last ? 0 : 2;
     not_moved(c, &d, DPAR_E_ARG, "0 corners");
     d = right;
-    d.points = last ? -1 : 2;
+    d.point_count = last ? -1 : 2;
     not_moved(c, &d, DPAR_E_ARG, "-1 points");
     d = right;
-    d.elements = last ? INT64_C(1) << 31 : 1;
+    d.element_count = last ? INT64_C(1) << 31 : 1;
     not_moved(c, &d, DPAR_E_RANGE, "numbers are possible");
     if (c->size > 1) {
         d = right;
@@ -620,7 +621,7 @@ static void wrong_pieces(dpar_comm *c)
         d.id = last ? NULL : id;
         not_moved(c, &d, DPAR_E_MISMATCH, "id is given on some ranks");
         d = right;
-        d.corners = last ? 1 : 2;
+        d.corner_count = last ? 1 : 2;
         not_moved(c, &d, DPAR_E_MISMATCH, "elements have 1 corners on one rank, 2 on another");
     }
     CHECK_INT(dpar_points_migration_make(c, &right, last ? NULL : &to, &why), DPAR_E_ARG);

@@ -33,8 +33,7 @@ static int one(dpar_comm *c, void *arg)
     dpar_why why;
     dpar_status s;
     double *x = NULL, *others;
-    void *memory = NULL, *values = NULL;
-    int64_t bytes = 0;
+    void *values = NULL;
     int i;
     memset(&d, 0, sizeof d), memset(&v, 0, sizeof v), memset(&g, 0, sizeof g);
     if (b->way == WAYS) {
@@ -45,13 +44,14 @@ static int one(dpar_comm *c, void *arg)
         x = dpar_grid_array(grid, DPAR_F64, NULL);
         others = x - (N + 2); /* the row before, which rank 0 has */
     } else {
-        d.own = d.ghosts = N, d.ghost_id = id, d.way = b->way;
+        d.own_count = N;
+        d.ghost_count = N;
+        d.ghost_id = id;
+        d.method = b->way;
         for (i = 0; i < N; i++) {
             id[i] = (1 - c->rank) * N + i;
         }
-        if (dpar_points_bytes(c, &d, &bytes, &why) < 0 || dpar_comm_alloc(c, bytes, &memory) < 0 ||
-            dpar_comm_alloc(c, 2 * N * 8, &values) < 0 ||
-            dpar_points_init(memory, bytes, c, &d, &p, &why) < 0) {
+        if (dpar_points_make(c, &d, &p, &why) < 0 || dpar_comm_alloc(c, 2 * N * 8, &values) < 0) {
             return 1;
         }
         x = (double *)values;
