@@ -1696,9 +1696,8 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  *
  *     dpar_experts_free(plan);
  *
- * dpar_experts_bytes, _init and _close do the same in memory of yours. If the backward of a layer
- * comes after the forward of other layers, each layer needs a routing of its own: give
- * dpar_experts_route memory for it.
+ * If the backward of a layer comes after the forward of other layers, each layer needs a routing of
+ * its own: give dpar_experts_route plan->routing_bytes of memory for it.
  *
  * The rows of an expert are in the order of the ranks, then of their tokens. If ranks hold
  * consecutive tokens, this is the order that one rank would have, so that an expert's sums have the
@@ -1861,7 +1860,7 @@ enum {
 };
 
 /* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
- * max_rows. */
+ * max_rows, memory and bytes. */
 typedef struct dpar_experts_desc {
     dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
                            parts as the communicator has ranks. Shares may be uneven, and empty */
@@ -1875,6 +1874,13 @@ typedef struct dpar_experts_desc {
     int64_t width;    /* elements of a row */
     int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
     int32_t reserved; /* 0 */
+    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. It is memory of the
+     * host; that of dpar_comm_alloc is the fastest. NULL with bytes 0: dpar_experts_make allocates
+     * it, together with memory for one routing unless comm->mem is given. Too few bytes are
+     * DPAR_E_ROOM, and why->bytes tells how many are needed; to ask, set memory NULL and bytes 1.
+     */
+    void *memory;
+    int64_t bytes;
 } dpar_experts_desc;
 
 /* A plan of a layer of experts, whose fields you may read. */
@@ -1882,7 +1888,9 @@ typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
     int32_t first, count; /* first expert of this rank, or E if it has none, and how many */
     int64_t max_rows;     /* the most rows for this rank's experts: the size of your arrays */
-    int64_t sent_bytes;   /* bytes sent to other ranks so far */
+    /* Bytes of one routing, a little more than 12 tokens k + 16 ranks x own experts. */
+    int64_t routing_bytes;
+    int64_t sent_bytes;              /* bytes sent to other ranks so far */
     int64_t kept, dropped, received; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
@@ -1925,41 +1933,29 @@ typedef struct dpar_experts_arrays {
     void *dx;          /* [tokens][width]; dispatch_backward writes it */
 } dpar_experts_arrays;
 
-/* Computes the bytes of memory that a plan and a routing need on this rank.
+/* Plans a layer of experts. One plan serves all layers of this shape, one function at a time.
  *
- * bytes: set to the size of the plan. It contains a buffer for tokens x k rows and, if the rank has
- *        several experts, another for `most` rows. With comm->mem these buffers are in the memory
- *        of the device and not included.
- * each:  set to the size of one routing, a little more than 12 tokens k + 16 ranks x own experts.
+ * layer: cuts of a RAGGED split stay yours, and have to exist as long as the plan.
  *
- * Local. O(ranks). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_desc *layer,
-                                        int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans a layer of experts in your memory. One plan serves all layers of this shape, one function
- * at a time.
- *
- * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. With comm->mem it is memory of
- *         the host. Buffers for rows, and 12 + bytes(weight) bytes for each of tokens k choices,
- *         are then allocated with dpar_comm_alloc until close.
- * layer:  cuts of a RAGGED split stay yours, and have to exist as long as the plan.
+ * The plan contains a buffer for tokens x k rows and, if the rank has several experts, another for
+ * max_rows rows. With comm->mem these buffers, and 12 + bytes(weight) bytes for each of tokens k
+ * choices, are allocated on the device with dpar_comm_alloc until free.
  *
  * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
- * differ, DPAR_E_ROOM, or as dpar_experts_bytes does. With comm->mem it also fails with
- * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot, and
- * with DPAR_E_MEMORY if the device has too little memory. */
-DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_experts_desc *layer, dpar_experts_plan **plan,
-                                       dpar_why *why);
-/* Closes a plan of experts. Frees what dpar_experts_init allocated on a device once its stream has
- * finished with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the
- * errors of waiting for the stream; the message is in the communicator's why. */
-DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
+ * differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG or DPAR_E_RANGE. With comm->mem it also fails with
+ * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot. */
+DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
+                                       dpar_experts_plan **plan, dpar_why *why);
+/* Frees a plan of experts, and what it has on a device once its stream has finished with it. NULL
+ * is allowed. Local. Fails with the errors of waiting for the stream; the message is in the
+ * communicator's why. */
+DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 /* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
- * memory, bytes: `each` bytes of dpar_experts_bytes, aligned to 64, which hold the routing as long
+ * memory, bytes: plan->routing_bytes bytes, aligned to 64, which hold the routing as long
  *                as you use it. Memory of dpar_comm_alloc is the fastest; with comm->mem it must be
- *                page-locked. NULL selects the plan's own memory, if dpar_experts_make made it
- *                without comm->mem; the previous routing there is then lost.
+ *                page-locked. NULL selects the plan's own memory, if dpar_experts_make allocated
+ *                it and without comm->mem; the previous routing there is then lost.
  *
  * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
  * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
@@ -1997,15 +1993,6 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
-
-/* Makes a plan of experts in memory of its own, with memory for one routing: dpar_experts_bytes, an
- * allocation and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
- * DPAR_E_ROOM if the allocation fails. */
-DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
-                                       dpar_experts_plan **plan, dpar_why *why);
-/* Frees a plan that dpar_experts_make made, and closes it as dpar_experts_close does. NULL is
- * allowed. */
-DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 /* ==== train/pipeline.h ==== */
 
@@ -12513,7 +12500,6 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
 typedef struct dpari_experts {
     dpar_experts_plan head;
     dpar_comm *comm;
-    int64_t each;
     int32_t slots; /* numbers that tell of one expert */
     int32_t tag;   /* of the layer */
     int32_t routes, there_tag;
@@ -12528,7 +12514,7 @@ typedef struct dpari_experts {
     int32_t *place, *token, *choice;
     void *weight; /* of each kept row */
     const struct dpari_routing *there;
-    void *room;          /* of a plan that was made: one routing's, of `each` bytes */
+    void *room;          /* of a plan in memory of its own: one routing */
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
@@ -12705,29 +12691,29 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     return used.used;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c,
-                                                   const dpar_experts_desc *layer, int64_t *bytes,
-                                                   int64_t *each, dpar_why *why)
+/* Checks a layer and counts the bytes of its plan (*bytes) and of a routing (*each). */
+static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_experts_desc *layer,
+                                                 int64_t *bytes, int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
     dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL || each == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer, bytes or each are NULL", 0, 0, 0,
-                         0);
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
     st = dpari_expert_check(layer, why);
-    if (st == DPAR_OK && layer->experts.parts != c->size) {
-        st = dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
-                       layer->experts.parts, c->size, 0, 0);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        dpari_zero(&p, sizeof p);
-        p.head.layer = *layer;
-        *bytes = dpari_expert_lay(&p, c, NULL);
-        *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    if (layer->experts.parts != c->size) {
+        return dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
+                         layer->experts.parts, c->size, 0, 0);
     }
-    return st;
+    dpari_zero(&p, sizeof p);
+    p.head.layer = *layer;
+    *bytes = dpari_expert_lay(&p, c, NULL);
+    *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    return DPAR_OK;
 }
 
 static void dpari_expert_state(dpari_facts *f, const void *given)
@@ -12770,50 +12756,32 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
+/* Lays out a plan in its memory. */
+static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *c,
+                                                     const dpar_experts_desc *layer, int64_t each,
+                                                     dpar_why *why)
 {
-    dpari_experts *p = (dpari_experts *)(void *)plan;
-    dpar_status st = DPAR_OK;
-    if (p != NULL && p->device != NULL) {
-        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
-        dpar_comm_release(p->comm, p->device);
-        p->device = NULL;
+    int32_t i;
+    dpari_zero(p, sizeof *p);
+    p->head.layer = *layer;
+    p->head.routing_bytes = each;
+    p->comm = c;
+    p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
+    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    for (i = 0; i < c->size; i++) {
+        p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
+        p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
     }
-    return st;
+    return c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_experts_desc *layer,
-                                                  dpar_experts_plan **plan, dpar_why *why)
+/* Gives back what is on a device, once its stream has finished with it. */
+static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
 {
-    dpari_experts *p = (dpari_experts *)memory;
-    int64_t need = 0, each = 0;
-    int32_t i, taken = 0;
-    dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
-    }
-    st = dpar_experts_bytes(c, layer, &need, &each, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
-    if (st == DPAR_OK) {
-        dpari_zero(p, sizeof *p);
-        p->head.layer = *layer;
-        p->comm = c;
-        p->each = each;
-        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
-        (void)dpari_expert_lay(p, c, (unsigned char *)memory);
-        for (i = 0; i < c->size; i++) {
-            p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-            p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
-        }
-        st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
-        taken = p->device != NULL;
-    }
-    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
-    if (st == DPAR_OK) {
-        *plan = &p->head;
-    } else if (taken) {
-        (void)dpar_experts_close(&p->head);
+    dpar_status st = DPAR_OK;
+    if (p->device != NULL) {
+        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
+        dpar_comm_release(p->comm, p->device);
     }
     return st;
 }
@@ -12821,23 +12789,48 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
 DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
-    int64_t bytes = 0, each = 0;
-    unsigned char *memory = NULL;
+    void *memory = NULL;
+    dpari_experts *p;
+    int64_t need = 0, each = 0;
+    int32_t own = 0;
     dpar_status st;
-    if (c != NULL && dpar_experts_bytes(c, layer, &bytes, &each, NULL) == DPAR_OK) {
-        bytes = dpari_room_up(bytes);
-        memory = (unsigned char *)dpari_made_room(c, bytes + each);
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
-    st = dpar_experts_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why);
-    if (st == DPAR_OK && c->mem == NULL) {
-        ((dpari_experts *)(void *)memory)->room = memory + bytes;
+    st = dpari_expert_needs(c, layer, &need, &each, why);
+    if (st == DPAR_OK) { /* memory of its own also has a routing */
+        own = layer->memory == NULL && layer->bytes == 0;
+        need = dpari_room_up(need);
+        st = dpari_made_memory(c, layer->memory, layer->bytes, own ? need + each : need, "experts",
+                               &memory, why);
     }
-    return dpari_made_or(st, memory);
+    p = st == DPAR_OK ? (dpari_experts *)memory : NULL;
+    if (p != NULL) {
+        st = dpari_expert_fill_plan(p, c, layer, each, why);
+    }
+    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
+    if (st != DPAR_OK) {
+        if (p != NULL) {
+            (void)dpari_expert_give_back(p);
+        }
+        return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
+    }
+    if (own && c->mem == NULL) {
+        p->room = (unsigned char *)memory + need;
+    }
+    *plan = &p->head;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 {
-    return dpari_made_end(dpar_experts_close(plan), plan);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    dpar_status st;
+    if (p == NULL) {
+        return DPAR_OK;
+    }
+    st = dpari_expert_give_back(p);
+    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
@@ -12875,9 +12868,10 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     const dpar_experts_desc *l = &p->head.layer;
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
-    if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
+    if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
         return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
-                         memory == NULL ? 0 : bytes, p->each, (int64_t)((uintptr_t)memory % 64), 0);
+                         memory == NULL ? 0 : bytes, p->head.routing_bytes,
+                         (int64_t)((uintptr_t)memory % 64), 0);
     }
     if (tokens < 0 || tokens > l->max_tokens) {
         return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
@@ -13181,7 +13175,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     }
     if (memory == NULL && p->room != NULL) {
         memory = p->room;
-        bytes = p->each;
+        bytes = p->head.routing_bytes;
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
@@ -13417,7 +13411,7 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_ro
     const int64_t weights = dpari_expert_choices(p, r);
     dpari_peers_array a[3];
     a[DPARI_EXPERT_ROUTING].at = r;
-    a[DPARI_EXPERT_ROUTING].bytes = p->each;
+    a[DPARI_EXPERT_ROUTING].bytes = p->head.routing_bytes;
     a[DPARI_EXPERT_ROWS].at = rows;
     a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;

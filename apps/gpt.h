@@ -1354,7 +1354,12 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
         l->max_rows = some < g->rows ? some : g->rows;
         g->rows = l->max_rows;
     }
-    return dpar_experts_bytes(ep, l, &g->plan_bytes[1], &g->routing, why);
+    GPT_TRY(dpar_experts_make(ep, l, &g->experts, why)); /* tells how large a routing is */
+    g->routing = g->experts->routing_bytes;
+    GPT_TRY(dpar_experts_free(g->experts));
+    g->experts = NULL;
+    l->bytes = 1; /* too few: asks how many */
+    return gpt_asked(dpar_experts_make(ep, l, &g->experts, why), why, &g->plan_bytes[1]);
 }
 
 /* All but the plans, which only say how many bytes they need. COLLECTIVE. */
@@ -1531,8 +1536,9 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
     g->attention.bytes = g->plan_bytes[0];
     GPT_TRY(dpar_attention_make(comms->cp, &g->attention, &g->attend, why));
     if (g->config.experts > 0) {
-        GPT_TRY(dpar_experts_init(g->plan_memory[1], g->plan_bytes[1], comms->ep, &g->layer,
-                                  &g->experts, why));
+        g->layer.memory = g->plan_memory[1];
+        g->layer.bytes = g->plan_bytes[1];
+        GPT_TRY(dpar_experts_make(comms->ep, &g->layer, &g->experts, why));
     }
     if (g->config.groups < comms->tp->size) { /* some have the same keys and values */
         GPT_TRY(dpar_comm_split(comms->tp, g->share.group, comms->tp->rank, &g->same));
@@ -1548,7 +1554,7 @@ static inline dpar_status gpt_close(gpt *g)
     const dpar_status st = g != NULL ? dpar_attention_free(g->attend) : DPAR_OK;
     const dpar_status closed = g != NULL ? dpar_comm_free(g->same) : DPAR_OK;
     if (g != NULL) {
-        dpar_experts_close(g->experts);
+        dpar_experts_free(g->experts);
         gpt_close_products(g);
     }
     return st < 0 ? st : closed;

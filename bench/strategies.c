@@ -641,14 +641,12 @@ static dpar_status expert_open(job *j)
     dpar_experts_choices choices = {0};
     const int64_t tokens = j->r->numel / (ROW * CHOICES);
     int32_t *chosen = (int32_t *)malloc((size_t)(tokens * CHOICES) * sizeof *chosen);
-    int64_t bytes = 0, each = 0, i;
-    void *memory;
+    int64_t i;
     dpar_status st = dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, EXPERTS, RANKS, 1, &j->why);
     layer.choices = CHOICES;
     layer.max_tokens = tokens;
     layer.width = ROW;
     layer.type = DPAR_F32;
-    st = st == DPAR_OK ? dpar_experts_bytes(j->c, &layer, &bytes, &each, &j->why) : st;
     for (i = 0; i < tokens; i++) { /* one of the own, one of the other rank's */
         chosen[2 * i] = (int32_t)(i * 5 % 4);
         chosen[2 * i + 1] = 4 + (int32_t)(i * 3 % 4);
@@ -659,13 +657,12 @@ static dpar_status expert_open(job *j)
     (void)room(j, tokens * CHOICES * 4); /* 3: weights */
     (void)room(j, j->r->numel * 4);      /* 4: y */
     fill(j->block[3], tokens * CHOICES, 0.5f);
-    st = st == DPAR_OK
-             ? dpar_experts_init(room(j, bytes), bytes, j->c, &layer, &j->experts, &j->why)
-             : st;
-    memory = room(j, each);
+    if (st == DPAR_OK) {
+        st = dpar_experts_make(j->c, &layer, &j->experts, &j->why);
+    }
     choices.tokens = tokens;
     choices.chosen = chosen;
-    st = st == DPAR_OK ? dpar_experts_route(j->experts, memory, each, &choices, &j->route, &j->why)
+    st = st == DPAR_OK ? dpar_experts_route(j->experts, NULL, 0, &choices, &j->route, &j->why)
                        : st;
     free(chosen);
     return st;
@@ -891,6 +888,7 @@ static void close_job(job *j)
     (void)dpar_fsdp_free(j->fsdp);
     (void)dpar_attention_free(j->ring);
     (void)dpar_attention_free(j->ulysses);
+    (void)dpar_experts_free(j->experts);
     (void)dpar_pipeline_free(j->pipeline);
     while (j->blocks > 0) {
         dpar_comm_release(j->c, j->block[--j->blocks]);

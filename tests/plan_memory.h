@@ -27,6 +27,39 @@ static inline dpar_status attention_in(void *memory, int64_t bytes, dpar_comm *c
     return dpar_attention_make(c, &there, plan, why);
 }
 
+/* each: set to the bytes of a routing. */
+static inline dpar_status experts_bytes(dpar_comm *c, const dpar_experts_desc *layer,
+                                        int64_t *bytes, int64_t *each, dpar_why *why)
+{
+    dpar_experts_desc asks = *layer;
+    dpar_experts_plan *plan = NULL;
+    dpar_status st;
+    asks.memory = NULL;
+    asks.bytes = 1;
+    st = dpar_experts_make(c, &asks, &plan, why);
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    *bytes = why->bytes;
+    asks.bytes = 0;
+    st = dpar_experts_make(c, &asks, &plan, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *each = plan->routing_bytes;
+    return dpar_experts_free(plan);
+}
+
+static inline dpar_status experts_in(void *memory, int64_t bytes, dpar_comm *c,
+                                     const dpar_experts_desc *layer, dpar_experts_plan **plan,
+                                     dpar_why *why)
+{
+    dpar_experts_desc there = *layer;
+    there.memory = memory;
+    there.bytes = bytes;
+    return dpar_experts_make(c, &there, plan, why);
+}
+
 static inline dpar_status pipeline_bytes(dpar_comm *c, const dpar_pipeline_desc *desc,
                                          int64_t *bytes, dpar_why *why)
 {

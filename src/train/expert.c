@@ -22,7 +22,7 @@
 #include "../comm/peers.h"
 #include "../index/inner.h"
 #include "layers_private.h"
-#include "made.h"
+#include "made_memory.h"
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
@@ -340,7 +340,6 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
 typedef struct dpari_experts {
     dpar_experts_plan head;
     dpar_comm *comm;
-    int64_t each;
     int32_t slots; /* numbers that tell of one expert */
     int32_t tag;   /* of the layer */
     int32_t routes, there_tag;
@@ -355,7 +354,7 @@ typedef struct dpari_experts {
     int32_t *place, *token, *choice;
     void *weight; /* of each kept row */
     const struct dpari_routing *there;
-    void *room;          /* of a plan that was made: one routing's, of `each` bytes */
+    void *room;          /* of a plan in memory of its own: one routing */
     dpar_mem_span *span; /* [ranks][own] */
 } dpari_experts;
 
@@ -532,29 +531,29 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     return used.used;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_bytes(const dpar_comm *c,
-                                                   const dpar_experts_desc *layer, int64_t *bytes,
-                                                   int64_t *each, dpar_why *why)
+/* Checks a layer and counts the bytes of its plan (*bytes) and of a routing (*each). */
+static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_experts_desc *layer,
+                                                 int64_t *bytes, int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
     dpar_status st;
-    if (c == NULL || layer == NULL || bytes == NULL || each == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, layer, bytes or each are NULL", 0, 0, 0,
-                         0);
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
     }
     st = dpari_expert_check(layer, why);
-    if (st == DPAR_OK && layer->experts.parts != c->size) {
-        st = dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
-                       layer->experts.parts, c->size, 0, 0);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        dpari_zero(&p, sizeof p);
-        p.head.layer = *layer;
-        *bytes = dpari_expert_lay(&p, c, NULL);
-        *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    if (layer->experts.parts != c->size) {
+        return dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
+                         layer->experts.parts, c->size, 0, 0);
     }
-    return st;
+    dpari_zero(&p, sizeof p);
+    p.head.layer = *layer;
+    *bytes = dpari_expert_lay(&p, c, NULL);
+    *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    return DPAR_OK;
 }
 
 static void dpari_expert_state(dpari_facts *f, const void *given)
@@ -597,50 +596,32 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_close(dpar_experts_plan *plan)
+/* Lays out a plan in its memory. */
+static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *c,
+                                                     const dpar_experts_desc *layer, int64_t each,
+                                                     dpar_why *why)
 {
-    dpari_experts *p = (dpari_experts *)(void *)plan;
-    dpar_status st = DPAR_OK;
-    if (p != NULL && p->device != NULL) {
-        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
-        dpar_comm_release(p->comm, p->device);
-        p->device = NULL;
+    int32_t i;
+    dpari_zero(p, sizeof *p);
+    p->head.layer = *layer;
+    p->head.routing_bytes = each;
+    p->comm = c;
+    p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
+    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    for (i = 0; i < c->size; i++) {
+        p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
+        p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
     }
-    return st;
+    return c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                  const dpar_experts_desc *layer,
-                                                  dpar_experts_plan **plan, dpar_why *why)
+/* Gives back what is on a device, once its stream has finished with it. */
+static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
 {
-    dpari_experts *p = (dpari_experts *)memory;
-    int64_t need = 0, each = 0;
-    int32_t i, taken = 0;
-    dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
-    }
-    st = dpar_experts_bytes(c, layer, &need, &each, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, need, "experts", why) : st;
-    if (st == DPAR_OK) {
-        dpari_zero(p, sizeof *p);
-        p->head.layer = *layer;
-        p->comm = c;
-        p->each = each;
-        p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
-        (void)dpari_expert_lay(p, c, (unsigned char *)memory);
-        for (i = 0; i < c->size; i++) {
-            p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-            p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
-        }
-        st = c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
-        taken = p->device != NULL;
-    }
-    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
-    if (st == DPAR_OK) {
-        *plan = &p->head;
-    } else if (taken) {
-        (void)dpar_experts_close(&p->head);
+    dpar_status st = DPAR_OK;
+    if (p->device != NULL) {
+        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
+        dpar_comm_release(p->comm, p->device);
     }
     return st;
 }
@@ -648,23 +629,48 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_init(void *memory, int64_t bytes, d
 DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
-    int64_t bytes = 0, each = 0;
-    unsigned char *memory = NULL;
+    void *memory = NULL;
+    dpari_experts *p;
+    int64_t need = 0, each = 0;
+    int32_t own = 0;
     dpar_status st;
-    if (c != NULL && dpar_experts_bytes(c, layer, &bytes, &each, NULL) == DPAR_OK) {
-        bytes = dpari_room_up(bytes);
-        memory = (unsigned char *)dpari_made_room(c, bytes + each);
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
-    st = dpar_experts_init(memory, memory != NULL ? bytes : 0, c, layer, plan, why);
-    if (st == DPAR_OK && c->mem == NULL) {
-        ((dpari_experts *)(void *)memory)->room = memory + bytes;
+    st = dpari_expert_needs(c, layer, &need, &each, why);
+    if (st == DPAR_OK) { /* memory of its own also has a routing */
+        own = layer->memory == NULL && layer->bytes == 0;
+        need = dpari_room_up(need);
+        st = dpari_made_memory(c, layer->memory, layer->bytes, own ? need + each : need, "experts",
+                               &memory, why);
     }
-    return dpari_made_or(st, memory);
+    p = st == DPAR_OK ? (dpari_experts *)memory : NULL;
+    if (p != NULL) {
+        st = dpari_expert_fill_plan(p, c, layer, each, why);
+    }
+    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
+    if (st != DPAR_OK) {
+        if (p != NULL) {
+            (void)dpari_expert_give_back(p);
+        }
+        return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
+    }
+    if (own && c->mem == NULL) {
+        p->room = (unsigned char *)memory + need;
+    }
+    *plan = &p->head;
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 {
-    return dpari_made_end(dpar_experts_close(plan), plan);
+    dpari_experts *p = (dpari_experts *)(void *)plan;
+    dpar_status st;
+    if (p == NULL) {
+        return DPAR_OK;
+    }
+    st = dpari_expert_give_back(p);
+    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
@@ -702,9 +708,10 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     const dpar_experts_desc *l = &p->head.layer;
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
-    if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
+    if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
         return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
-                         memory == NULL ? 0 : bytes, p->each, (int64_t)((uintptr_t)memory % 64), 0);
+                         memory == NULL ? 0 : bytes, p->head.routing_bytes,
+                         (int64_t)((uintptr_t)memory % 64), 0);
     }
     if (tokens < 0 || tokens > l->max_tokens) {
         return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
@@ -1008,7 +1015,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     }
     if (memory == NULL && p->room != NULL) {
         memory = p->room;
-        bytes = p->each;
+        bytes = p->head.routing_bytes;
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
@@ -1244,7 +1251,7 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_ro
     const int64_t weights = dpari_expert_choices(p, r);
     dpari_peers_array a[3];
     a[DPARI_EXPERT_ROUTING].at = r;
-    a[DPARI_EXPERT_ROUTING].bytes = p->each;
+    a[DPARI_EXPERT_ROUTING].bytes = p->head.routing_bytes;
     a[DPARI_EXPERT_ROWS].at = rows;
     a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->head.layer);
     a[DPARI_EXPERT_WEIGHTS].at = weight;

@@ -25,9 +25,8 @@
  *
  *     dpar_experts_free(plan);
  *
- * dpar_experts_bytes, _init and _close do the same in memory of yours. If the backward of a layer
- * comes after the forward of other layers, each layer needs a routing of its own: give
- * dpar_experts_route memory for it.
+ * If the backward of a layer comes after the forward of other layers, each layer needs a routing of
+ * its own: give dpar_experts_route plan->routing_bytes of memory for it.
  *
  * The rows of an expert are in the order of the ranks, then of their tokens. If ranks hold
  * consecutive tokens, this is the order that one rank would have, so that an expert's sums have the
@@ -195,7 +194,7 @@ enum {
 };
 
 /* Describes a layer of experts. Zero it and fill it in. All ranks give the same values, except
- * max_rows. */
+ * max_rows, memory and bytes. */
 typedef struct dpar_experts_desc {
     dpar_split experts; /* which experts each rank has: CHUNK, EVEN, FLOOR or RAGGED, with as many
                            parts as the communicator has ranks. Shares may be uneven, and empty */
@@ -209,6 +208,13 @@ typedef struct dpar_experts_desc {
     int64_t width;    /* elements of a row */
     int32_t type; /* of rows: DPAR_F64, F32, BF16 or F16. Weights are F64 for F64, otherwise F32 */
     int32_t reserved; /* 0 */
+    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. It is memory of the
+     * host; that of dpar_comm_alloc is the fastest. NULL with bytes 0: dpar_experts_make allocates
+     * it, together with memory for one routing unless comm->mem is given. Too few bytes are
+     * DPAR_E_ROOM, and why->bytes tells how many are needed; to ask, set memory NULL and bytes 1.
+     */
+    void *memory;
+    int64_t bytes;
 } dpar_experts_desc;
 
 /* A plan of a layer of experts, whose fields you may read. */
@@ -216,7 +222,9 @@ typedef struct dpar_experts_plan {
     dpar_experts_desc layer;
     int32_t first, count; /* first expert of this rank, or E if it has none, and how many */
     int64_t max_rows;     /* the most rows for this rank's experts: the size of your arrays */
-    int64_t sent_bytes;   /* bytes sent to other ranks so far */
+    /* Bytes of one routing, a little more than 12 tokens k + 16 ranks x own experts. */
+    int64_t routing_bytes;
+    int64_t sent_bytes;              /* bytes sent to other ranks so far */
     int64_t kept, dropped, received; /* choices kept, choices dropped, and rows received, so far */
 } dpar_experts_plan;
 
@@ -259,41 +267,29 @@ typedef struct dpar_experts_arrays {
     void *dx;          /* [tokens][width]; dispatch_backward writes it */
 } dpar_experts_arrays;
 
-/* Computes the bytes of memory that a plan and a routing need on this rank.
+/* Plans a layer of experts. One plan serves all layers of this shape, one function at a time.
  *
- * bytes: set to the size of the plan. It contains a buffer for tokens x k rows and, if the rank has
- *        several experts, another for `most` rows. With comm->mem these buffers are in the memory
- *        of the device and not included.
- * each:  set to the size of one routing, a little more than 12 tokens k + 16 ranks x own experts.
+ * layer: cuts of a RAGGED split stay yours, and have to exist as long as the plan.
  *
- * Local. O(ranks). Fails with DPAR_E_ARG or DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts_desc *layer,
-                                        int64_t *bytes, int64_t *each, dpar_why *why);
-/* Plans a layer of experts in your memory. One plan serves all layers of this shape, one function
- * at a time.
- *
- * memory: aligned to 64; memory of dpar_comm_alloc is the fastest. With comm->mem it is memory of
- *         the host. Buffers for rows, and 12 + bytes(weight) bytes for each of tokens k choices,
- *         are then allocated with dpar_comm_alloc until close.
- * layer:  cuts of a RAGGED split stay yours, and have to exist as long as the plan.
+ * The plan contains a buffer for tokens x k rows and, if the rank has several experts, another for
+ * max_rows rows. With comm->mem these buffers, and 12 + bytes(weight) bytes for each of tokens k
+ * choices, are allocated on the device with dpar_comm_alloc until free.
  *
  * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
- * differ, DPAR_E_ROOM, or as dpar_experts_bytes does. With comm->mem it also fails with
- * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot, and
- * with DPAR_E_MEMORY if the device has too little memory. */
-DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_experts_desc *layer, dpar_experts_plan **plan,
-                                       dpar_why *why);
-/* Closes a plan of experts. Frees what dpar_experts_init allocated on a device once its stream has
- * finished with it; without a device there is nothing to do. NULL is allowed. Local. Fails with the
- * errors of waiting for the stream; the message is in the communicator's why. */
-DPAR_API dpar_status dpar_experts_close(dpar_experts_plan *plan);
+ * differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG or DPAR_E_RANGE. With comm->mem it also fails with
+ * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot. */
+DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
+                                       dpar_experts_plan **plan, dpar_why *why);
+/* Frees a plan of experts, and what it has on a device once its stream has finished with it. NULL
+ * is allowed. Local. Fails with the errors of waiting for the stream; the message is in the
+ * communicator's why. */
+DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 /* Decides which choices are kept, and sends the counts to the ranks of the experts.
  *
- * memory, bytes: `each` bytes of dpar_experts_bytes, aligned to 64, which hold the routing as long
+ * memory, bytes: plan->routing_bytes bytes, aligned to 64, which hold the routing as long
  *                as you use it. Memory of dpar_comm_alloc is the fastest; with comm->mem it must be
- *                page-locked. NULL selects the plan's own memory, if dpar_experts_make made it
- *                without comm->mem; the previous routing there is then lost.
+ *                page-locked. NULL selects the plan's own memory, if dpar_experts_make allocated
+ *                it and without comm->mem; the previous routing there is then lost.
  *
  * Collective. The top of this file gives the traffic, all-to-alls of counts. O(tokens k + ranks own
  * k + experts), with DPAR_EXPERTS_DROP_WEIGHT_LOCAL times a logarithm. Fails on all ranks with
@@ -331,14 +327,5 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const dpar_experts_routing *routing,
                                                     const dpar_experts_arrays *a);
-
-/* Makes a plan of experts in memory of its own, with memory for one routing: dpar_experts_bytes, an
- * allocation and dpar_experts_init in one. Collective over c. Costs and fails as these do, and with
- * DPAR_E_ROOM if the allocation fails. */
-DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
-                                       dpar_experts_plan **plan, dpar_why *why);
-/* Frees a plan that dpar_experts_make made, and closes it as dpar_experts_close does. NULL is
- * allowed. */
-DPAR_API dpar_status dpar_experts_free(dpar_experts_plan *plan);
 
 #endif

@@ -228,8 +228,6 @@ static void experts(bytes *b)
 {
     dpar_experts_desc e;
     dpar_experts_plan *plan = NULL;
-    int64_t need = 0, each = 0;
-    void *memory;
     memset(&e, 0, sizeof e);
     if (dpar_split_init(&e.experts, take(b, DPAR_SPLIT_RULE_COUNT),
                         take(b, 16) ? take(b, 9) : odd64(b), take(b, 16) ? 1 : 2, 1 + take(b, 3),
@@ -240,12 +238,18 @@ static void experts(bytes *b)
     e.capacity_factor = odd_real(b);
     e.max_tokens = take(b, 16) ? take(b, 20) : odd64(b), e.max_rows = take(b, 4) ? 0 : odd64(b);
     e.width = take(b, 16) ? take(b, 9) : odd64(b), e.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
-    if (fine(dpar_experts_bytes(world, &e, &need, &each, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_experts_init(memory, need, world, &e, &plan, &why))) {
-            must(dpar_experts_close(plan) == DPAR_OK);
-        }
-        free(memory);
+    e.bytes = 1; /* asks how many */
+    why.bytes = 0;
+    must(!fine(dpar_experts_make(world, &e, &plan, &why)));
+    if (why.bytes == 0 || why.bytes > MOST) {
+        return;
     }
+    e.bytes = take(b, 2) ? why.bytes : 0;
+    e.memory = e.bytes > 0 ? room(e.bytes) : NULL;
+    if (fine(dpar_experts_make(world, &e, &plan, &why))) {
+        must(dpar_experts_free(plan) == DPAR_OK);
+    }
+    free(e.memory);
 }
 
 static void attention(bytes *b)

@@ -229,7 +229,6 @@ static void layers(dpar_comm *c, int last, void *memory)
     dpar_attention_desc a;
     dpar_attention_plan *attention = NULL;
     dpar_why why;
-    int64_t bytes = 0, each = 0;
     int32_t chosen[4];
     int way;
     double scratch[16], out[4] = {0, 0, 0, 0};
@@ -242,10 +241,11 @@ static void layers(dpar_comm *c, int last, void *memory)
     CHECK_INT(dpar_split_init(&e.experts, DPAR_SPLIT_EVEN, 16, c->size, 0, NULL), DPAR_OK);
     e.choices = 1;
     e.max_tokens = e.width = 2;
-    LEFT_OUT(dpar_experts_bytes(c, &e, &bytes, &each, &why), 1);
-    LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), 1);
+    e.memory = memory;
+    e.bytes = ROOM;
+    LEFT_OUT(dpar_experts_make(c, &e, &experts, &why), 1);
     e.type = last ? DPAR_TYPE_NONE : DPAR_F32;
-    LEFT_OUT(dpar_experts_init(memory, ROOM, c, &e, &experts, &why), last);
+    LEFT_OUT(dpar_experts_make(c, &e, &experts, &why), last);
     for (way = 0; way < 2; way++) {
         memset(&a, 0, sizeof a);
         a.method = way ? dpar_attention_ulysses : NULL;

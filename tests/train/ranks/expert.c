@@ -16,8 +16,7 @@
 #include "device_memory.h"
 #include "expert_calls.h"
 #define free device_free
-#define dpar_experts_init(m, b, c, l, p, w)                                                        \
-    (dpar_status) ON_DEVICE(dpar_experts_init(m, b, c, l, p, w))
+#define dpar_experts_make(c, l, p, w) (dpar_status) ON_DEVICE(dpar_experts_make(c, l, p, w))
 #define experts_route(p, m, b, t, e, f, r, w)                                                      \
     (dpar_status) ON_DEVICE(experts_route(p, m, b, t, e, f, r, w))
 #define experts_dispatch(p, r, x, o) (dpar_status) ON_DEVICE(experts_dispatch(p, r, x, o))
@@ -26,13 +25,14 @@
     (dpar_status) ON_DEVICE(experts_combine_backward(p, r, y, w, k, o, d))
 #define experts_dispatch_backward(p, r, o, x)                                                      \
     (dpar_status) ON_DEVICE(experts_dispatch_backward(p, r, o, x))
-#define dpar_experts_close(p) (dpar_status) ON_DEVICE(dpar_experts_close(p))
+#define dpar_experts_free(p) (dpar_status) ON_DEVICE(dpar_experts_free(p))
 #else
 #include "rank_program.h"
 
 #include "expert_calls.h"
 #define ON_DEVICE(call) (call)
 #endif
+#include "plan_memory.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -129,7 +129,7 @@ static dpar_status plan_alloc(dpar_comm *c, int64_t bytes, int also, void **memo
 
 static void plan_release(dpar_comm *c, dpar_experts_plan *plan, void *memory, void *mine)
 {
-    CHECK_INT(dpar_experts_close(plan), DPAR_OK);
+    CHECK_INT(dpar_experts_free(plan), DPAR_OK);
 #ifdef DEVICE_MEMORY
     if (c->mem != NULL) {
         free(memory);
@@ -468,11 +468,11 @@ static int side_begins(side *a, const job *s, dpar_comm *c)
     a->layer.width = s->width;
     a->layer.type = s->type;
     if (st == DPAR_OK) {
-        st = dpar_experts_bytes(c, &a->layer, &a->bytes, &a->each, &why);
+        st = experts_bytes(c, &a->layer, &a->bytes, &a->each, &why);
     }
     if (st != DPAR_OK || plan_alloc(c, a->bytes, 0, &a->memory) != DPAR_OK ||
         plan_alloc(c, a->each, 1, &a->mine) != DPAR_OK ||
-        dpar_experts_init(a->memory, a->bytes, c, &a->layer, &a->plan, &why) != DPAR_OK) {
+        experts_in(a->memory, a->bytes, c, &a->layer, &a->plan, &why) != DPAR_OK) {
         printf("rank %d of %d: %s\n", (int)me, (int)c->size, why.text);
         return 1;
     }
@@ -923,9 +923,9 @@ static int narrow_cases(dpar_comm *c)
     l.max_tokens = TOKENS;
     l.width = WIDTH;
     l.type = DPAR_BF16;
-    bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, bytes, 0, &memory) != DPAR_OK || plan_alloc(c, each, 1, &mine) != 0;
-    bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_OK;
+    bad += experts_in(memory, bytes, c, &l, &plan, &why) != DPAR_OK;
     if (bad) {
         return bad;
     }
@@ -1032,7 +1032,7 @@ static void *lend_plan(travel *t, int64_t bytes, int also, int registered)
 
 static void give_back(travel *t)
 {
-    CHECK_INT(dpar_experts_close(t->plan), DPAR_OK);
+    CHECK_INT(dpar_experts_free(t->plan), DPAR_OK);
     while (t->blocks-- > 0) {
         if (t->blocked[t->blocks]) {
             dpar_comm_release(t->c, t->block[t->blocks]);
@@ -1133,7 +1133,7 @@ static int travels(travel *t, int way)
     dpar_why why;
     unsigned char *packed = NULL;
     void *memory, *routing, *weight, *decides = reached(t->tokens * t->l.choices);
-    int bad = dpar_experts_bytes(c, &t->l, &bytes, &each, &why) != DPAR_OK;
+    int bad = experts_bytes(c, &t->l, &bytes, &each, &why) != DPAR_OK;
     memory = lend_plan(t, bytes, 0, way != LAST_HAS_OWN_ROUTING);
     routing = lend_plan(t, each, 1, way != LAST_HAS_OWN_ROUTING || !last);
     weight = lend(t, t->tokens * t->l.choices * 8, way != LAST_HAS_OWN_ROWS || !last);
@@ -1143,7 +1143,7 @@ static int travels(travel *t, int way)
         float_put(decides, i, t->l.type == DPAR_F64 ? DPAR_F64 : DPAR_F32, v);
     }
     t->all = 0;
-    bad += bad || dpar_experts_init(memory, bytes, c, &t->l, &t->plan, &why) != DPAR_OK;
+    bad += bad || experts_in(memory, bytes, c, &t->l, &t->plan, &why) != DPAR_OK;
     bad += bad || experts_route(t->plan, routing, each, t->tokens, t->chosen, decides, &t->route,
                                 &why) != DPAR_OK;
     if (bad == 0) {
@@ -1365,10 +1365,10 @@ static int turn_case(dpar_comm *c)
     l.max_tokens = Q_TOKENS;
     l.width = Q_WIDTH;
     l.type = DPAR_F64;
-    bad += dpar_experts_bytes(c, &l, &bytes, &t.each, &t.why) != DPAR_OK;
+    bad += experts_bytes(c, &l, &bytes, &t.each, &t.why) != DPAR_OK;
     bad += plan_alloc(c, bytes, 0, &memory) || plan_alloc(c, t.each, 1, &t.mine[0]) ||
            plan_alloc(c, t.each, 1, &t.mine[1]);
-    bad += bad || dpar_experts_init(memory, bytes, c, &l, &t.plan, &t.why) != DPAR_OK;
+    bad += bad || experts_in(memory, bytes, c, &l, &t.plan, &t.why) != DPAR_OK;
     if (bad) {
         printf("turns: %s\n", t.why.text);
         return bad;
@@ -1430,15 +1430,16 @@ static int table_case(dpar_comm *c)
     int bad = 0;
     memset(&l, 0, sizeof l);
     bad += dpar_split_init(&l.experts, DPAR_SPLIT_EVEN, 3, c->size, 1, &why) != DPAR_OK;
-    l.choices = l.max_tokens = l.width = 1;
+    l.choices = 1;
+    l.max_tokens = l.width = 1;
     l.type = DPAR_F32;
-    bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, bytes, 0, &memory) != DPAR_OK;
     pieces = the_device.pieces;
     layers.gather = NULL;
     less.layers = c->size % 2 == 0 ? &layers : NULL;
     c->mem = last ? &less : was;
-    bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_E_UNKNOWN;
+    bad += experts_in(memory, bytes, c, &l, &plan, &why) != DPAR_E_UNKNOWN;
     c->mem = was;
     snprintf(expected, sizeof expected,
              "rank %d: experts need gather, combine and dot of comm->mem->layers",
@@ -1618,10 +1619,10 @@ static int mesh_case(dpar_comm *c)
     l.max_tokens = dpar_split_part_count(&tokens, 0);
     l.width = M_WIDTH;
     l.type = DPAR_F64;
-    bad += bad || dpar_experts_bytes(ep, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += bad || experts_bytes(ep, &l, &bytes, &each, &why) != DPAR_OK;
     bad += bad || dpar_comm_alloc(ep, bytes, &memory) != DPAR_OK;
     bad += bad || dpar_comm_alloc(ep, each, &mine) != DPAR_OK;
-    bad += bad || dpar_experts_init(memory, bytes, ep, &l, &plan, &why) != DPAR_OK;
+    bad += bad || experts_in(memory, bytes, ep, &l, &plan, &why) != DPAR_OK;
     if (bad) {
         printf("mesh: %s\n", why.text);
         return bad;
@@ -1714,16 +1715,17 @@ static int room_case(dpar_comm *c)
     l.max_tokens = TOKENS;
     l.max_rows = 3;
     l.type = DPAR_F64;
-    bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, 2 * bytes, 0, &memory) != 0 || plan_alloc(c, each, 1, &mine) != 0;
-    bad += dpar_experts_init(memory, bytes - 1, c, &l, &plan, &why) != DPAR_E_ROOM;
+    why.bytes = 0;
+    bad += experts_in(memory, bytes - last, c, &l, &plan, &why) != DPAR_E_ROOM || why.bytes != bytes;
     l.width = last ? 2 : 1;
     if (c->size > 1) {
-        bad += dpar_experts_init(memory, 2 * bytes, c, &l, &plan, &why) != DPAR_E_MISMATCH ||
+        bad += experts_in(memory, 2 * bytes, c, &l, &plan, &why) != DPAR_E_MISMATCH ||
                !says_who_differs(why.text, (int)c->size, "experts: width", "1", "2");
     }
     l.width = 1;
-    bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_OK;
+    bad += experts_in(memory, bytes, c, &l, &plan, &why) != DPAR_OK;
     if (bad) {
         printf("room: %s\n", why.text);
         return bad;
@@ -1791,17 +1793,17 @@ static int refused(dpar_comm *c, int what)
     l.width = 1;
     l.type = DPAR_F64;
     l.drop = 9;
-    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG;
+    bad += experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG;
     l.drop = DPAR_EXPERTS_DROP_POSITION;
-    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG; /* factor 0 */
+    bad += experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG; /* factor 0 */
     l.capacity_factor = 1.0;
     l.max_tokens = INT64_MAX;
-    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_RANGE;
+    bad += experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_RANGE;
     l.max_tokens = 2;
     l.drop = what == 3 ? DPAR_EXPERTS_DROP_WEIGHT_LOCAL : DPAR_EXPERTS_DROP_POSITION;
-    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += experts_bytes(other, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(other, bytes, 0, &memory) || plan_alloc(other, each, 1, &mine);
-    bad += bad || dpar_experts_init(memory, bytes, other, &l, &plan, &why) != DPAR_OK;
+    bad += bad || experts_in(memory, bytes, other, &l, &plan, &why) != DPAR_OK;
     if (bad) {
         return 1;
     }
@@ -1863,10 +1865,10 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
     l.max_tokens = 2;
     l.width = 1;
     l.type = DPAR_F64;
-    st = st == DPAR_OK ? dpar_experts_bytes(other, &l, &bytes, &each, &why) : st;
+    st = st == DPAR_OK ? experts_bytes(other, &l, &bytes, &each, &why) : st;
     st = st == DPAR_OK && bytes > 8192 ? DPAR_E_ROOM : st;
     for (k = 0; k < 2 && st == DPAR_OK; k++) {
-        st = dpar_experts_init((char *)block[0] + 8192 * k, bytes, other, &l, &plan[k], &why);
+        st = experts_in((char *)block[0] + 8192 * k, bytes, other, &l, &plan[k], &why);
     }
     for (k = 0; k < 3 && st == DPAR_OK; k++) {
         st = experts_route(plan[k / 2], (char *)block[1] + 4096 * k, each, k < 2 ? 2 : 1,
@@ -1936,14 +1938,14 @@ static int killed(dpar_comm *c, void *arg)
     l.max_tokens = 128;
     l.width = 256;
     l.type = DPAR_F32;
-    CHECK_INT(dpar_experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);
+    CHECK_INT(experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);
     for (i = 0; i < 5; i++) {
         CHECK_INT(dpar_comm_alloc(c, i == 0 ? bytes : i == 1 ? each : 1 << 20, &block[i]), DPAR_OK);
     }
     for (i = 0; i < 256; i++) {
         chosen[i] = (i * 5 + c->rank) % 8;
     }
-    CHECK_INT(dpar_experts_init(block[0], bytes, c, &l, &plan, &why), DPAR_OK);
+    CHECK_INT(experts_in(block[0], bytes, c, &l, &plan, &why), DPAR_OK);
     st = experts_route(plan, block[1], each, 128, chosen, NULL, &route, &why);
     if (c->rank == c->size - 1) {
         soon.it_value.tv_usec = 300 + *(const int *)arg * 70;
@@ -2012,13 +2014,13 @@ static int late(dpar_comm *c, void *arg)
     l.max_tokens = 8;
     l.width = (int64_t)page / 4;
     l.type = DPAR_F32;
-    CHECK_INT(dpar_experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);
+    CHECK_INT(experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);
     for (i = 0; i < 3; i++) {
         const int64_t size = i == 0 ? bytes : i == 1 ? each : 8 * (int64_t)page;
         CHECK_INT(dpar_comm_alloc(c, size, &block[i]), DPAR_OK);
     }
     rows = mmap(NULL, 8 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (dpar_experts_init(block[0], bytes, c, &l, &plan, &why) != DPAR_OK || rows == MAP_FAILED ||
+    if (experts_in(block[0], bytes, c, &l, &plan, &why) != DPAR_OK || rows == MAP_FAILED ||
         experts_route(plan, block[1], each, c->rank * 8, chosen, NULL, &route, &why) != DPAR_OK) {
         return 6;
     }

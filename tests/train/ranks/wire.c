@@ -746,8 +746,7 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
     dpar_experts_plan *e = NULL;
     dpar_why why;
     char strategy[64];
-    int64_t bytes = 0, each = 0;
-    void *whole, *memory, *of_route, *route;
+    void *of_route, *route;
     float *room;
     int32_t l;
     memset(&layer, 0, sizeof layer);
@@ -757,10 +756,8 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
     layer.max_tokens = SEQ;
     layer.width = HIDDEN;
     layer.type = DPAR_F32;
-    CHECK_INT(dpar_experts_bytes(g, &layer, &bytes, &each, &why), DPAR_OK);
-    memory = zeroed_aligned(bytes, &whole);
-    route = zeroed_aligned(each, &of_route);
-    CHECK_INT(dpar_experts_init(memory, bytes, g, &layer, &e, &why), DPAR_OK);
+    CHECK_INT(dpar_experts_make(g, &layer, &e, &why), DPAR_OK);
+    route = zeroed_aligned(e->routing_bytes, &of_route);
     room = (float *)zeroed((e->max_rows + 5 * SEQ) * HIDDEN * 4);
     snprintf(strategy, sizeof strategy, "dp=%d,ep=%d,m=3", (int)c->size, (int)c->size);
     plan_open(&p, c->size,
@@ -769,10 +766,10 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
               "fp32", strategy);
     memset(g->sent, 0, sizeof g->sent);
     for (l = 0; l < MICROS * LAYERS; l++) {
-        experts_pass(e, route, each, room);
+        experts_pass(e, route, e->routing_bytes, room);
     }
     counted_is(c, g, NULL, &p, DPAR_TRAFFIC_EP, -1, 0);
-    free(whole);
+    CHECK_INT(dpar_experts_free(e), DPAR_OK);
     free(of_route);
     free(room);
 }
