@@ -283,7 +283,8 @@ contains
         move%in = c_loc_of(a)
         move%out = c_loc_of(b)
         move%scratch_bytes = 1
-        call check(dpar_redistribute(world, move, why) == DPAR_E_ROOM .and. why%bytes > 0, "bytes of a move")
+        call check(dpar_redistribute(world, move, why) == DPAR_E_ROOM .and. why%bytes > 0, &
+                   "bytes of a move")
         move%scratch_bytes = 0
         call check(dpar_redistribute(world, move, why) == 0, &
                    "redistribute " // dpar_string(why))
