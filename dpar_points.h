@@ -450,12 +450,6 @@ typedef struct dpar_points_partition_desc {
 DPAR_API dpar_status dpar_points_partition(dpar_comm *comm, const dpar_points_partition_desc *desc,
                                            int32_t *owner, int64_t *key, dpar_why *why);
 
-/* Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
- * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
- * curve share a side. The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf.
- * Proc. 707, 2004, p. 381). Local. Costs O(1). */
-DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);
-
 /* ==== points/points_move.h ==== */
 
 /* points_move - moves a mesh to new owners: points with their ids, elements with the ids of their
@@ -838,8 +832,8 @@ DPARI_INTERNAL void dpari_pt_count(dpari_points *x, int32_t phase, double began)
 
 /* ==== points/points_order.h ==== */
 
-/* points_order - what partitions and movements share: sorting, numbers from rank to rank, pages for
- * a while. Private: it stands on comm alone. */
+/* points_order - what partitions and movements share: sorting, the curve, numbers from rank to
+ * rank, pages for a while. Private: it stands on comm alone. */
 
 /* What is sorted: by key, then by id. `at` says where it was. */
 typedef struct dpari_po_item {
@@ -867,6 +861,11 @@ typedef struct dpari_po_pages {
 DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
                                    dpar_why *why);
 DPARI_INTERNAL void dpari_po_free(dpari_po_pages *p);
+
+/* Returns the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
+ * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
+ * curve share a side. */
+DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 
 /* E_ARG: the communicator reaches a device's memory alone. */
 DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
@@ -3932,10 +3931,11 @@ DPARI_FN int32_t dpari_pc_bits(int32_t dims)
     return dims == 2 ? 31 : 21;
 }
 
-/* From the coarsest level on: at each, the digit that says which half of every dim the cell is in,
- * as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as that
- * half says. */
-DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell)
+/* The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
+ * 381). From the coarsest level on: at each, the digit that says which half of every dim the cell
+ * is in, as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as
+ * that half says. */
+DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 {
     uint32_t x[3] = {0, 0, 0}, level, flip = 0;
     int64_t place = 0;
@@ -4086,7 +4086,7 @@ static int64_t dpari_pc_place(const dpari_pc *x, const double *at)
         const double share = x->half > 0 ? (at[k] / 2 - x->low[k] / 2) / x->half : 0.0;
         cell[k] = (uint32_t)dpari_leastf(share * side, side - 1);
     }
-    return dpar_points_curve(x->d->dims, cell);
+    return dpari_points_curve(x->d->dims, cell);
 }
 
 static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)

@@ -2863,15 +2863,6 @@ module dpar
             integer(c_int32_t) :: dpar_points_partition
         end function
 
-        ! Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side
-        ! or a cube of 2^21.
-        function dpar_points_curve(dims, cell) bind(c)
-            import
-            integer(c_int32_t), value :: dims
-            integer(c_int32_t), intent(in), target :: cell(*)
-            integer(c_int64_t) :: dpar_points_curve
-        end function
-
         ! ==== points_move ====
 
         ! Plans the movement of a mesh, moves ids and corners, and converts the corners to local

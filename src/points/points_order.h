@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_order - what partitions and movements share: sorting, numbers from rank to rank, pages for
- * a while. Private: it stands on comm alone. */
+/* points_order - what partitions and movements share: sorting, the curve, numbers from rank to
+ * rank, pages for a while. Private: it stands on comm alone. */
 #ifndef DPARI_POINTS_POINTS_ORDER_H
 #define DPARI_POINTS_POINTS_ORDER_H
 
@@ -33,6 +33,11 @@ typedef struct dpari_po_pages {
 DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
                                    dpar_why *why);
 DPARI_INTERNAL void dpari_po_free(dpari_po_pages *p);
+
+/* Returns the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
+ * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
+ * curve share a side. */
+DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 
 /* E_ARG: the communicator reaches a device's memory alone. */
 DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);

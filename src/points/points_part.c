@@ -26,10 +26,11 @@ DPARI_FN int32_t dpari_pc_bits(int32_t dims)
     return dims == 2 ? 31 : 21;
 }
 
-/* From the coarsest level on: at each, the digit that says which half of every dim the cell is in,
- * as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as that
- * half says. */
-DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell)
+/* The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
+ * 381). From the coarsest level on: at each, the digit that says which half of every dim the cell
+ * is in, as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as
+ * that half says. */
+DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 {
     uint32_t x[3] = {0, 0, 0}, level, flip = 0;
     int64_t place = 0;
@@ -180,7 +181,7 @@ static int64_t dpari_pc_place(const dpari_pc *x, const double *at)
         const double share = x->half > 0 ? (at[k] / 2 - x->low[k] / 2) / x->half : 0.0;
         cell[k] = (uint32_t)dpari_leastf(share * side, side - 1);
     }
-    return dpar_points_curve(x->d->dims, cell);
+    return dpari_points_curve(x->d->dims, cell);
 }
 
 static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)

@@ -59,10 +59,4 @@ typedef struct dpar_points_partition_desc {
 DPAR_API dpar_status dpar_points_partition(dpar_comm *comm, const dpar_points_partition_desc *desc,
                                            int32_t *owner, int64_t *key, dpar_why *why);
 
-/* Computes the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
- * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
- * curve share a side. The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf.
- * Proc. 707, 2004, p. 381). Local. Costs O(1). */
-DPAR_API int64_t dpar_points_curve(int32_t dims, const uint32_t *cell);
-
 #endif

@@ -376,7 +376,7 @@ contains
         real(c_double), target :: centre(2, quads), xy(2, nodes), xy_new(2, 2 * nodes)
         integer(c_int64_t), target :: quad(quads), id(nodes), corner(4, quads), key(quads)
         integer(c_int64_t), pointer :: quad_new(:)
-        integer(c_int32_t), target :: owner(quads), first(2, 3)
+        integer(c_int32_t), target :: owner(quads)
         integer(c_int32_t), pointer :: corner_new(:, :)
         integer(c_int64_t), target :: total(2)
         integer(c_int64_t) :: at, k
@@ -431,11 +431,6 @@ contains
         call check(dpar_points_migration_make(world, piece, p, why) == DPAR_E_ARG, "an owner that is none")
         call check(len(dpar_string(why)) > 10, "its sentence")
         call check(dpar_points_free(p) == 0 .and. dpar_points_migration_free(moved) == 0, "end of the move")
-        ! neighbours on the curve have a side in common
-        first = reshape([0, 0, 1, 0, 1, 1], [2, 3])
-        call check(dpar_points_curve(2, first(:, 1)) == 0 .and. &
-                  abs(dpar_points_curve(2, first(:, 2)) - dpar_points_curve(2, first(:, 3))) == 1, "a curve")
-        call check(dpar_points_curve(4, first(:, 1)) == -1, "no curve in 4 dims")
     end subroutine
 
     ! Two fields of one grid of 11 x 7 x 5 in Fortran's order, x periodic: a(q, i, j, k) as dense as

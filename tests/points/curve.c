@@ -28,7 +28,7 @@ static void grid(int dims, uint32_t side, int level)
         for (d = 0; d < dims; d++) {
             x[d] <<= level;
         }
-        place = dpar_points_curve(dims, x) >> (level * dims);
+        place = dpari_points_curve(dims, x) >> (level * dims);
         CHECK(place >= 0 && place < n);
         for (d = 0; d < 3 && place >= 0 && place < n; d++) {
             cell[place][d] = (x[d] >> level) + 1; /* 0: nobody came */
@@ -60,10 +60,10 @@ int main(void)
             grid(dims, 1u << level, bits - level);
         }
     }
-    CHECK(dpar_points_curve(2, last2) > 0 && dpar_points_curve(3, last3) > 0);
-    CHECK_INT(dpar_points_curve(2, beyond2), -1);
-    CHECK_INT(dpar_points_curve(3, beyond3), -1);
-    CHECK_INT(dpar_points_curve(1, last2), -1);
-    CHECK_INT(dpar_points_curve(4, last3), -1);
+    CHECK(dpari_points_curve(2, last2) > 0 && dpari_points_curve(3, last3) > 0);
+    CHECK_INT(dpari_points_curve(2, beyond2), -1);
+    CHECK_INT(dpari_points_curve(3, beyond3), -1);
+    CHECK_INT(dpari_points_curve(1, last2), -1);
+    CHECK_INT(dpari_points_curve(4, last3), -1);
     return CHECK_DONE();
 }

@@ -37,7 +37,7 @@ static int64_t place_of(const cloud *w, int i)
         const double x = widest > 0 ? (w->at[i][d] - low[d]) / widest * side : 0;
         cell[d] = (uint32_t)(x < side - 1 ? x : side - 1);
     }
-    return dpar_points_curve(w->dims, cell);
+    return dpari_points_curve(w->dims, cell);
 }
 
 /* Does point a come before point b? */
