@@ -124,16 +124,13 @@ enum {
     DPAR_STAGE_MAP_COUNT
 };
 
-/* Computes the bytes of memory for a schedule. Returns -1 unless there are 1 to 65535 ranks and
- * stages and 0 or more actions. Like all sizes of this header, the result is a multiple of 8, so
- * that an object placed right after the schedule is aligned as well. Costs O(1). */
-DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-
 /* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
  * and s->stages before. The function sets chain = stages, slices = 1, micros = 0 and all of begin
- * to 0.
+ * to 0. Like all sizes of this header, that of a schedule is a multiple of 8, so that an object
+ * placed right after it is aligned as well.
  *
- * mem:  aligned as for int64_t; dpar_schedule_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG, or DPAR_E_ROOM if `bytes` is too small. Costs O(ranks).
  */
@@ -169,14 +166,11 @@ typedef struct dpar_schedule_read_desc {
     int32_t chain; /* stages of a chain; 0 makes all stages one chain */
 } dpar_schedule_read_desc;
 
-/* Computes the bytes of memory that dpar_schedule_read needs for a text. Returns -1 if the text
- * cannot be read, and `why` receives the message of dpar_schedule_read. Costs O(text). */
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
-
 /* Reads a schedule from text into the caller's memory. micros becomes the largest micro-batch + 1
  * and slices becomes 1; set your own number of slices afterwards.
  *
- * mem:  aligned as for int64_t; dpar_schedule_read_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_PARSE or DPAR_E_ARG as described above, or DPAR_E_ROOM if `bytes` is too small.
  * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the
@@ -306,14 +300,11 @@ typedef struct dpar_schedule_desc {
     const char *name;
 } dpar_schedule_desc;
 
-/* Computes the bytes of memory that dpar_schedule_generate needs: dpar_schedule_bytes, and for
- * V_HALF, V_MIN and 1F1B_V another 88 m + 72 p + 248 bytes per rank to work in. Returns -1 if there
- * is no such schedule, and `why` receives the reason. Costs O(stages). */
-DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
-
 /* Makes a schedule in the caller's memory: F, B, I and W, without messages and idle actions.
  *
- * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs. Memory behind the schedule's own bytes is free again
+ *       afterwards. V_HALF, V_MIN and 1F1B_V work in another 88 m + 72 p + 248 bytes per rank.
  *
  * Fails with DPAR_E_UNKNOWN if there is no rule of that name, DPAR_E_ARG, DPAR_E_DIVIDE or
  * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs
@@ -386,17 +377,12 @@ typedef struct dpar_schedule_check_desc {
     int64_t *stuck;
 } dpar_schedule_check_desc;
 
-/* Computes the bytes of working memory that dpar_schedule_check needs. Returns -1 if ranks, stages,
- * chain, micros, slices or begin are not those of a schedule; the check then says why. `how` may be
- * NULL, which means all zero. Costs O(ranks). */
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
-                                           const dpar_schedule_check_desc *how);
-
 /* Proves that a schedule is correct, with messages or without. With a transport it also proves that
  * all ranks reach their end on it.
  *
  * how:  NULL means all zero. With a transport, the schedule must have its messages.
- * mem:  aligned as for int64_t; dpar_schedule_check_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
  * "rank 2: 1B3 is there twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
@@ -610,19 +596,14 @@ typedef struct dpar_schedule_simulate_desc {
     int64_t *path;
 } dpar_schedule_simulate_desc;
 
-/* Computes the bytes of working memory that dpar_schedule_simulate needs: 12 per action, 28 per
- * stage and micro-batch, 240 per stage, 156 per rank. Shared links take 8 more per action and 20
- * per stage; transports from RANK to EAGER take 8 more per action and 24 per rank. Returns -1 if
- * the struct is no schedule (slices that do not divide micros, for example) or has more than 2^32 -
- * 2 actions. Costs O(1). */
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
-                                              const dpar_schedule_simulate_desc *how);
-
 /* Simulates a schedule. Each rank does its list in order, and an action starts when the rank is
  * free and its inputs have arrived. A joined pair starts with the inputs of both actions and ends
  * both at once.
  *
- * mem:  aligned as for int64_t; dpar_schedule_simulate_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs: 12 per action, 28 per stage and micro-batch, 240 per
+ *       stage, 156 per rank. Shared links take 8 more per action and 20 per stage; transports from
+ *       RANK to EAGER take 8 more per action and 24 per rank.
  *
  * If the list has no SEND or RECV, messages are implied: between ranks an input arrives one message
  * time after the end of its producer. Otherwise work waits for the message that its RECV names.
@@ -654,8 +635,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
  * receives.
  *
  *     dpar_schedule_lower_desc how = {0};                           messages
- *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
- *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why);
+ *     dpar_schedule_lower(&out, &s, &how, memory, sizeof memory, &why);
  */
 
 /* The passes of dpar_schedule_lower.
@@ -736,30 +716,24 @@ typedef struct dpar_schedule_lower_desc {
     const dpar_schedule_times *times;
 } dpar_schedule_lower_desc;
 
-/* Computes the bytes of memory that dpar_schedule_lower needs. Returns -1 if times are out of their
- * domain or no pass accepts the list, and `why` receives the reason. A list is refused if a kind,
- * stage or micro-batch does not exist, or a stage is on another rank than rank_of says. It is also
- * refused if a joined forward has no B or I after it, or a message connects stages that are not
- * neighbours.
- *
- * how:  NULL means all zero.
- *
- * The size is exact; with REDUCE it has capacity for one action per stage. MERGE needs only the
- * schedule. LATE_RECV adds 16 bytes per rank, 8 per action of the longest list, and one for each
- * stage and micro-batch. The others add 52 bytes per rank (48 and a few bits with TURNS), 8 per
- * stage, and 16 for each stage and micro-batch. Costs O(actions x max_active).
- */
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
-                                           const dpar_schedule_lower_desc *how, dpar_why *why);
-
 /* Runs the passes on schedule `in` and makes schedule `out` in the caller's memory.
  *
- * mem:  aligned as for int64_t and not the memory of `in`. The schedule is first in it, and memory
- *       behind out->rank_of is free again afterwards.
+ * how:  NULL means all zero.
+ * mem:  aligned as for int64_t, and not the memory of `in`. With NULL and 0 bytes the call fails
+ *       with DPAR_E_ROOM, and why->bytes is how many it needs; with REDUCE that has capacity for
+ *       one action per stage. The schedule is first in it, and memory behind out->rank_of is free
+ *       again afterwards.
  *
- * Fails with DPAR_E_ARG if dpar_schedule_lower_bytes would refuse the list or it already has what a
- * pass adds. Fails with DPAR_E_STUCK as described above, DPAR_E_RANGE if a sum of times exceeds
- * INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions x (max_active + log ranks)).
+ * MERGE needs only the schedule. LATE_RECV adds 16 bytes per rank, 8 per action of the longest
+ * list, and one for each stage and micro-batch. The others add 52 bytes per rank (48 and a
+ * few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
+ *
+ * Fails with DPAR_E_ARG if times are out of their domain or the list already has what a pass adds.
+ * It also does so if a kind, stage or micro-batch does not exist, or a stage is on another rank
+ * than rank_of says. So it does if a joined forward has no B or I after it, or a message connects
+ * stages that are not neighbours. Fails with DPAR_E_STUCK as described above, DPAR_E_RANGE if a sum
+ * of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions x (max_active
+ * + log ranks)).
  */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_schedule_lower_desc *how, void *mem,
@@ -817,14 +791,11 @@ typedef struct dpar_schedule_slots_desc {
     dpar_slot_counts *counts; /* [ranks], receives the number of slots of each rank; may be NULL */
 } dpar_schedule_slots_desc;
 
-/* Computes the bytes of working memory that dpar_schedule_slots needs. Returns -1 in the cases of
- * dpar_schedule_check_bytes. Costs O(ranks). */
-DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
-
 /* Assigns slots to all actions so that no two values share a slot while both are needed. Of each
  * kind a rank gets no more slots than it has values at one time.
  *
- * mem:  aligned as for int64_t; dpar_schedule_slots_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG if dpar_schedule_check with DPAR_CHECK_TAGGED refuses the schedule or
  * in_flight is negative, DPAR_E_RANGE above 65535 slots, or DPAR_E_ROOM if `bytes` is too small.
@@ -979,18 +950,14 @@ typedef struct dpar_schedule_optimize_result {
  *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why);
  */
 
-/* Computes the bytes of memory that dpar_schedule_optimize needs at least: the schedule, and
- * usually 16 bytes per stage and micro-batch and 8 per action to work in. More memory gives the
- * exact search a larger table. Returns -1 if a job is out of its domain or cannot fit, and `why`
- * receives the reason. Costs O(stages x ranks). */
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why);
-
 /* Makes the best schedule that it finds for a job within its caps: F, I and W, or F and B, without
  * messages. Returns DPAR_OK if no schedule is better, because the objective equals result->bound,
  * or DPAR_MORE if one may be. The schedule is the same on every machine, and never worse than the
  * orders of generate.h.
  *
- * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs at least. More gives the exact search a larger
+ *       table. Memory behind the schedule's own bytes is free again afterwards.
  *
  * The result is the best, by the objective and then by the other measure, of
  *
@@ -1030,7 +997,7 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
  *     how.layers = 32;
  *     how.tries = 200;
  *     how.cuts = cuts;                                [stages + 1]
- *     dpar_schedule_partition(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why);
+ *     dpar_schedule_partition(&s, &how, &result, memory, sizeof memory, &why);
  */
 
 /* Layers to be placed on stages. Zero it, then set the fields. */
@@ -1053,10 +1020,6 @@ typedef struct dpar_schedule_partition_desc {
     int64_t *cuts;
 } dpar_schedule_partition_desc;
 
-/* Computes the bytes of memory that dpar_schedule_partition needs. Returns -1 if a number is out of
- * its domain. Costs O(1). */
-DPAR_API int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how);
-
 /* Cuts the layers into job->stages runs, none empty, so that the objective is as small as the
  * search can make it. Returns DPAR_OK, or DPAR_MORE if `tries` cuts were evaluated before the
  * search ended.
@@ -1064,7 +1027,8 @@ DPAR_API int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *h
  * s:       receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
  * result:  receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
  *          were evaluated.
- * mem:     aligned as for int64_t. The schedule is first in it.
+ * mem:     aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *          why->bytes is how many it needs. The schedule is first in it.
  *
  * The search starts from the runs of dpar_split_balance over the time of a micro-batch, and from
  * equal numbers of layers. Then it moves a layer from one stage to another, with each stage in
@@ -1171,11 +1135,54 @@ DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 
 /* Stop here if you only want the API. All that follows is private and changes without notice. */
 
+/* Private functions that the headers above this one call. */
+#ifndef DPARI_SCHEDULE_INTERNAL_H
+#define DPARI_SCHEDULE_INTERNAL_H
+
+/* ==== schedule/inner.h ==== */
+
+/* inner - private: how many bytes calls of dpar_schedule.h need. Callers outside learn it from
+ * why->bytes, when a call without memory fails with DPAR_E_ROOM. */
+
+/* Of dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V another 88 m +
+ * 72 p + 248 bytes per rank to work in. -1 if there is no such schedule, and `why` receives the
+ * reason. O(stages). */
+DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
+/* Of dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not those of a
+ * schedule. O(ranks). */
+DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
+                                             const dpar_schedule_check_desc *how);
+/* Of dpar_schedule_slots. -1 where dpari_schedule_check_bytes is. O(ranks). */
+DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s);
+/* Of dpar_schedule_lower. -1 if it refuses the list or passes, and `why` receives the reason.
+ * O(actions x max_active). */
+DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
+                                             const dpar_schedule_lower_desc *how, dpar_why *why);
+
+#endif /* DPARI_SCHEDULE_INTERNAL_H */
+
 /* The implementation. */
 
 #if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_SCHEDULE_IMPLEMENTATION)) && \
     !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
 #define DPAR_SCHEDULE_IMPLEMENTATION_DONE
+
+/* ==== schedule/inner.h ==== */
+
+/* Of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions. O(1). */
+DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
+/* Of dpar_schedule_read. -1 if the text cannot be read, and `why` receives the reason. O(text). */
+DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
+/* Of dpar_schedule_simulate. -1 if the struct is no schedule or has more than 2^32 - 2 actions.
+ * O(1). */
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
+                                                     const dpar_schedule_simulate_desc *how);
+/* The least of dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and `why`
+ * receives the reason. O(stages x ranks). */
+DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_desc *job,
+                                                 dpar_why *why);
+/* Of dpar_schedule_partition. -1 if a number is out of its domain. O(1). */
+DPARI_INTERNAL int64_t dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how);
 
 /* ==== schedule/action.h ==== */
 
@@ -1617,7 +1624,7 @@ static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
            actions >= 0 && actions <= INT64_MAX / 16;
 }
 
-DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
+DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
 {
     if (!dpari_schedule_fits(ranks, stages, actions)) {
         return -1;
@@ -1629,7 +1636,7 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
                                                 int64_t actions, void *mem, int64_t bytes,
                                                 dpar_why *why)
 {
-    int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
+    int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
     if (needed < 0) {
         return dpari_say(DPAR_E_ARG, why,
@@ -1933,7 +1940,7 @@ static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, siz
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
+DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
 {
     dpari_csv c;
     if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
@@ -1944,7 +1951,7 @@ DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpa
                         c.stages, 0, 0);
         return -1;
     }
-    return dpar_schedule_bytes(c.rows, c.stages, c.actions);
+    return dpari_schedule_bytes(c.rows, c.stages, c.actions);
 }
 
 /* Which rank each stage is on: the one whose line names it, other than in a message to come. */
@@ -2405,7 +2412,7 @@ static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
     for (i = 0; i < k->stages; i++) {
         *actions += dpari_plan_count(k, i);
     }
-    return dpar_schedule_bytes(k->p, k->stages, *actions);
+    return dpari_schedule_bytes(k->p, k->stages, *actions);
 }
 
 static int dpari_plan_works(const dpari_plan *k)
@@ -2414,7 +2421,7 @@ static int dpari_plan_works(const dpari_plan *k)
            k->rule == DPAR_SCHEDULE_1F1B_V;
 }
 
-DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
+DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
 {
     dpari_plan k;
     int64_t actions, bytes;
@@ -2803,7 +2810,7 @@ DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedul
 static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
                                     void *mem, int64_t bytes, dpar_why *why)
 {
-    const int64_t needed = dpar_schedule_generate_bytes(order, why);
+    const int64_t needed = dpari_schedule_generate_bytes(order, why);
     if (needed < 0) {
         return dpari_order_check(order, NULL);
     }
@@ -2973,7 +2980,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     for (i = 0; i < in->stages; i++) {
         out->rank_of[i] = in->rank_of[i];
     }
-    *work = (char *)mem + dpar_schedule_bytes(in->ranks, in->stages, actions);
+    *work = (char *)mem + dpari_schedule_bytes(in->ranks, in->stages, actions);
     return DPAR_OK;
 }
 
@@ -3652,7 +3659,7 @@ static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_sched
 static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
                                 int64_t actions)
 {
-    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
+    int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
                      : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
                            dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
@@ -3793,7 +3800,7 @@ static int64_t dpari_merge_count(const dpar_schedule *s)
 
 static int64_t dpari_merge_size(const dpar_schedule *in)
 {
-    return dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in));
+    return dpari_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in));
 }
 
 static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
@@ -3927,7 +3934,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
 
 static int64_t dpari_late_size(const dpar_schedule *in)
 {
-    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
+    int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0 ? -1
                      : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
                            dpari_whole_words((int64_t)in->stages * in->micros);
@@ -3965,7 +3972,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
+DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                            const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;
@@ -4175,7 +4182,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t l
         ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
 }
 
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
+DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
                                            const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
@@ -5105,7 +5112,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
                          "# stages of a chain and # micro-batches, but only # actions", s->chain,
                          s->micros, s->begin[s->ranks], 0);
     }
-    needed = dpar_schedule_check_bytes(s, how);
+    needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
@@ -5192,9 +5199,9 @@ DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
     return dpari_least(most, DPAR_SLOT_NONE);
 }
 
-DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
+DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s)
 {
-    int64_t check = dpar_schedule_check_bytes(s, NULL), cells;
+    int64_t check = dpari_schedule_check_bytes(s, NULL), cells;
     if (check < 0) {
         return -1;
     }
@@ -5373,7 +5380,7 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     if (how->in_flight < 0) {
         return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
     }
-    needed = dpar_schedule_slots_bytes(s);
+    needed = dpari_schedule_slots_bytes(s);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
@@ -5528,7 +5535,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_sc
     return used;
 }
 
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
                                               const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
@@ -6846,7 +6853,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     if (status != DPAR_OK) {
         return status;
     }
-    needed = dpar_schedule_simulate_bytes(s, how);
+    needed = dpari_schedule_simulate_bytes(s, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
@@ -9248,17 +9255,18 @@ static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
     int32_t rule;
     for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         dpar_schedule_desc o = dpari_auto_order(job, rule);
-        most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
+        most = dpari_most(most, dpari_schedule_generate_bytes(&o, NULL));
     }
     return most;
 }
 
 static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
 {
-    return dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
+    return dpari_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
 
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why)
+DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_desc *job,
+                                                 dpar_why *why)
 {
     int64_t s = job->stages, p = job->ranks;
     if (dpari_pipe_check(job, why) != DPAR_OK) {
@@ -9357,7 +9365,7 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
                                             dpar_schedule_optimize_result *result, void *mem,
                                             int64_t bytes, dpar_why *why)
 {
-    const int64_t needed = dpar_schedule_auto_bytes(job, NULL);
+    const int64_t needed = dpari_schedule_auto_bytes(job, NULL);
     int64_t front;
     dpari_auto *x;
     dpar_schedule got;
@@ -9722,16 +9730,17 @@ static int64_t dpari_placing_rest(const dpar_schedule_partition_desc *how)
     if (how->given != NULL) {
         dpari_zero(&timed, sizeof(timed));
         timed.times = how->job->times;
-        bytes = dpar_schedule_simulate_bytes(how->given, &timed);
+        bytes = dpari_schedule_simulate_bytes(how->given, &timed);
     } else {
         dpari_zero(&shape.cap, sizeof(shape.cap));
         shape.times = &none;
-        bytes = dpar_schedule_auto_bytes(&shape, NULL);
+        bytes = dpari_schedule_auto_bytes(&shape, NULL);
     }
     return bytes;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how)
+DPARI_INTERNAL DPARI_COLD int64_t
+dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how)
 {
     int64_t s = how->job->stages, rest;
     if (dpari_placing_shape(how, NULL) != DPAR_OK) {
@@ -9823,7 +9832,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
     int32_t k;
     if (st == DPAR_OK) {
         st = dpari_placing_fit(job, how->layers, why);
-        needed = dpar_schedule_place_bytes(how);
+        needed = dpari_schedule_place_bytes(how);
     }
     if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
         st = dpari_say(DPAR_E_ARG, why,
@@ -10765,7 +10774,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     dpari_zero(&picture, sizeof picture);
     times.forward.all = times.input.all = times.weight.all = 1;
     how.times = &times;
-    own = dpar_schedule_simulate_bytes(s, &how);
+    own = dpari_schedule_simulate_bytes(s, &how);
     if (own < 0) {
         return dpari_say(DPAR_E_ARG, why, "this is no schedule", 0, 0, 0, 0);
     }

@@ -891,22 +891,32 @@ static dpar_status make_list(trainer *t)
     order.ranks = (int32_t)s->pp;
     order.micros = s->micros;
     order.chunks = (int32_t)s->chunks;
-    bytes = dpar_schedule_generate_bytes(&order, &t->why);
-    memory = bytes < 0 ? NULL : malloc((size_t)bytes);
+    st = dpar_schedule_generate(&made, &order, NULL, 0, &t->why);
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    bytes = t->why.bytes;
+    memory = malloc((size_t)bytes);
     if (memory == NULL) {
-        return bytes < 0 ? DPAR_E_ARG : DPAR_E_MEMORY;
+        return DPAR_E_MEMORY;
     }
     st = dpar_schedule_generate(&made, &order, memory, bytes, &t->why);
     memset(&how, 0, sizeof how);
     how.passes = DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE;
-    bytes = st == DPAR_OK ? dpar_schedule_lower_bytes(&made, &how, &t->why) : -1;
-    t->list_memory = bytes < 0 ? NULL : malloc((size_t)bytes);
-    if (t->list_memory != NULL) {
-        st = dpar_schedule_lower(&t->list, &made, &how, t->list_memory, bytes, &t->why);
+    if (st == DPAR_OK) {
+        st = dpar_schedule_lower(&t->list, &made, &how, NULL, 0, &t->why);
+    }
+    if (st == DPAR_E_ROOM) {
+        bytes = t->why.bytes;
+        t->list_memory = malloc((size_t)bytes);
+        st = DPAR_E_MEMORY;
+        if (t->list_memory != NULL) {
+            st = dpar_schedule_lower(&t->list, &made, &how, t->list_memory, bytes, &t->why);
+        }
     }
     free(memory);
-    if (t->list_memory == NULL || st != DPAR_OK) {
-        return st == DPAR_OK ? DPAR_E_MEMORY : st;
+    if (st != DPAR_OK) {
+        return st;
     }
     t->both_ways = t->list.chain < t->list.stages;
     t->layers = (int32_t)s->blocks + 2;

@@ -40,6 +40,14 @@ static void must(dpar_status st, const dpar_why *why)
     }
 }
 
+/* Of a call without memory, which fails and says in why->bytes how much it needs. */
+static void needs(dpar_status st, const dpar_why *why)
+{
+    if (st != DPAR_E_ROOM) {
+        must(st, why);
+    }
+}
+
 static double least_of(double a, double b)
 {
     return a < b ? a : b;
@@ -58,8 +66,8 @@ static double generated(dpar_schedule *s, int32_t p, int32_t v, int32_t m, int t
     order.ranks = p;
     order.chunks = v;
     order.micros = m;
-    bytes = dpar_schedule_generate_bytes(&order, &why);
-    must(bytes < 0 ? DPAR_E_ARG : DPAR_OK, &why);
+    needs(dpar_schedule_generate(s, &order, NULL, 0, &why), &why);
+    bytes = why.bytes;
     mem = get(bytes);
     while (times-- > 0) {
         since = now();
@@ -89,7 +97,8 @@ static double simulated(const dpar_schedule *s, int32_t sends, int times)
     how.times = &t;
     how.start = start;
     how.end = end;
-    bytes = dpar_schedule_simulate_bytes(s, &how);
+    needs(dpar_schedule_simulate(s, &how, &timing, NULL, 0, &why), &why);
+    bytes = why.bytes;
     mem = get(bytes);
     while (times-- > 0) {
         since = now();
@@ -112,7 +121,8 @@ static double proved(const dpar_schedule *s, int times)
     void *mem;
     memset(&how, 0, sizeof how);
     how.transport = DPAR_TRANSPORT_BLOCKING;
-    bytes = dpar_schedule_check_bytes(s, &how);
+    needs(dpar_schedule_check(s, &how, NULL, 0, &why), &why);
+    bytes = why.bytes;
     mem = get(bytes);
     while (times-- > 0) {
         since = now();
@@ -132,8 +142,8 @@ static double lowered(dpar_schedule *out, const dpar_schedule *in, int32_t passe
     int64_t bytes;
     void *mem;
     how.passes = passes;
-    bytes = dpar_schedule_lower_bytes(in, &how, &why);
-    must(bytes < 0 ? DPAR_E_ARG : DPAR_OK, &why);
+    needs(dpar_schedule_lower(out, in, &how, NULL, 0, &why), &why);
+    bytes = why.bytes;
     mem = get(bytes);
     while (times-- > 0) {
         since = now();
@@ -177,8 +187,8 @@ static int lower_text(int32_t passes)
     read.text = text;
     read.bytes = fread(text, 1, sizeof text, stdin);
     read.chain = 0;
-    bytes = dpar_schedule_read_bytes(&read, &why);
-    must(bytes < 0 ? DPAR_E_PARSE : DPAR_OK, &why);
+    needs(dpar_schedule_read(&in, &read, NULL, 0, &why), &why);
+    bytes = why.bytes;
     must(dpar_schedule_read(&in, &read, get(bytes), bytes, &why), &why);
     fprintf(stderr, "%.6f\n", lowered(&out, &in, passes, 3));
     dpar_text_init(&t, written, sizeof written);

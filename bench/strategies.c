@@ -736,11 +736,13 @@ static dpar_status pipeline_open(job *j)
     order.rule = DPAR_SCHEDULE_1F1B;
     order.ranks = RANKS;
     order.micros = MICROS;
-    bytes = dpar_schedule_generate_bytes(&order, &j->why);
+    (void)dpar_schedule_generate(&plain, &order, NULL, 0, &j->why); /* says how many bytes */
+    bytes = j->why.bytes;
     j->list_room[0] = malloc((size_t)bytes);
     st = dpar_schedule_generate(&plain, &order, j->list_room[0], bytes, &j->why);
     if (st == DPAR_OK) {
-        bytes = dpar_schedule_lower_bytes(&plain, &how, &j->why);
+        (void)dpar_schedule_lower(&j->list, &plain, &how, NULL, 0, &j->why);
+        bytes = j->why.bytes;
         j->list_room[1] = malloc((size_t)bytes);
         st = dpar_schedule_lower(&j->list, &plain, &how, j->list_room[1], bytes, &j->why);
     }

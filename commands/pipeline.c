@@ -729,9 +729,11 @@ static int bidirectional(int32_t rule)
 
 static dpar_status make_order(job *j, dpar_why *why)
 {
-    int64_t bytes = dpar_schedule_generate_bytes(&j->order, why);
-    return bytes < 0 ? DPAR_E_ARG
-                     : dpar_schedule_generate(&j->list, &j->order, keep(j, bytes), bytes, why);
+    const dpar_status st = dpar_schedule_generate(&j->list, &j->order, NULL, 0, why);
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    return dpar_schedule_generate(&j->list, &j->order, keep(j, why->bytes), why->bytes, why);
 }
 
 /* Counts for each rank what an activation of a micro-batch of all its layers consists of: its
@@ -791,21 +793,21 @@ static int32_t usual_rank(const dpar_schedule_optimize_desc *p, int32_t stage)
 static dpar_status lay_auto(job *j, dpar_schedule_optimize_desc *p, dpar_why *why)
 {
     int32_t i, n = j->o->ranks_of.n;
-    int64_t stages = n > 0 ? n : (int64_t)j->order.ranks * j->order.chunks, bytes;
+    int64_t stages = n > 0 ? n : (int64_t)j->order.ranks * j->order.chunks;
     uint16_t *rank_of;
     p->ranks = j->order.ranks;
     p->micros = j->order.micros;
     p->map = j->o->map;
     p->rank_of = map_of(j);
-    bytes = stages > DPAR_MAX_STAGES ? -1 : dpar_schedule_bytes(p->ranks, (int32_t)stages, 0);
-    if (bytes < 0) {
+    if (stages > DPAR_MAX_STAGES) {
         snprintf(why->text, sizeof why->text, "%lld stages are more than 65535", (long long)stages);
         return DPAR_E_RANGE;
     }
     p->stages = (int32_t)stages;
     j->list.ranks = p->ranks;
     j->list.stages = p->stages;
-    if (dpar_schedule_init(&j->list, 0, keep(j, bytes), bytes, why) != DPAR_OK) {
+    if (dpar_schedule_init(&j->list, 0, NULL, 0, why) != DPAR_E_ROOM ||
+        dpar_schedule_init(&j->list, 0, keep(j, why->bytes), why->bytes, why) != DPAR_OK) {
         return DPAR_E_ARG;
     }
     rank_of = j->list.rank_of;
@@ -827,7 +829,6 @@ static dpar_status make_auto(job *j, dpar_why *why)
     dpar_schedule_optimize_result result;
     int64_t bytes, *cap;
     int32_t r;
-    void *mem;
     dpar_status st;
     memset(&p, 0, sizeof p);
     if (lay_auto(j, &p, why) != DPAR_OK || set_times(j, why) != DPAR_OK) {
@@ -847,10 +848,14 @@ static dpar_status make_auto(job *j, dpar_why *why)
         cap[r] = cap[r] < 0 ? 0 : cap[r];
     }
     p.nodes = j->o->nodes;
-    bytes = dpar_schedule_auto_bytes(&p, why);
-    bytes += bytes > 0 && p.nodes > 0 ? INT64_C(32) << 20 : 0; /* the search's table */
-    mem = bytes > 0 ? keep(j, bytes) : NULL;
-    st = dpar_schedule_optimize(&j->list, &p, &result, mem, bytes, why);
+    st = dpar_schedule_optimize(&j->list, &p, &result, NULL, 0, why);
+    if (st == DPAR_E_ROOM) {
+        bytes = why->bytes;
+        if (p.nodes > 0) {
+            bytes += INT64_C(32) << 20; /* the search's table */
+        }
+        st = dpar_schedule_optimize(&j->list, &p, &result, keep(j, bytes), bytes, why);
+    }
     return st == DPAR_MORE ? DPAR_OK : st;
 }
 
@@ -908,23 +913,38 @@ static int has_messages(const dpar_schedule *s)
     return 0;
 }
 
+static dpar_status lower_into(job *j, const dpar_schedule *in, const dpar_schedule_lower_desc *how,
+                              dpar_why *why)
+{
+    const dpar_status st = dpar_schedule_lower(&j->lowered, in, how, NULL, 0, why);
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    return dpar_schedule_lower(&j->lowered, in, how, keep(j, why->bytes), why->bytes, why);
+}
+
+static dpar_status check_list(job *j, const dpar_schedule *s, const dpar_schedule_check_desc *how,
+                              dpar_why *why)
+{
+    const dpar_status st = dpar_schedule_check(s, how, NULL, 0, why);
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    return dpar_schedule_check(s, how, keep(j, why->bytes), why->bytes, why);
+}
+
 /* Puts messages into the list. If a receive holds its rank, they are as late as possible. */
 static dpar_status lower_list(job *j, dpar_why *why)
 {
     const settings *o = j->o;
     dpar_schedule_lower_desc how;
     dpar_schedule early;
-    int64_t bytes;
     dpar_status st;
     memset(&how, 0, sizeof how);
     how.passes = DPAR_LOWER_MESSAGES | (o->shards ? DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE : 0) |
                  (o->turns ? DPAR_LOWER_TURNS : 0);
     how.times = &j->times;
-    bytes = dpar_schedule_lower_bytes(&j->list, &how, why);
-    if (bytes < 0) {
-        return DPAR_E_ARG;
-    }
-    st = dpar_schedule_lower(&j->lowered, &j->list, &how, keep(j, bytes), bytes, why);
+    st = lower_into(j, &j->list, &how, why);
     if (st != DPAR_OK || o->turns ||
         (o->transport != DPAR_TRANSPORT_BLOCKING && o->transport != DPAR_TRANSPORT_EAGER)) {
         return st;
@@ -932,9 +952,7 @@ static dpar_status lower_list(job *j, dpar_why *why)
     early = j->lowered;
     how.passes = DPAR_LOWER_LATE_RECV;
     how.channel = DPAR_CHANNEL_ANY;
-    bytes = dpar_schedule_lower_bytes(&early, &how, why);
-    return bytes < 0 ? DPAR_E_ARG
-                     : dpar_schedule_lower(&j->lowered, &early, &how, keep(j, bytes), bytes, why);
+    return lower_into(j, &early, &how, why);
 }
 
 /* Lowers the list unless it is lowered, checks it, runs it on the transport, and computes slots and
@@ -945,10 +963,8 @@ static dpar_status run_list(job *j, dpar_why *why)
     dpar_schedule_slots_desc slots;
     dpar_schedule_simulate_desc sim;
     dpar_schedule *s = &j->lowered;
-    int64_t bytes, actions;
-    dpar_status st;
-    bytes = dpar_schedule_check_bytes(&j->list, NULL);
-    st = dpar_schedule_check(&j->list, NULL, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    int64_t actions;
+    dpar_status st = check_list(j, &j->list, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -967,8 +983,7 @@ static dpar_status run_list(job *j, dpar_why *why)
         memset(&run, 0, sizeof run);
         run.transport = j->o->transport;
         run.room = j->o->buffers;
-        bytes = dpar_schedule_check_bytes(s, &run);
-        st = dpar_schedule_check(s, &run, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+        st = check_list(j, s, &run, why);
     }
     if (st != DPAR_OK) {
         return st;
@@ -977,8 +992,10 @@ static dpar_status run_list(job *j, dpar_why *why)
     j->slots = (dpar_slot_counts *)keep(j, (int64_t)sizeof(dpar_slot_counts) * s->ranks);
     memset(&slots, 0, sizeof slots);
     slots.counts = j->slots;
-    bytes = dpar_schedule_slots_bytes(s);
-    st = dpar_schedule_slots(s, &slots, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    st = dpar_schedule_slots(s, &slots, NULL, 0, why);
+    if (st == DPAR_E_ROOM) {
+        st = dpar_schedule_slots(s, &slots, keep(j, why->bytes), why->bytes, why);
+    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -998,8 +1015,11 @@ static dpar_status run_list(job *j, dpar_why *why)
     sim.start = j->start;
     sim.end = j->end;
     sim.rank = j->rank;
-    bytes = dpar_schedule_simulate_bytes(s, &sim);
-    return dpar_schedule_simulate(s, &sim, &j->timing, keep(j, bytes > 0 ? bytes : 0), bytes, why);
+    st = dpar_schedule_simulate(s, &sim, &j->timing, NULL, 0, why);
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    return dpar_schedule_simulate(s, &sim, &j->timing, keep(j, why->bytes), why->bytes, why);
 }
 
 /* Returns 1 if no rank holds more than the cap, otherwise 0 with a message in *why. */
@@ -1364,15 +1384,14 @@ static int check_file(settings *o)
     dpar_why why;
     dpar_schedule_read_desc in;
     char *text = read_file(o->check, &in.bytes);
-    int64_t bytes;
     int32_t messages;
     int ok;
     describe(&j, o);
     j.order.rule = -2;
     in.text = text;
     in.chain = o->chain;
-    bytes = dpar_schedule_read_bytes(&in, &why);
-    if (bytes < 0 || dpar_schedule_read(&j.list, &in, keep(&j, bytes), bytes, &why) != DPAR_OK) {
+    if (dpar_schedule_read(&j.list, &in, NULL, 0, &why) != DPAR_E_ROOM ||
+        dpar_schedule_read(&j.list, &in, keep(&j, why.bytes), why.bytes, &why) != DPAR_OK) {
         fail(1, o->check, why.text);
     }
     free(text);

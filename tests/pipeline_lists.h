@@ -109,12 +109,14 @@ static void list_open(lists *l, const dpar_schedule *s)
 static void *list_close(const lists *l, dpar_schedule *s)
 {
     int64_t total = 0, bytes;
+    dpar_why why;
     void *mem;
     int r;
     for (r = 0; r < l->ranks; r++) {
         total += l->n[r];
     }
-    bytes = dpar_schedule_bytes(l->ranks, l->stages, total);
+    (void)schedule_init(s, l->ranks, l->stages, total, NULL, 0, &why);
+    bytes = why.bytes;
     mem = malloc((size_t)bytes);
     if (mem == NULL || schedule_init(s, l->ranks, l->stages, total, mem, bytes, NULL)) {
         abort();

@@ -10,6 +10,15 @@
 
 /* A test uses some of them. */
 
+/* What a call without memory says it needs; -1 where it fails otherwise. */
+static inline int64_t needed_bytes(dpar_status status, const dpar_why *said, dpar_why *why)
+{
+    if (why != NULL) {
+        *why = *said;
+    }
+    return status == DPAR_E_ROOM ? said->bytes : -1;
+}
+
 static inline dpar_schedule_desc order_of(int32_t rule, int32_t ranks, int32_t micros,
                                           int32_t chunks)
 {
@@ -61,7 +70,9 @@ static inline dpar_schedule_read_desc text_of_list(const char *text, size_t n, i
 static inline int64_t read_csv_bytes(const char *text, size_t n, dpar_why *why)
 {
     const dpar_schedule_read_desc in = text_of_list(text, n, 0);
-    return dpar_schedule_read_bytes(&in, why);
+    dpar_schedule s;
+    dpar_why said;
+    return needed_bytes(dpar_schedule_read(&s, &in, NULL, 0, &said), &said, why);
 }
 
 static inline dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
@@ -73,7 +84,8 @@ static inline dpar_status read_csv(dpar_schedule *s, const char *text, size_t n,
 
 static inline int64_t check_list_bytes(const dpar_schedule *s)
 {
-    return dpar_schedule_check_bytes(s, NULL);
+    dpar_why said;
+    return needed_bytes(dpar_schedule_check(s, NULL, NULL, 0, &said), &said, NULL);
 }
 
 static inline dpar_status check_list(const dpar_schedule *s, int32_t flags, void *mem,
@@ -88,9 +100,10 @@ static inline dpar_status check_list(const dpar_schedule *s, int32_t flags, void
 static inline int64_t check_run_bytes(const dpar_schedule *s)
 {
     dpar_schedule_check_desc how;
+    dpar_why said;
     memset(&how, 0, sizeof how);
     how.transport = DPAR_TRANSPORT_PAIR; /* any */
-    return dpar_schedule_check_bytes(s, &how);
+    return needed_bytes(dpar_schedule_check(s, &how, NULL, 0, &said), &said, NULL);
 }
 
 static inline dpar_status check_run(const dpar_schedule *s, int32_t transport, int32_t room,
@@ -127,7 +140,9 @@ static inline dpar_schedule_lower_desc lowering_of(int32_t passes, int32_t chann
 static inline int64_t merge_list_bytes(const dpar_schedule *in, dpar_why *why)
 {
     const dpar_schedule_lower_desc how = lowering_of(DPAR_LOWER_MERGE, 0);
-    return dpar_schedule_lower_bytes(in, &how, why);
+    dpar_schedule out;
+    dpar_why said;
+    return needed_bytes(dpar_schedule_lower(&out, in, &how, NULL, 0, &said), &said, why);
 }
 
 static inline dpar_status merge_list(dpar_schedule *out, const dpar_schedule *in, void *mem,
@@ -140,7 +155,9 @@ static inline dpar_status merge_list(dpar_schedule *out, const dpar_schedule *in
 static inline int64_t late_recv_bytes(const dpar_schedule *in, dpar_why *why)
 {
     const dpar_schedule_lower_desc how = lowering_of(DPAR_LOWER_LATE_RECV, 0);
-    return dpar_schedule_lower_bytes(in, &how, why);
+    dpar_schedule out;
+    dpar_why said;
+    return needed_bytes(dpar_schedule_lower(&out, in, &how, NULL, 0, &said), &said, why);
 }
 
 static inline dpar_status late_recv(dpar_schedule *out, const dpar_schedule *in,
@@ -153,9 +170,11 @@ static inline dpar_status late_recv(dpar_schedule *out, const dpar_schedule *in,
 static inline int64_t simulate_list_bytes(const dpar_schedule *s, const dpar_schedule_times *t)
 {
     dpar_schedule_simulate_desc how;
+    dpar_timing timing;
+    dpar_why said;
     memset(&how, 0, sizeof how);
     how.times = t;
-    return dpar_schedule_simulate_bytes(s, &how);
+    return needed_bytes(dpar_schedule_simulate(s, &how, &timing, NULL, 0, &said), &said, NULL);
 }
 
 static inline dpar_status simulate_list(const dpar_schedule *s, const dpar_schedule_times *t,
@@ -199,11 +218,15 @@ static inline int64_t place_layers_bytes(const dpar_schedule_optimize_desc *job,
                                          const dpar_schedule *given)
 {
     dpar_schedule_partition_desc how;
+    dpar_schedule_optimize_result result;
+    dpar_schedule s;
+    dpar_why said;
     memset(&how, 0, sizeof how);
     how.job = job;
     how.layers = layers;
     how.given = given;
-    return dpar_schedule_place_bytes(&how);
+    how.tries = 1;
+    return needed_bytes(dpar_schedule_partition(&s, &how, &result, NULL, 0, &said), &said, NULL);
 }
 
 #endif

@@ -456,11 +456,11 @@ static dpar_status make_pipe(pipe *p, int32_t rule, dpar_why *why)
     p->share = share_of(rule, chunks, slices);
     p->order.chunks = takes_chunks(rule) ? chunks : 0;
     p->order.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? slices : 0;
-    used = dpar_schedule_generate_bytes(&p->order, why);
-    if (used < 0) {
-        return DPAR_E_ARG;
+    st = dpar_schedule_generate(&p->list, &p->order, NULL, 0, why);
+    if (st != DPAR_E_ROOM) {
+        return st;
     }
-    if (used > room / 2) {
+    if (why->bytes > room / 2) {
         return too_many(many_actions, why);
     }
     st = dpar_schedule_generate(&p->list, &p->order, at, room, why);
@@ -468,7 +468,8 @@ static dpar_status make_pipe(pipe *p, int32_t rule, dpar_why *why)
         return st;
     }
     actions = p->list.begin[p->list.ranks];
-    used = (dpar_schedule_bytes(p->list.ranks, p->list.stages, actions) + 7) / 8 * 8;
+    used = (char *)(p->list.rank_of + p->list.stages) - at; /* the last array of a schedule */
+    used = (used + 7) / 8 * 8;
     at += used;
     room -= used;
     if (actions > ACTIONS) {

@@ -131,7 +131,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     if (st != DPAR_OK) {
         return st;
     }
-    need = dpar_schedule_generate_bytes(&order, NULL);
+    need = dpari_schedule_generate_bytes(&order, NULL);
     dpari_sim_price(job, s, holds ? 1e9 * send : 0.0, chunks);
     dpari_zero(&times, sizeof times);
     dpari_zero(&how, sizeof how);

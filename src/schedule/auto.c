@@ -9,6 +9,7 @@
 #include "action.h"
 #include "exact.h"
 #include "generate.h"
+#include "inner.h"
 #include "pipe.h"
 
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
@@ -576,17 +577,18 @@ static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
     int32_t rule;
     for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         dpar_schedule_desc o = dpari_auto_order(job, rule);
-        most = dpari_most(most, dpar_schedule_generate_bytes(&o, NULL));
+        most = dpari_most(most, dpari_schedule_generate_bytes(&o, NULL));
     }
     return most;
 }
 
 static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
 {
-    return dpar_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
+    return dpari_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
 }
 
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why)
+DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_desc *job,
+                                                 dpar_why *why)
 {
     int64_t s = job->stages, p = job->ranks;
     if (dpari_pipe_check(job, why) != DPAR_OK) {
@@ -685,7 +687,7 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
                                             dpar_schedule_optimize_result *result, void *mem,
                                             int64_t bytes, dpar_why *why)
 {
-    const int64_t needed = dpar_schedule_auto_bytes(job, NULL);
+    const int64_t needed = dpari_schedule_auto_bytes(job, NULL);
     int64_t front;
     dpari_auto *x;
     dpar_schedule got;

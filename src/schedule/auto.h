@@ -13,18 +13,14 @@
 
 #include "job.h"
 
-/* Computes the bytes of memory that dpar_schedule_optimize needs at least: the schedule, and
- * usually 16 bytes per stage and micro-batch and 8 per action to work in. More memory gives the
- * exact search a larger table. Returns -1 if a job is out of its domain or cannot fit, and `why`
- * receives the reason. Costs O(stages x ranks). */
-DPAR_API int64_t dpar_schedule_auto_bytes(const dpar_schedule_optimize_desc *job, dpar_why *why);
-
 /* Makes the best schedule that it finds for a job within its caps: F, I and W, or F and B, without
  * messages. Returns DPAR_OK if no schedule is better, because the objective equals result->bound,
  * or DPAR_MORE if one may be. The schedule is the same on every machine, and never worse than the
  * orders of generate.h.
  *
- * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs at least. More gives the exact search a larger
+ *       table. Memory behind the schedule's own bytes is free again afterwards.
  *
  * The result is the best, by the objective and then by the other measure, of
  *

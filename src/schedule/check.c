@@ -8,6 +8,7 @@
 
 #include "../base/inner.h"
 #include "action.h"
+#include "inner.h"
 
 /* Sets of kinds, a bit each. */
 enum {
@@ -182,7 +183,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t l
         ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
 }
 
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
+DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
                                            const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
@@ -1112,7 +1113,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
                          "# stages of a chain and # micro-batches, but only # actions", s->chain,
                          s->micros, s->begin[s->ranks], 0);
     }
-    needed = dpar_schedule_check_bytes(s, how);
+    needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",

@@ -48,17 +48,12 @@ typedef struct dpar_schedule_check_desc {
     int64_t *stuck;
 } dpar_schedule_check_desc;
 
-/* Computes the bytes of working memory that dpar_schedule_check needs. Returns -1 if ranks, stages,
- * chain, micros, slices or begin are not those of a schedule; the check then says why. `how` may be
- * NULL, which means all zero. Costs O(ranks). */
-DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s,
-                                           const dpar_schedule_check_desc *how);
-
 /* Proves that a schedule is correct, with messages or without. With a transport it also proves that
  * all ranks reach their end on it.
  *
  * how:  NULL means all zero. With a transport, the schedule must have its messages.
- * mem:  aligned as for int64_t; dpar_schedule_check_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
  * "rank 2: 1B3 is there twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the

@@ -6,6 +6,7 @@
 
 #include "../base/arith.h"
 #include "action.h"
+#include "inner.h"
 #include "order.h"
 #include "vshape.h"
 
@@ -354,7 +355,7 @@ static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
     for (i = 0; i < k->stages; i++) {
         *actions += dpari_plan_count(k, i);
     }
-    return dpar_schedule_bytes(k->p, k->stages, *actions);
+    return dpari_schedule_bytes(k->p, k->stages, *actions);
 }
 
 static int dpari_plan_works(const dpari_plan *k)
@@ -363,7 +364,7 @@ static int dpari_plan_works(const dpari_plan *k)
            k->rule == DPAR_SCHEDULE_1F1B_V;
 }
 
-DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
+DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why)
 {
     dpari_plan k;
     int64_t actions, bytes;
@@ -752,7 +753,7 @@ DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedul
 static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
                                     void *mem, int64_t bytes, dpar_why *why)
 {
-    const int64_t needed = dpar_schedule_generate_bytes(order, why);
+    const int64_t needed = dpari_schedule_generate_bytes(order, why);
     if (needed < 0) {
         return dpari_order_check(order, NULL);
     }

@@ -118,14 +118,11 @@ typedef struct dpar_schedule_desc {
     const char *name;
 } dpar_schedule_desc;
 
-/* Computes the bytes of memory that dpar_schedule_generate needs: dpar_schedule_bytes, and for
- * V_HALF, V_MIN and 1F1B_V another 88 m + 72 p + 248 bytes per rank to work in. Returns -1 if there
- * is no such schedule, and `why` receives the reason. Costs O(stages). */
-DPAR_API int64_t dpar_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
-
 /* Makes a schedule in the caller's memory: F, B, I and W, without messages and idle actions.
  *
- * mem:  aligned as for int64_t. Memory behind the schedule's own bytes is free again afterwards.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs. Memory behind the schedule's own bytes is free again
+ *       afterwards. V_HALF, V_MIN and 1F1B_V work in another 88 m + 72 p + 248 bytes per rank.
  *
  * Fails with DPAR_E_UNKNOWN if there is no rule of that name, DPAR_E_ARG, DPAR_E_DIVIDE or
  * DPAR_E_RANGE if there is no such schedule, or DPAR_E_ROOM if `bytes` is too small. Costs

@@ -8,6 +8,7 @@
 
 #include "../base/inner.h"
 #include "action.h"
+#include "inner.h"
 #include "pipe.h"
 
 /* ---- what every pass asks of its list ------------------------------------------------------- */
@@ -139,7 +140,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     for (i = 0; i < in->stages; i++) {
         out->rank_of[i] = in->rank_of[i];
     }
-    *work = (char *)mem + dpar_schedule_bytes(in->ranks, in->stages, actions);
+    *work = (char *)mem + dpari_schedule_bytes(in->ranks, in->stages, actions);
     return DPAR_OK;
 }
 
@@ -818,7 +819,7 @@ static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_sched
 static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
                                 int64_t actions)
 {
-    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
+    int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, actions);
     return bytes < 0 ? -1
                      : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
                            dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
@@ -959,7 +960,7 @@ static int64_t dpari_merge_count(const dpar_schedule *s)
 
 static int64_t dpari_merge_size(const dpar_schedule *in)
 {
-    return dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in));
+    return dpari_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in));
 }
 
 static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
@@ -1093,7 +1094,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
 
 static int64_t dpari_late_size(const dpar_schedule *in)
 {
-    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
+    int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0 ? -1
                      : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
                            dpari_whole_words((int64_t)in->stages * in->micros);
@@ -1131,7 +1132,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
+DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                            const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;

@@ -4,8 +4,7 @@
  * receives.
  *
  *     dpar_schedule_lower_desc how = {0};                           messages
- *     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
- *     dpar_schedule_lower(&out, &s, &how, memory, bytes, &why);
+ *     dpar_schedule_lower(&out, &s, &how, memory, sizeof memory, &why);
  */
 #ifndef DPARI_SCHEDULE_LOWER_H
 #define DPARI_SCHEDULE_LOWER_H
@@ -90,30 +89,24 @@ typedef struct dpar_schedule_lower_desc {
     const dpar_schedule_times *times;
 } dpar_schedule_lower_desc;
 
-/* Computes the bytes of memory that dpar_schedule_lower needs. Returns -1 if times are out of their
- * domain or no pass accepts the list, and `why` receives the reason. A list is refused if a kind,
- * stage or micro-batch does not exist, or a stage is on another rank than rank_of says. It is also
- * refused if a joined forward has no B or I after it, or a message connects stages that are not
- * neighbours.
- *
- * how:  NULL means all zero.
- *
- * The size is exact; with REDUCE it has capacity for one action per stage. MERGE needs only the
- * schedule. LATE_RECV adds 16 bytes per rank, 8 per action of the longest list, and one for each
- * stage and micro-batch. The others add 52 bytes per rank (48 and a few bits with TURNS), 8 per
- * stage, and 16 for each stage and micro-batch. Costs O(actions x max_active).
- */
-DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in,
-                                           const dpar_schedule_lower_desc *how, dpar_why *why);
-
 /* Runs the passes on schedule `in` and makes schedule `out` in the caller's memory.
  *
- * mem:  aligned as for int64_t and not the memory of `in`. The schedule is first in it, and memory
- *       behind out->rank_of is free again afterwards.
+ * how:  NULL means all zero.
+ * mem:  aligned as for int64_t, and not the memory of `in`. With NULL and 0 bytes the call fails
+ *       with DPAR_E_ROOM, and why->bytes is how many it needs; with REDUCE that has capacity for
+ *       one action per stage. The schedule is first in it, and memory behind out->rank_of is free
+ *       again afterwards.
  *
- * Fails with DPAR_E_ARG if dpar_schedule_lower_bytes would refuse the list or it already has what a
- * pass adds. Fails with DPAR_E_STUCK as described above, DPAR_E_RANGE if a sum of times exceeds
- * INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions x (max_active + log ranks)).
+ * MERGE needs only the schedule. LATE_RECV adds 16 bytes per rank, 8 per action of the longest
+ * list, and one for each stage and micro-batch. The others add 52 bytes per rank (48 and a
+ * few bits with TURNS), 8 per stage, and 16 for each stage and micro-batch.
+ *
+ * Fails with DPAR_E_ARG if times are out of their domain or the list already has what a pass adds.
+ * It also does so if a kind, stage or micro-batch does not exist, or a stage is on another rank
+ * than rank_of says. So it does if a joined forward has no B or I after it, or a message connects
+ * stages that are not neighbours. Fails with DPAR_E_STUCK as described above, DPAR_E_RANGE if a sum
+ * of times exceeds INT64_MAX, or DPAR_E_ROOM if `bytes` is too small. Costs O(actions x (max_active
+ * + log ranks)).
  */
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
                                          const dpar_schedule_lower_desc *how, void *mem,

@@ -6,6 +6,7 @@
 
 #include "../index/split.h"
 #include "exact.h"
+#include "inner.h"
 #include "pipe.h"
 
 enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
@@ -333,16 +334,17 @@ static int64_t dpari_placing_rest(const dpar_schedule_partition_desc *how)
     if (how->given != NULL) {
         dpari_zero(&timed, sizeof(timed));
         timed.times = how->job->times;
-        bytes = dpar_schedule_simulate_bytes(how->given, &timed);
+        bytes = dpari_schedule_simulate_bytes(how->given, &timed);
     } else {
         dpari_zero(&shape.cap, sizeof(shape.cap));
         shape.times = &none;
-        bytes = dpar_schedule_auto_bytes(&shape, NULL);
+        bytes = dpari_schedule_auto_bytes(&shape, NULL);
     }
     return bytes;
 }
 
-DPAR_API DPARI_COLD int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how)
+DPARI_INTERNAL DPARI_COLD int64_t
+dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how)
 {
     int64_t s = how->job->stages, rest;
     if (dpari_placing_shape(how, NULL) != DPAR_OK) {
@@ -434,7 +436,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
     int32_t k;
     if (st == DPAR_OK) {
         st = dpari_placing_fit(job, how->layers, why);
-        needed = dpar_schedule_place_bytes(how);
+        needed = dpari_schedule_place_bytes(how);
     }
     if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
         st = dpari_say(DPAR_E_ARG, why,

@@ -7,7 +7,7 @@
  *     how.layers = 32;
  *     how.tries = 200;
  *     how.cuts = cuts;                                [stages + 1]
- *     dpar_schedule_partition(&s, &how, &result, memory, dpar_schedule_place_bytes(&how), &why);
+ *     dpar_schedule_partition(&s, &how, &result, memory, sizeof memory, &why);
  */
 #ifndef DPARI_SCHEDULE_PLACE_H
 #define DPARI_SCHEDULE_PLACE_H
@@ -34,10 +34,6 @@ typedef struct dpar_schedule_partition_desc {
     int64_t *cuts;
 } dpar_schedule_partition_desc;
 
-/* Computes the bytes of memory that dpar_schedule_partition needs. Returns -1 if a number is out of
- * its domain. Costs O(1). */
-DPAR_API int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *how);
-
 /* Cuts the layers into job->stages runs, none empty, so that the objective is as small as the
  * search can make it. Returns DPAR_OK, or DPAR_MORE if `tries` cuts were evaluated before the
  * search ended.
@@ -45,7 +41,8 @@ DPAR_API int64_t dpar_schedule_place_bytes(const dpar_schedule_partition_desc *h
  * s:       receives the schedule of the best cut. With `given` it is unchanged and may be NULL.
  * result:  receives makespan, span and bound of this cut, and in `nodes` the number of cuts that
  *          were evaluated.
- * mem:     aligned as for int64_t. The schedule is first in it.
+ * mem:     aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *          why->bytes is how many it needs. The schedule is first in it.
  *
  * The search starts from the runs of dpar_split_balance over the time of a micro-batch, and from
  * equal numbers of layers. Then it moves a layer from one stage to another, with each stage in

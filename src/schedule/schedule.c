@@ -5,6 +5,7 @@
 
 #include "../base/inner.h"
 #include "action.h"
+#include "inner.h"
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
 
@@ -14,7 +15,7 @@ static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
            actions >= 0 && actions <= INT64_MAX / 16;
 }
 
-DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
+DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
 {
     if (!dpari_schedule_fits(ranks, stages, actions)) {
         return -1;
@@ -26,7 +27,7 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
                                                 int64_t actions, void *mem, int64_t bytes,
                                                 dpar_why *why)
 {
-    int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
+    int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
     if (needed < 0) {
         return dpari_say(DPAR_E_ARG, why,
@@ -330,7 +331,7 @@ static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, siz
     return DPAR_OK;
 }
 
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
+DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why)
 {
     dpari_csv c;
     if (dpari_csv_walk(&c, in->text, in->bytes, NULL, why) != DPAR_OK) {
@@ -341,7 +342,7 @@ DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpa
                         c.stages, 0, 0);
         return -1;
     }
-    return dpar_schedule_bytes(c.rows, c.stages, c.actions);
+    return dpari_schedule_bytes(c.rows, c.stages, c.actions);
 }
 
 /* Which rank each stage is on: the one whose line names it, other than in a message to come. */

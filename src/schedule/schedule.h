@@ -80,16 +80,13 @@ enum {
     DPAR_STAGE_MAP_COUNT
 };
 
-/* Computes the bytes of memory for a schedule. Returns -1 unless there are 1 to 65535 ranks and
- * stages and 0 or more actions. Like all sizes of this header, the result is a multiple of 8, so
- * that an object placed right after the schedule is aligned as well. Costs O(1). */
-DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-
 /* Makes an empty schedule in the caller's memory, with capacity for `actions` actions. Set s->ranks
  * and s->stages before. The function sets chain = stages, slices = 1, micros = 0 and all of begin
- * to 0.
+ * to 0. Like all sizes of this header, that of a schedule is a multiple of 8, so that an object
+ * placed right after it is aligned as well.
  *
- * mem:  aligned as for int64_t; dpar_schedule_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG, or DPAR_E_ROOM if `bytes` is too small. Costs O(ranks).
  */
@@ -125,14 +122,11 @@ typedef struct dpar_schedule_read_desc {
     int32_t chain; /* stages of a chain; 0 makes all stages one chain */
 } dpar_schedule_read_desc;
 
-/* Computes the bytes of memory that dpar_schedule_read needs for a text. Returns -1 if the text
- * cannot be read, and `why` receives the message of dpar_schedule_read. Costs O(text). */
-DPAR_API int64_t dpar_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
-
 /* Reads a schedule from text into the caller's memory. micros becomes the largest micro-batch + 1
  * and slices becomes 1; set your own number of slices afterwards.
  *
- * mem:  aligned as for int64_t; dpar_schedule_read_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_PARSE or DPAR_E_ARG as described above, or DPAR_E_ROOM if `bytes` is too small.
  * DPAR_E_ARG also means a message between stages that are not neighbours in a chain or are on the

@@ -8,6 +8,7 @@
 
 #include "../base/inner.h"
 #include "action.h"
+#include "inner.h"
 
 /* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
  * the first three add 0 for what goes forward, 1 for what goes backward. */
@@ -144,7 +145,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_sc
     return used;
 }
 
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
                                               const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
@@ -1462,7 +1463,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     if (status != DPAR_OK) {
         return status;
     }
-    needed = dpar_schedule_simulate_bytes(s, how);
+    needed = dpari_schedule_simulate_bytes(s, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",

@@ -181,19 +181,14 @@ typedef struct dpar_schedule_simulate_desc {
     int64_t *path;
 } dpar_schedule_simulate_desc;
 
-/* Computes the bytes of working memory that dpar_schedule_simulate needs: 12 per action, 28 per
- * stage and micro-batch, 240 per stage, 156 per rank. Shared links take 8 more per action and 20
- * per stage; transports from RANK to EAGER take 8 more per action and 24 per rank. Returns -1 if
- * the struct is no schedule (slices that do not divide micros, for example) or has more than 2^32 -
- * 2 actions. Costs O(1). */
-DPAR_API int64_t dpar_schedule_simulate_bytes(const dpar_schedule *s,
-                                              const dpar_schedule_simulate_desc *how);
-
 /* Simulates a schedule. Each rank does its list in order, and an action starts when the rank is
  * free and its inputs have arrived. A joined pair starts with the inputs of both actions and ends
  * both at once.
  *
- * mem:  aligned as for int64_t; dpar_schedule_simulate_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs: 12 per action, 28 per stage and micro-batch, 240 per
+ *       stage, 156 per rank. Shared links take 8 more per action and 20 per stage; transports from
+ *       RANK to EAGER take 8 more per action and 24 per rank.
  *
  * If the list has no SEND or RECV, messages are implied: between ranks an input arrives one message
  * time after the end of its producer. Otherwise work waits for the message that its RECV names.

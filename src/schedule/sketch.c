@@ -3,6 +3,7 @@
 #include "sketch.h"
 
 #include "../base/arith.h"
+#include "inner.h"
 #include "simulate.h"
 
 DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int32_t format,
@@ -20,7 +21,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     dpari_zero(&picture, sizeof picture);
     times.forward.all = times.input.all = times.weight.all = 1;
     how.times = &times;
-    own = dpar_schedule_simulate_bytes(s, &how);
+    own = dpari_schedule_simulate_bytes(s, &how);
     if (own < 0) {
         return dpari_say(DPAR_E_ARG, why, "this is no schedule", 0, 0, 0, 0);
     }

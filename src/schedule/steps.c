@@ -7,6 +7,7 @@
 #include "../base/arith.h"
 #include "action.h"
 #include "check.h"
+#include "inner.h"
 
 /* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
 typedef struct dpari_slots_cell {
@@ -64,9 +65,9 @@ DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
     return dpari_least(most, DPAR_SLOT_NONE);
 }
 
-DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
+DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s)
 {
-    int64_t check = dpar_schedule_check_bytes(s, NULL), cells;
+    int64_t check = dpari_schedule_check_bytes(s, NULL), cells;
     if (check < 0) {
         return -1;
     }
@@ -245,7 +246,7 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     if (how->in_flight < 0) {
         return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
     }
-    needed = dpar_schedule_slots_bytes(s);
+    needed = dpari_schedule_slots_bytes(s);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
         return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",

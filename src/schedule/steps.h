@@ -53,14 +53,11 @@ typedef struct dpar_schedule_slots_desc {
     dpar_slot_counts *counts; /* [ranks], receives the number of slots of each rank; may be NULL */
 } dpar_schedule_slots_desc;
 
-/* Computes the bytes of working memory that dpar_schedule_slots needs. Returns -1 in the cases of
- * dpar_schedule_check_bytes. Costs O(ranks). */
-DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
-
 /* Assigns slots to all actions so that no two values share a slot while both are needed. Of each
  * kind a rank gets no more slots than it has values at one time.
  *
- * mem:  aligned as for int64_t; dpar_schedule_slots_bytes computes how many bytes are needed.
+ * mem:  aligned as for int64_t. With NULL and 0 bytes the call fails with DPAR_E_ROOM, and
+ *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG if dpar_schedule_check with DPAR_CHECK_TAGGED refuses the schedule or
  * in_flight is negative, DPAR_E_RANGE above 65535 slots, or DPAR_E_ROOM if `bytes` is too small.

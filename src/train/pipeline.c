@@ -105,7 +105,7 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
 {
     const dpar_schedule *s = o->schedule;
     int32_t i;
-    if (dpar_schedule_slots_bytes(s) < 0) {
+    if (dpari_schedule_slots_bytes(s) < 0) {
         const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
     }
@@ -184,7 +184,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     p->rank_actions = (int64_t *)dpari_room_take(&r, s->ranks, sizeof *p->rank_actions);
     dpari_zero(&run, sizeof(run));
     run.transport = DPAR_TRANSPORT_BLOCKING;
-    w->bytes = dpari_most(dpar_schedule_slots_bytes(s), dpar_schedule_check_bytes(s, &run));
+    w->bytes = dpari_most(dpari_schedule_slots_bytes(s), dpari_schedule_check_bytes(s, &run));
     w->mem = dpari_room_take(&r, w->bytes, 1);
     w->slots = (dpar_action_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
     w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
@@ -493,11 +493,11 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     if (st != DPAR_OK) {
         return st;
     }
-    bytes = dpar_schedule_generate_bytes(&order, why);
+    bytes = dpari_schedule_generate_bytes(&order, why);
     room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
-        bytes = dpar_schedule_lower_bytes(&plain, &how, why);
+        bytes = dpari_schedule_lower_bytes(&plain, &how, why);
         list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
         if (bytes < 0) {
             st = DPAR_E_ARG;

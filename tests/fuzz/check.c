@@ -79,7 +79,7 @@ static void check_all(const dpar_schedule *s, int32_t k)
     if (bytes >= 0) {
         dpar_action_slots *slots = (dpar_action_slots *)room(n * (int64_t)sizeof *slots);
         dpar_slot_counts *counts = (dpar_slot_counts *)room(s->ranks * (int64_t)sizeof *counts);
-        bytes = dpar_schedule_slots_bytes(s);
+        bytes = dpari_schedule_slots_bytes(s);
         mem = room(bytes);
         must(give_slots(s, k - 1, slots, counts, mem, bytes, NULL) == tagged);
         if (tagged == DPAR_OK) {

@@ -301,7 +301,7 @@ static void schedules(bytes *b)
     job.objective = take(b, 16) ? take(b, 2) : odd32(b);
     job.rank_of = take(b, 4) ? NULL : rank_of, job.times = take(b, 32) ? &t : NULL;
     job.nodes = take(b, 4) ? 0 : take(b, 50);
-    need = dpar_schedule_auto_bytes(&job, &why);
+    need = dpari_schedule_auto_bytes(&job, &why);
     must(need >= 0 || why.text[0] != 0);
     if (need >= 0 && (memory = room(need)) != NULL) {
         (void)fine(dpar_schedule_optimize(&s, &job, &result, memory, need, &why));
@@ -313,7 +313,7 @@ static void schedules(bytes *b)
     }
     how.job = &job, how.layers = take(b, 16) ? take(b, 12) : odd32(b), how.tries = take(b, 9);
     how.cuts = cuts;
-    need = dpar_schedule_place_bytes(&how);
+    need = dpari_schedule_place_bytes(&how);
     if (need >= 0 && how.layers < 5000 && (memory = room(need)) != NULL) {
         (void)fine(dpar_schedule_partition(&s, &how, &result, memory, need, &why));
         free(memory);

@@ -138,7 +138,7 @@ static void check_passes(const dpar_schedule *s)
         how.passes = passes % 16 + passes / 16 * DPAR_LOWER_TURNS;
         how.max_active = 1 + passes % 5;
         why.text[0] = 0;
-        bytes = dpar_schedule_lower_bytes(s, &how, &why);
+        bytes = dpari_schedule_lower_bytes(s, &how, &why);
         must((bytes < 0) == (why.text[0] != 0));
         mem = get(bytes);
         if (mem == NULL) {
@@ -195,7 +195,7 @@ static void check_actions(const uint8_t *data, size_t n)
         return;
     }
     count = count < 64 ? count : 64;
-    bytes = dpar_schedule_bytes(1 + data[0] % 5, 1 + data[1] % 6, count);
+    bytes = dpari_schedule_bytes(1 + data[0] % 5, 1 + data[1] % 6, count);
     mem = get(bytes);
     if (mem == NULL ||
         schedule_init(&s, 1 + data[0] % 5, 1 + data[1] % 6, count, mem, bytes, NULL) != 0) {

@@ -128,7 +128,6 @@ static dpar_status run(int32_t rule, ran *r, dpar_why *why)
     dpar_schedule s;
     dpar_schedule_times t;
     dpar_schedule_simulate_desc how;
-    int64_t used;
     int32_t share;
     dpar_status st;
     memset(&o, 0, sizeof o);
@@ -143,9 +142,9 @@ static dpar_status run(int32_t rule, ran *r, dpar_why *why)
         rule != DPAR_SCHEDULE_1F1B) {
         o.chunks = (int32_t)number("stages");
     }
-    used = dpar_schedule_generate_bytes(&o, why);
-    if (used < 0) {
-        return DPAR_E_ARG;
+    st = dpar_schedule_generate(&s, &o, NULL, 0, why);
+    if (st != DPAR_E_ROOM) {
+        return st;
     }
     st = dpar_schedule_generate(&s, &o, memory, sizeof memory / 2, why);
     if (st != DPAR_OK) {

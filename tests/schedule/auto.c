@@ -294,9 +294,9 @@ static void test_corners(void)
     pipe_start(&c, 4, 1, 5, DPAR_STAGE_MAP_LOOP, 1); /* memory for no search: none is made */
     pipe_uniform(&c, 1, 1, 1, 0, 3);
     c.job.nodes = 1000;
-    CHECK(dpar_schedule_auto_bytes(&c.job, NULL) < (int64_t)sizeof little);
+    CHECK(dpari_schedule_auto_bytes(&c.job, NULL) < (int64_t)sizeof little);
     CHECK_INT(dpar_schedule_optimize(&s, &c.job, &result, little,
-                                     dpar_schedule_auto_bytes(&c.job, NULL), NULL),
+                                     dpari_schedule_auto_bytes(&c.job, NULL), NULL),
               DPAR_MORE);
     CHECK_INT(result.nodes, 0);
     pipe_judge(&c.job, &s, &result);
@@ -338,13 +338,13 @@ static void test_cap(void)
     CHECK(reach(&c.job, 0) > 0);
     CHECK_INT(run(&c.job, -1, &s, &result, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "-1 nodes: 0 or more");
-    need = dpar_schedule_auto_bytes(&c.job, &why);
+    need = dpari_schedule_auto_bytes(&c.job, &why);
     CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need - 1, &why), DPAR_E_ROOM);
     CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need, &why), DPAR_MORE);
     CHECK(s.begin == (int64_t *)(void *)memory);
     c.job.micros = 0;
     why.text[0] = 0;
-    CHECK_INT(dpar_schedule_auto_bytes(&c.job, &why), -1);
+    CHECK_INT(dpari_schedule_auto_bytes(&c.job, &why), -1);
     CHECK(why.text[0] != 0);
     CHECK_INT(run(&c.job, 0, &s, &result, NULL), DPAR_E_ARG);
 }

@@ -695,7 +695,7 @@ static void test_shapes(void)
 static void test_most(void)
 {
     enum { MOST = 65535 };
-    int64_t bytes = dpar_schedule_bytes(MOST, MOST, MOST);
+    int64_t bytes = dpari_schedule_bytes(MOST, MOST, MOST);
     void *mem = malloc((size_t)bytes);
     dpar_schedule s;
     int32_t k;

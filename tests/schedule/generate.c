@@ -192,7 +192,7 @@ static dpar_schedule made(const dpar_schedule_desc *o)
 {
     dpar_schedule s;
     dpar_why why;
-    int64_t n = dpar_schedule_generate_bytes(o, &why);
+    int64_t n = dpari_schedule_generate_bytes(o, &why);
     memset(&s, 0, sizeof s);
     why.text[0] = 0;
     CHECK(n > 0 && n <= (int64_t)sizeof memory);
@@ -832,7 +832,7 @@ static void refused(dpar_schedule_desc o, dpar_status st, const char *sentence)
     CHECK_INT(dpari_order_check(&o, &why), st);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(dpari_order_check(&o, NULL), st);
-    CHECK_INT(dpar_schedule_generate_bytes(&o, NULL), -1);
+    CHECK_INT(dpari_schedule_generate_bytes(&o, NULL), -1);
     CHECK_INT(counted(&o, 0), -1);
     why.text[0] = 0;
     s.ranks = 77;
@@ -937,7 +937,7 @@ static void test_room(void)
         dpar_schedule_desc o = order_of(rule, 4, 8, 0);
         dpar_schedule s;
         dpar_why why;
-        int64_t n = dpar_schedule_generate_bytes(&o, NULL);
+        int64_t n = dpari_schedule_generate_bytes(&o, NULL);
         void *exact = malloc((size_t)n); /* for the sanitizer */
         s.ranks = 77;
         CHECK_INT(dpar_schedule_generate(&s, &o, exact, n - 1, &why), DPAR_E_ROOM);
@@ -1057,11 +1057,11 @@ static void test_large(void)
     int32_t rule, rank;
     int64_t all = 0;
     CHECK_INT(counted(&o, 7), INT64_C(2) * 8191 * 65535);
-    CHECK_INT(dpar_schedule_generate_bytes(&o, NULL),
+    CHECK_INT(dpari_schedule_generate_bytes(&o, NULL),
               INT64_C(8) * 9 + INT64_C(16) * 8 * 8191 * 65535 + 2 * 8 * 8191); /* a multiple of 8 */
     for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {
         o = order_of(rule, 32766, 65534 / (rule == DPAR_SCHEDULE_SEQ1F1B ? 2 : 1), 0);
-        CHECK(dpar_schedule_generate_bytes(&o, NULL) > 0);
+        CHECK(dpari_schedule_generate_bytes(&o, NULL) > 0);
     }
     o = order_of(DPAR_SCHEDULE_DUALPIPE, 8, 20, 0);
     for (rank = 0; rank < 8; rank++) {

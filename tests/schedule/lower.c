@@ -55,7 +55,7 @@ static dpar_schedule lower(const dpar_schedule *in, int32_t passes, int32_t max_
     how.max_active = max_active;
     memset(&out, 0, sizeof out);
     why.text[0] = 0;
-    bytes = dpar_schedule_lower_bytes(in, &how, &why);
+    bytes = dpari_schedule_lower_bytes(in, &how, &why);
     CHECK(bytes > 0 && bytes <= ROOM);
     memset(mem, 0x5a, (size_t)bytes);
     CHECK_INT(dpar_schedule_lower(&out, in, &how, mem, bytes, &why), DPAR_OK);
@@ -72,7 +72,7 @@ static dpar_schedule merge(const dpar_schedule *in, int64_t *mem)
     int64_t bytes = merge_list_bytes(in, NULL);
     CHECK(bytes > 0 && bytes <= ROOM);
     CHECK_INT(merge_list(&out, in, mem, bytes, NULL), DPAR_OK);
-    CHECK_INT(dpar_schedule_bytes(out.ranks, out.stages, out.begin[out.ranks]), bytes);
+    CHECK_INT(dpari_schedule_bytes(out.ranks, out.stages, out.begin[out.ranks]), bytes);
     return out;
 }
 
@@ -941,7 +941,7 @@ static void refused(const dpar_schedule *s, const char *sentence)
 {
     dpar_schedule out;
     dpar_why why;
-    CHECK_INT(dpar_schedule_lower_bytes(s, NULL, &why), -1);
+    CHECK_INT(dpari_schedule_lower_bytes(s, NULL, &why), -1);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(merge_list_bytes(s, &why), -1);
     CHECK_TEXT(why.text, sentence);
@@ -1010,7 +1010,7 @@ static void check_how(const dpar_schedule *s, int32_t passes, int32_t max_active
     dpar_schedule_lower_desc how = lowering_of(passes, 0);
     dpar_why why;
     how.max_active = max_active;
-    CHECK_INT(dpar_schedule_lower_bytes(s, &how, &why), -1);
+    CHECK_INT(dpari_schedule_lower_bytes(s, &how, &why), -1);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(dpar_schedule_lower(&out, s, &how, first, sizeof first, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, sentence);
@@ -1047,15 +1047,15 @@ static void test_how(void)
     CHECK_INT(bytes, 8 * 3 + 8 * 7 + (2 * 2 + 4));
     CHECK_INT(merge_list(&out, &s, first, bytes - 1, &why), DPAR_E_ROOM);
     read_lines(&s, "0F0\n1F0\n", 0, memory);
-    bytes = dpar_schedule_lower_bytes(&s, NULL, NULL);
+    bytes = dpari_schedule_lower_bytes(&s, NULL, NULL);
     CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, bytes - 1, &why), DPAR_E_ROOM);
     /* the sizes that the header tells: heads and a number a rank, or by turns two sets of one word
      * at each of three levels */
     read_lines(&s, "0F0,0F1,0F2\n1F0\n", 0, memory);
-    CHECK_INT(dpar_schedule_lower_bytes(&s, NULL, NULL),
+    CHECK_INT(dpari_schedule_lower_bytes(&s, NULL, NULL),
               (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 4 + 8 * 2 + 2 * 3 * 16);
     how = lowering_of(DPAR_LOWER_TURNS, 0);
-    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, NULL),
+    CHECK_INT(dpari_schedule_lower_bytes(&s, &how, NULL),
               (8 * 3 + 8 * (4 + 6) + 2 * 2 + 4) + 2 * 48 + 2 * 3 * 8 + 8 * 2 + 2 * 3 * 16);
     CHECK_INT(late_recv_bytes(&s, NULL), (8 * 3 + 8 * 4 + 2 * 2 + 4) + 2 * 16 + 8 * 3 + 8);
     /* only what a pass adds may not be there */
@@ -1099,11 +1099,11 @@ static void test_times(void)
     read_lines(&s, "0F0\n2F0\n1F0,3F0\n", 2, memory);
     out = lower(&s, 0, 0, first);
     CHECK_TEXT(written(&out), "0F0,0SEND_F0\n2F0,2SEND_F0\n1RECV_F0,3RECV_F0,1F0,3F0\n");
-    bytes = dpar_schedule_lower_bytes(&s, &how, &why);
+    bytes = dpari_schedule_lower_bytes(&s, &how, &why);
     CHECK_INT(dpar_schedule_lower(&out, &s, &how, first, bytes, &why), DPAR_OK);
     CHECK_TEXT(written(&out), "0F0,0SEND_F0\n2F0,2SEND_F0\n3RECV_F0,1RECV_F0,1F0,3F0\n");
     t.forward.of = least;
-    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, &why), -1);
+    CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
     CHECK_TEXT(why.text, "stage 1: a time, size or bandwidth of -1; lowering takes 0 to "
                          "3074457345618258602");
     t.forward.of = NULL;
@@ -1119,7 +1119,7 @@ static void order_is(const dpar_schedule *s, const dpar_schedule_lower_desc *how
 {
     dpar_schedule out;
     dpar_why why;
-    const int64_t bytes = dpar_schedule_lower_bytes(s, how, &why);
+    const int64_t bytes = dpari_schedule_lower_bytes(s, how, &why);
     CHECK_INT(dpar_schedule_lower(&out, s, how, first, bytes, &why), DPAR_OK);
     CHECK_TEXT(written(&out), text);
 }
@@ -1147,14 +1147,14 @@ static void test_times_of_kinds(void)
     order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n0RECV_B0,0B0,2RECV_B0,2B0\n");
     t.weight.all = INT64_MAX / 3 + 1;
     t.weight.of = NULL;
-    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, &why), -1);
+    CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
     CHECK_TEXT(why.text, "stage 0: a time, size or bandwidth of 3074457345618258603; lowering "
                          "takes 0 to 3074457345618258602");
     how.passes = DPAR_LOWER_REDUCE; /* reads no times */
-    CHECK(dpar_schedule_lower_bytes(&s, &how, &why) > 0);
+    CHECK(dpari_schedule_lower_bytes(&s, &how, &why) > 0);
     how.passes = DPAR_LOWER_MESSAGES; /* a list that has messages is refused before its times are */
     read_lines(&s, "1B0,1SEND_B0\n3B0\n0RECV_B0,0B0,2B0\n", 2, memory);
-    CHECK_INT(dpar_schedule_lower_bytes(&s, &how, &why), -1);
+    CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
     /* rank 0 ends its pair at 10, one after the other, or at 14, as one; rank 2 ends at 11 */
     memset(&t, 0, sizeof t);
     t.forward.of = of[2];

@@ -272,7 +272,7 @@ static int64_t timed(const dpar_schedule *s, dpar_schedule_times *t, int32_t tra
     how.start = start;
     how.end = end;
     how.path = path;
-    CHECK(dpar_schedule_simulate_bytes(s, &how) <= (int64_t)sizeof work);
+    CHECK(dpari_schedule_simulate_bytes(s, &how) <= (int64_t)sizeof work);
     status = dpar_schedule_simulate(s, &how, &timing, work, sizeof work, &why);
     expected = solve(s, t);
     CHECK_INT(status, expected < 0 ? DPAR_E_STUCK : DPAR_OK);

@@ -164,10 +164,10 @@ static void test_maps(void)
     CHECK_INT(dpari_stage_rank(DPAR_STAGE_MAP_LOOP, 4, -1), -1);
     CHECK_INT(dpari_stage_rank(3, 4, 0), -1);
     CHECK_INT(dpari_stage_rank(-1, 4, 0), -1);
-    CHECK_INT(dpar_schedule_bytes(2, 3, 5), 3 * 8 + 5 * 8 + (3 * 2 + 2)); /* whole words */
-    CHECK_INT(dpar_schedule_bytes(0, 3, 5), -1);
-    CHECK_INT(dpar_schedule_bytes(2, 65536, 5), -1);
-    CHECK_INT(dpar_schedule_bytes(2, 3, INT64_MAX), -1);
+    CHECK_INT(dpari_schedule_bytes(2, 3, 5), 3 * 8 + 5 * 8 + (3 * 2 + 2)); /* whole words */
+    CHECK_INT(dpari_schedule_bytes(0, 3, 5), -1);
+    CHECK_INT(dpari_schedule_bytes(2, 65536, 5), -1);
+    CHECK_INT(dpari_schedule_bytes(2, 3, INT64_MAX), -1);
     CHECK_INT(schedule_init(&s, 0, 1, 1, memory, sizeof memory, NULL), DPAR_E_ARG);
     CHECK_INT(schedule_init(&s, 4, 8, 0, memory, sizeof memory, NULL), DPAR_OK);
     s.chain = 4;

@@ -63,13 +63,13 @@ static void test_shapes(void)
     how.times = &t;
     for (k = 0; k < 12; k++) {
         (void)wrong(&s, k);
-        CHECK_INT(dpar_schedule_simulate_bytes(&s, &how), -1);
+        CHECK_INT(dpari_schedule_simulate_bytes(&s, &how), -1);
         REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG, "");
-        CHECK_INT(dpar_schedule_check_bytes(&s, &check), -1);
+        CHECK_INT(dpari_schedule_check_bytes(&s, &check), -1);
         REFUSED(dpar_schedule_check(&s, NULL, work, sizeof work, &why), DPAR_E_ARG, "");
         REFUSED(dpar_schedule_slots(&s, &slotting, work, sizeof work, &why), DPAR_E_ARG, "");
         if (k < 6) { /* chains and slices are not read before the proof */
-            CHECK_INT(dpar_schedule_lower_bytes(&s, NULL, &why), -1);
+            CHECK_INT(dpari_schedule_lower_bytes(&s, NULL, &why), -1);
             REFUSED(dpar_schedule_lower(&out, &s, NULL, work, sizeof work, &why), DPAR_E_ARG,
                     "1 to 65535");
         }
@@ -193,7 +193,7 @@ static void test_lowering(void)
     make("zbv", 2, 4);
     for (pass = 1; pass <= 32; pass *= 2) {
         how.passes = pass;
-        if (dpar_schedule_lower_bytes(&s, &how, NULL) > 0) {
+        if (dpari_schedule_lower_bytes(&s, &how, NULL) > 0) {
             REFUSED(dpar_schedule_lower(&out, &s, &how, work, 64, &why), DPAR_E_ROOM, "");
         }
     }
@@ -219,18 +219,18 @@ static void test_texts(void)
     for (k = 0; k < sizeof bad / sizeof bad[0]; k++) {
         in = text_of_list(bad[k].text, strlen(bad[k].text), 0);
         why.text[0] = 0;
-        CHECK_INT(dpar_schedule_read_bytes(&in, &why), -1);
+        CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
         CHECK(strstr(why.text, bad[k].words) != NULL && why.text[0] != 0);
         REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
                 bad[k].words);
     }
     in = text_of_list("# nothing but a comment", 23, 0);
     why.text[0] = 0;
-    CHECK_INT(dpar_schedule_read_bytes(&in, &why), -1);
+    CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
     CHECK(strstr(why.text, "0 ranks and 0 stages: no schedule") != NULL);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE, "no schedule");
     in = text_of_list(",,\n", 3, 0); /* a rank that does nothing, and no stage */
-    CHECK_INT(dpar_schedule_read_bytes(&in, &why), -1);
+    CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
     CHECK(strstr(why.text, "1 ranks and 0 stages: no schedule") != NULL);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE, "no schedule");
     in = text_of_list("0F0\n0F1\n", 8, 0);
@@ -247,7 +247,7 @@ static void test_texts(void)
         }
         in = text_of_list(many, 2 * 65536, 0);
         why.text[0] = 0;
-        CHECK_INT(dpar_schedule_read_bytes(&in, &why), -1);
+        CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
         CHECK(strstr(why.text, "at most 65535 ranks") != NULL);
         free(many);
     }
@@ -261,11 +261,11 @@ static void test_init(void)
     int k;
     for (k = 0; k < 5; k++) {
         int64_t actions = k == 4 ? -1 : 1;
-        CHECK_INT(dpar_schedule_bytes(shape[k][0], shape[k][1], actions), -1);
+        CHECK_INT(dpari_schedule_bytes(shape[k][0], shape[k][1], actions), -1);
         CHECK(schedule_init(&s, shape[k][0], shape[k][1], actions, memory, sizeof memory, &why) <
               0);
     }
-    CHECK_INT(dpar_schedule_bytes(1, 1, INT64_MAX / 16 + 1), -1);
+    CHECK_INT(dpari_schedule_bytes(1, 1, INT64_MAX / 16 + 1), -1);
 }
 
 static void test_orders(void)
@@ -277,7 +277,7 @@ static void test_orders(void)
     int32_t k;
     o.lifo = -1;
     why.text[0] = 0;
-    CHECK_INT(dpar_schedule_generate_bytes(&o, &why), -1);
+    CHECK_INT(dpari_schedule_generate_bytes(&o, &why), -1);
     CHECK(strstr(why.text, "lifo=-1") != NULL);
     o.lifo = 0;
     memset(&t, 0, sizeof t);
@@ -375,7 +375,7 @@ static void test_jobs(void)
     memset(&fine, 0, sizeof fine);
     fine.forward.all = fine.input.all = fine.weight.all = 1;
     job = job_of(&fine, 2, 2, 4);
-    bytes = dpar_schedule_auto_bytes(&job, NULL);
+    bytes = dpari_schedule_auto_bytes(&job, NULL);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
     REFUSED(dpar_schedule_optimize(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM,
             "there are");
@@ -395,7 +395,7 @@ static void test_jobs(void)
         case 10: wrong_job.objective = -1; break;
         default: wrong_job.objective = DPAR_OBJECTIVE_SPAN + 1; break;
         }
-        CHECK_INT(dpar_schedule_auto_bytes(&wrong_job, NULL), -1);
+        CHECK_INT(dpari_schedule_auto_bytes(&wrong_job, NULL), -1);
         REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
                 DPAR_E_ARG, "");
     }
@@ -566,7 +566,7 @@ static void test_placing(void)
     job.split = 0;
     memset(&fine, 0, sizeof fine);
     fine.job = &job, fine.layers = 6, fine.tries = 10, fine.cuts = cuts;
-    bytes = dpar_schedule_place_bytes(&fine);
+    bytes = dpari_schedule_place_bytes(&fine);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
     REFUSED(dpar_schedule_partition(&s, &fine, &result, work, bytes - 8, &why), DPAR_E_ROOM,
             "there are");
@@ -584,12 +584,12 @@ static void test_placing(void)
         case 3: how.layers = 1; break;
         default: how.layers = (1 << 24) + 1; break;
         }
-        CHECK_INT(dpar_schedule_place_bytes(&how), -1);
+        CHECK_INT(dpari_schedule_place_bytes(&how), -1);
         REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
                 "one a stage at least");
     }
     job = job_of(&t, 0, 2, 4); /* a job that is none: no ranks */
-    CHECK_INT(dpar_schedule_place_bytes(&fine), -1);
+    CHECK_INT(dpari_schedule_place_bytes(&fine), -1);
     REFUSED(dpar_schedule_partition(&s, &fine, &result, work, sizeof work, &why), DPAR_E_ARG,
             "0 ranks");
     job = job_of(&t, 2, 2, 4);

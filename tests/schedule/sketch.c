@@ -67,7 +67,7 @@ static void test_make(int32_t rule)
     o.rule = rule;
     o.ranks = 4;
     o.micros = 8;
-    need = dpar_schedule_generate_bytes(&o, &why);
+    need = dpari_schedule_generate_bytes(&o, &why);
     CHECK_INT(dpar_schedule_generate(&t, &o, by_order, sizeof by_order, &why), DPAR_OK);
     memset(&s, 0x55, sizeof s);
     CHECK_INT(generate_named(memory, need - 1, name, 4, 8, &s, &why), DPAR_E_ROOM);

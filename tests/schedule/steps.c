@@ -12,7 +12,7 @@ static dpar_slot_counts counts[LIST_RANKS]; /* and its counts */
 
 static dpar_status slots_s(const dpar_schedule *s, int flying, dpar_why *why)
 {
-    int64_t bytes = dpar_schedule_slots_bytes(s), i, n = s->begin[s->ranks];
+    int64_t bytes = dpari_schedule_slots_bytes(s), i, n = s->begin[s->ranks];
     void *mem = malloc(bytes > 0 ? (size_t)bytes : 1);
     dpar_status st;
     free(slots);
@@ -336,7 +336,7 @@ static void test_refusals(void)
     dpar_why why;
     int64_t mem[32], needed;
     CHECK_INT(list_read(&s, csv, sizeof csv - 1, 0), DPAR_OK);
-    needed = dpar_schedule_slots_bytes(&s);
+    needed = dpari_schedule_slots_bytes(&s);
     CHECK_INT(give_slots(&s, -1, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "-1 sends in flight: 0 or more");
     CHECK_INT(give_slots(&s, 0, out, &count, mem, needed - 1, &why), DPAR_E_ROOM);
@@ -350,7 +350,7 @@ static void test_refusals(void)
     CHECK_INT(give_slots(&s, 0, NULL, &count, mem, needed, NULL), DPAR_OK);
     CHECK(out[0].activation == 0 && count.activation == 1 && count.weight == 0);
     s.micros = -1;
-    CHECK_INT(dpar_schedule_slots_bytes(&s), -1);
+    CHECK_INT(dpari_schedule_slots_bytes(&s), -1);
     CHECK_INT(give_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
 }
 
@@ -362,7 +362,7 @@ static void test_bytes(void)
                               "3F0,3F1,3F2,3F3,3B3,3B2,3B1,3B0\n";
     dpar_schedule s;
     CHECK_INT(list_read(&s, csv, sizeof csv - 1, 0), DPAR_OK);
-    CHECK_INT(dpar_schedule_slots_bytes(&s), 12 * 4 * 4 + 8 * 16);
+    CHECK_INT(dpari_schedule_slots_bytes(&s), 12 * 4 * 4 + 8 * 16);
     CHECK_INT(slots_s(&s, 0, NULL), DPAR_OK);
     CHECK_INT(counts[1].activation, 8);
 }
@@ -372,7 +372,7 @@ static void test_most(void)
 {
     int32_t stages, m, k;
     for (stages = 1; stages <= 2; stages++) {
-        int64_t n = (int64_t)stages * 65535, bytes = dpar_schedule_bytes(1, stages, n);
+        int64_t n = (int64_t)stages * 65535, bytes = dpari_schedule_bytes(1, stages, n);
         void *mem = malloc((size_t)bytes), *work;
         dpar_schedule s;
         dpar_slot_counts count = {5, 5, 5, 5};
@@ -385,7 +385,7 @@ static void test_most(void)
                 s.action[(int64_t)k * s.micros + m] = list_action(DPAR_ACTION_FORWARD, k, m, 0);
             }
         }
-        bytes = dpar_schedule_slots_bytes(&s);
+        bytes = dpari_schedule_slots_bytes(&s);
         work = malloc((size_t)bytes);
         CHECK_INT(give_slots(&s, 0, NULL, &count, work, bytes, &why),
                   stages == 1 ? DPAR_OK : DPAR_E_RANGE);
@@ -402,7 +402,7 @@ static void test_most(void)
  * no send is over before the end. */
 static dpar_status most_sends(int32_t micros, dpar_slot_counts *count, dpar_why *why)
 {
-    int64_t n = 14 * (int64_t)micros, bytes = dpar_schedule_bytes(3, 3, n), at = 0;
+    int64_t n = 14 * (int64_t)micros, bytes = dpari_schedule_bytes(3, 3, n), at = 0;
     void *mem = malloc((size_t)bytes), *work;
     dpar_schedule s;
     dpar_status st;
@@ -428,7 +428,7 @@ static dpar_status most_sends(int32_t micros, dpar_slot_counts *count, dpar_why 
         s.begin[r + 1] = at;
     }
     CHECK_INT(at, n);
-    bytes = dpar_schedule_slots_bytes(&s);
+    bytes = dpari_schedule_slots_bytes(&s);
     work = malloc((size_t)bytes);
     st = give_slots(&s, INT32_MAX, NULL, count, work, bytes, why);
     free(work);

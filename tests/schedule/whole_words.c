@@ -19,15 +19,15 @@ static void check_lists(const dpar_schedule *s)
     int64_t bytes;
     int32_t links;
     memset(&run, 0, sizeof run);
-    CHECK_INT(dpar_schedule_check_bytes(s, NULL) % 8, 0);
+    CHECK_INT(dpari_schedule_check_bytes(s, NULL) % 8, 0);
     run.transport = DPAR_TRANSPORT_PAIR;
-    CHECK_INT(dpar_schedule_check_bytes(s, &run) % 8, 0);
-    CHECK_INT(dpar_schedule_slots_bytes(s) % 8, 0);
+    CHECK_INT(dpari_schedule_check_bytes(s, &run) % 8, 0);
+    CHECK_INT(dpari_schedule_slots_bytes(s) % 8, 0);
     for (k = 0; k < sizeof passes / sizeof *passes; k++) {
         dpar_schedule_lower_desc pass;
         memset(&pass, 0, sizeof pass);
         pass.passes = passes[k];
-        bytes = dpar_schedule_lower_bytes(s, &pass, NULL);
+        bytes = dpari_schedule_lower_bytes(s, &pass, NULL);
         CHECK(bytes % 8 == 0 || bytes == -1); /* -1: has the messages already, or none */
     }
     memset(&times, 0, sizeof times);
@@ -35,7 +35,7 @@ static void check_lists(const dpar_schedule *s)
     how.times = &times;
     for (links = DPAR_CONTENTION_NONE; links <= DPAR_CONTENTION_RANK; links++) {
         times.links = links;
-        CHECK_INT(dpar_schedule_simulate_bytes(s, &how) % 8, 0);
+        CHECK_INT(dpari_schedule_simulate_bytes(s, &how) % 8, 0);
     }
 }
 
@@ -58,7 +58,7 @@ static void check_behind(const dpar_schedule *s, int64_t used)
 static void check_order(int32_t rule, int32_t ranks, int32_t micros, int32_t chunks)
 {
     const dpar_schedule_desc o = order_of(rule, ranks, micros, chunks);
-    const int64_t bytes = dpar_schedule_generate_bytes(&o, NULL);
+    const int64_t bytes = dpari_schedule_generate_bytes(&o, NULL);
     dpar_schedule_lower_desc pass;
     dpar_schedule s, with;
     if (bytes < 0) {
@@ -90,12 +90,12 @@ static void check_made(int32_t ranks, int32_t stages, int32_t micros)
     job.micros = micros;
     job.split = 1;
     job.times = &times;
-    CHECK(dpar_schedule_auto_bytes(&job, NULL) > 0);
-    CHECK_INT(dpar_schedule_auto_bytes(&job, NULL) % 8, 0);
+    CHECK(dpari_schedule_auto_bytes(&job, NULL) > 0);
+    CHECK_INT(dpari_schedule_auto_bytes(&job, NULL) % 8, 0);
     CHECK(dpar_schedule_optimize(&s, &job, &result, work, sizeof work, NULL) >= 0);
     how.job = &job;
     how.layers = stages + 3;
-    CHECK_INT(dpar_schedule_place_bytes(&how) % 8, 0);
+    CHECK_INT(dpari_schedule_place_bytes(&how) % 8, 0);
 }
 
 int main(void)
@@ -106,7 +106,7 @@ int main(void)
     for (ranks = 1; ranks <= 7; ranks++) {
         int32_t stages;
         for (stages = 1; stages <= 9; stages++) {
-            CHECK_INT(dpar_schedule_bytes(ranks, stages, 3) % 8, 0);
+            CHECK_INT(dpari_schedule_bytes(ranks, stages, 3) % 8, 0);
         }
         for (micros = 1; micros <= 13; micros += 2) {
             for (rule = 1; rule < DPAR_SCHEDULE_END; rule++) {

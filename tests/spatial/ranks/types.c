@@ -195,7 +195,7 @@ static void stages(dpar_comm *c, int last, void *memory)
     order.rule = DPAR_SCHEDULE_GPIPE;
     order.ranks = c->size;
     order.micros = 2;
-    bytes = dpar_schedule_generate_bytes(&order, &why);
+    bytes = dpari_schedule_generate_bytes(&order, &why);
     list = zeroed(bytes);
     CHECK_INT(dpar_schedule_generate(&s, &order, list, bytes, &why), DPAR_OK);
     o.schedule = &s;

@@ -686,7 +686,7 @@ static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
         CHECK_INT(merge_list(&out, &l->s, mem, bytes, &why), DPAR_OK);
         take(l, &out, mem);
     }
-    bytes = dpar_schedule_lower_bytes(&l->s, &how, &why);
+    bytes = dpari_schedule_lower_bytes(&l->s, &how, &why);
     mem = zeroed(bytes);
     CHECK_INT(dpar_schedule_lower(&out, &l->s, &how, mem, bytes, &why), DPAR_OK);
     take(l, &out, mem);
@@ -712,7 +712,7 @@ static void append(dpar_schedule *s, int64_t *n, int kind, int stage, int micro)
 static void dress(list *l)
 {
     const dpar_schedule *s = &l->s;
-    const int64_t bytes = dpar_schedule_bytes(s->ranks, s->stages, 4 * s->begin[s->ranks]);
+    const int64_t bytes = dpari_schedule_bytes(s->ranks, s->stages, 4 * s->begin[s->ranks]);
     dpar_schedule out;
     dpar_why why;
     void *mem = zeroed(bytes);
@@ -754,7 +754,7 @@ static void dress(list *l)
 static int made(list *l, const dpar_schedule_desc *order)
 {
     dpar_why why;
-    const int64_t bytes = dpar_schedule_generate_bytes(order, &why);
+    const int64_t bytes = dpari_schedule_generate_bytes(order, &why);
     l->mem = NULL;
     if (bytes < 0) {
         return 0;
@@ -773,7 +773,7 @@ static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_s
     dpar_timing all;
     dpar_schedule_times times;
     dpar_why why;
-    int64_t bytes = dpar_schedule_slots_bytes(s);
+    int64_t bytes = dpari_schedule_slots_bytes(s);
     void *mem = zeroed(bytes);
     CHECK_INT(give_slots(s, flying, NULL, counts, mem, bytes, &why), DPAR_OK);
     *count = counts[rank];

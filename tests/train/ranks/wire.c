@@ -845,7 +845,7 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     order.ranks = c->size;
     order.micros = 2 * c->size;
     order.chunks = rule == DPAR_SCHEDULE_DUALPIPE ? 0 : chunks;
-    bytes = dpar_schedule_generate_bytes(&order, &why);
+    bytes = dpari_schedule_generate_bytes(&order, &why);
     if (bytes < 0) { /* DualPipe on an odd number of ranks */
         CHECK(rule == DPAR_SCHEDULE_DUALPIPE && c->size % 2 == 1);
         return;
@@ -853,7 +853,7 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     mem = zeroed(bytes);
     CHECK_INT(dpar_schedule_generate(&s, &order, mem, bytes, &why), DPAR_OK);
     how.passes = DPAR_LOWER_MESSAGES;
-    bytes = dpar_schedule_lower_bytes(&s, &how, &why);
+    bytes = dpari_schedule_lower_bytes(&s, &how, &why);
     lowered = zeroed(bytes);
     CHECK_INT(dpar_schedule_lower(&list, &s, &how, lowered, bytes, &why), DPAR_OK);
     snprintf(model, sizeof model, "gpt:layers=16,hidden=48,heads=24,vocab=96,seq=48,element=4%s",
