@@ -1944,6 +1944,8 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 
 /* arith - private: checked integer arithmetic and the sentence builder. */
 
+#include <stdarg.h>
+
 /* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves
  * them out; elsewhere it decides better by itself (5 % of the code). */
 #if !defined(DPARI_NO_CODE)
@@ -1982,6 +1984,14 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #define DPARI_COLD __attribute__((cold))
 #else
 #define DPARI_COLD
+#endif
+
+/* Lets the compiler compare a form (argument `form` of a function) with what goes into it
+ * (arguments `first` and following). It can do so where int32_t is int and int64_t is long. */
+#if defined(__linux__) && defined(__LP64__)
+#define DPARI_PRINTF(form, first) __attribute__((format(printf, form, first)))
+#else
+#define DPARI_PRINTF(form, first)
 #endif
 
 /* Inlines a function at every call. DPARI_IS_CONSTANT is true if the compiler knows that `is`
@@ -2169,70 +2179,20 @@ DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
     }
 }
 
-/* The digits of v, at most room of them; how many. */
-DPARI_API size_t dpari_say_int(char *at, size_t room, int64_t v);
-enum { DPARI_WHOLE = 240 }; /* the length of a word that ends in NUL: it is not counted */
-/* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
- * [word, word + length), or what of it comes before a NUL. Returns `status`, so that a check can
- * end with `return dpari_say(...)`. */
-DPARI_API dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
-                                      const char *word, size_t length, int64_t a, int64_t b,
-                                      int64_t c, int64_t d);
-DPARI_API dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                    int64_t b, int64_t c, int64_t d);
-/* The same with fewer arguments, which a call passes in registers. */
-DPARI_API dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
-                                      int64_t c, int64_t d);
-DPARI_API dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
-DPARI_API dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
-                                    int64_t b);
-DPARI_API dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
-                                      int64_t a, int64_t b, int64_t c);
-DPARI_API dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
-                                           size_t length, int64_t a, int64_t b);
-DPARI_API dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
-                                          const char *word, size_t length);
-DPARI_ALWAYS_INLINE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
-                                          int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
-               ? dpari_say_wrong_two(why, form, a, b)
-           : DPARI_IS_CONSTANT(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
-           : DPARI_IS_CONSTANT(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
-           : DPARI_IS_CONSTANT(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
-                                                     : dpari_say_all(status, why, form, a, b, c, d);
-}
-DPARI_ALWAYS_INLINE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
-                                               const char *word, size_t length, int64_t a,
-                                               int64_t b, int64_t c, int64_t d)
-{
-    return DPARI_IS_CONSTANT(a == 0 && b == 0 && c == 0 && d == 0)
-               ? dpari_say_only_word(status, why, form, word, length)
-           : DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
-               ? dpari_say_wrong_word(why, form, word, length, a, b)
-               : dpari_say_every(status, why, form, word, length, a, b, c, d);
-}
-/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
-DPARI_API dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type, int64_t a,
-                                           int64_t b, int64_t c);
-DPARI_ALWAYS_INLINE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type,
-                                               int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return DPARI_IS_CONSTANT(d == 0)
-               ? dpari_say_wrong_type(why, form, type, a, b, c)
-               : dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
-}
+/* Writes a message into why->text, if why is not NULL, and returns `status`, so that a check can
+ * end with `return dpari_say(...)`. The form is that of dpari_text_say: %d takes an int32_t, %ld an
+ * int64_t, %s a text that ends in NUL, %.*s an int32_t and the start of a text of that length. */
+DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
+    DPARI_PRINTF(3, 4);
+/* The same with DPAR_E_ARG, which most messages go with. */
+DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
+/* The same for functions that take a form and its arguments themselves. */
+DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
+                                     va_list *list);
 
 /* ==== base/inner.h ==== */
 
 /* inner - private: what the folders above use of base. */
-
-/* The compiler compares a form with what goes into it, where int32_t is int and int64_t is long. */
-#if defined(__linux__) && defined(__LP64__)
-#define DPARI_PRINTS __attribute__((format(printf, 2, 3)))
-#else
-#define DPARI_PRINTS
-#endif
 
 /* Appends a character, the first n characters of a text, a whole number. O(length). */
 DPARI_API void dpari_text_char(dpar_text *t, char c);
@@ -2246,13 +2206,15 @@ DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
 DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
 DPARI_API void dpari_text_column(dpar_text *t, size_t column);
-/* Appends `form` as printf would: %s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of one
- * digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
+/* Appends `form` as printf would: %s, %.*s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of
+ * one digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
  * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
  * have 16 bits. */
-DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
-/* The same without reals, in less stack. */
-DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
+DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
+/* The same for functions that take a form and its arguments themselves. */
+DPARI_API void dpari_text_print_list(dpar_text *t, const char *form, va_list *list);
+/* The same as dpari_text_print without reals, in less stack. */
+DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */
@@ -2577,111 +2539,6 @@ DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
     }
 }
 
-/* ==== base/arith.c ==== */
-
-/* Builds error messages. Each dpari_say_x writes a form with its numbers and words into a dpar_why
- * and returns the status, so that a check can end with `return dpari_say(...)`. The variants differ
- * only in the number of arguments: a call with few arguments is shorter in machine code, and there
- * are hundreds of calls. All headers call these functions. */
-
-DPARI_API DPARI_COLD size_t dpari_say_int(char *at, size_t room, int64_t v)
-{
-    char digit[20];
-    size_t n = 0, used = 0;
-    uint64_t u = v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v;
-    do {
-        digit[n++] = (char)('0' + (int)(u % 10));
-        u /= 10;
-    } while (u != 0);
-    if (v < 0 && used < room) {
-        at[used++] = '-';
-    }
-    while (n > 0 && used < room) {
-        at[used++] = digit[--n];
-    }
-    return used;
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_every(dpar_status status, dpar_why *why,
-                                                 const char *form, const char *word, size_t length,
-                                                 int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    int64_t value[4];
-    size_t used = 0, i, k, next = 0;
-    const size_t room = sizeof(why->text) - 1;
-    if (why == NULL) {
-        return status;
-    }
-    value[0] = a;
-    value[1] = b;
-    value[2] = c;
-    value[3] = d;
-    for (i = 0; form[i] != 0 && used < room; i++) {
-        if (form[i] == '#') {
-            used += dpari_say_int(why->text + used, room - used, value[next & 3]);
-            next++;
-        } else if (form[i] == '@') {
-            for (k = 0; k < length && word[k] != 0 && used < room; k++) {
-                why->text[used++] = word[k];
-            }
-        } else {
-            why->text[used++] = form[i];
-        }
-    }
-    why->text[used] = 0;
-    return status;
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form,
-                                               int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return dpari_say_every(status, why, form, "", 0, a, b, c, d);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a,
-                                                 int64_t b, int64_t c, int64_t d)
-{
-    return dpari_say_all(DPAR_E_ARG, why, form, a, b, c, d);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a,
-                                                     int64_t b)
-{
-    return dpari_say_wrong(why, form, a, b, 0, 0);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form,
-                                               int64_t a, int64_t b)
-{
-    return dpari_say_all(st, why, form, a, b, 0, 0);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_wrong_word(dpar_why *why, const char *form,
-                                                      const char *word, size_t length, int64_t a,
-                                                      int64_t b)
-{
-    return dpari_say_every(DPAR_E_ARG, why, form, word, length, a, b, 0, 0);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_only_word(dpar_status status, dpar_why *why,
-                                                     const char *form, const char *word,
-                                                     size_t length)
-{
-    return dpari_say_every(status, why, form, word, length, 0, 0, 0, 0);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_three(dpar_status status, dpar_why *why,
-                                                 const char *form, int64_t a, int64_t b, int64_t c)
-{
-    return dpari_say_all(status, why, form, a, b, c, 0);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type,
-                                                      int64_t a, int64_t b, int64_t c)
-{
-    return dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, 0);
-}
-
 /* ==== base/type.c ==== */
 
 /* Tables of number formats and collectives. */
@@ -2868,8 +2725,19 @@ DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
 
 DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
 {
-    char digits[24];
-    dpari_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
+    uint64_t rest = v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v;
+    char digit[20];
+    int n = 0;
+    do {
+        digit[n++] = (char)('0' + (int)(rest % 10));
+        rest /= 10;
+    } while (rest != 0);
+    if (v < 0) {
+        dpari_text_char(t, '-');
+    }
+    while (n > 0) {
+        dpari_text_char(t, digit[--n]);
+    }
 }
 
 /* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
@@ -3152,6 +3020,12 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         for (form++; *form >= '0' && *form <= '9'; form++) {
             width = 10 * width + (size_t)(*form - '0');
         }
+        if (*form == '.' && form[1] == '*') {
+            const int32_t length = va_arg(*list, int32_t);
+            dpari_text_slice(t, va_arg(*list, const char *), (size_t)length);
+            form += 2;
+            continue;
+        }
         if (*form == '.') {
             return at;
         }
@@ -3178,16 +3052,44 @@ DPARI_API DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
-DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
+                                                va_list *list)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        (void)dpari_text_until_real(&t, form, list);
+    }
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    while (*(form = dpari_text_until_real(t, form, &list)) !=
-           0) { /* at %, a width, a point, a digit */
+    status = dpari_say_list(status, why, form, &list);
+    va_end(list);
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_wrong(dpar_why *why, const char *form, ...)
+{
+    dpar_status status;
+    va_list list;
+    va_start(list, form);
+    status = dpari_say_list(DPAR_E_ARG, why, form, &list);
+    va_end(list);
+    return status;
+}
+
+DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *t, const char *form, va_list *list)
+{
+    while (*(form = dpari_text_until_real(t, form, list)) != 0) {
+        /* form is at %, a width, a point, a digit */
         char cell[32];
         size_t width = 0;
         int32_t digits;
-        double v = va_arg(list, double);
+        double v = va_arg(*list, double);
         dpar_text c;
         for (form++; *form != '.'; form++) {
             width = 10 * width + (size_t)(*form - '0');
@@ -3204,6 +3106,13 @@ DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
         form++;
         dpari_text_right(t, cell, c.used, width);
     }
+}
+
+DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    dpari_text_print_list(t, form, &list);
     va_end(list);
 }
 
@@ -3372,7 +3281,7 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
 
 static dpar_status dpari_mesh_full(dpar_why *why)
 {
-    return dpari_say(DPAR_E_ARG, why, "a mesh has at most # axes", DPAR_MAX_AXES, 0, 0, 0);
+    return dpari_wrong(why, "a mesh has at most %d axes", (int32_t)DPAR_MAX_AXES);
 }
 
 static int dpari_mesh_between(char c)
@@ -3399,14 +3308,13 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, si
 {
     int32_t k;
     if (n == 0 || n >= sizeof(m->axis[i].name)) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "axis name '@' has # characters: 1 to 15 are allowed", name, n,
-                              (int64_t)n, 0, 0, 0);
+        return dpari_wrong(why, "axis name '%.*s' has %ld characters: 1 to 15 are allowed",
+                           (int32_t)n, name, (int64_t)n);
     }
     for (k = 0; k < i; k++) {
         if (dpari_spells(name, n, m->axis[k].name)) {
-            return dpari_say_word(DPAR_E_ARG, why, "axes # and # are both called '@'", name, n, k,
-                                  i, 0, 0);
+            return dpari_wrong(why, "axes %d and %d are both called '%.*s'", k, i, (int32_t)n,
+                               name);
         }
     }
     dpari_copy_text(m->axis[i].name, sizeof(m->axis[i].name), name, n);
@@ -3438,15 +3346,15 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
         l->unknown = m->axes;
     } else if (size < 1) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "axis '@' has size #: sizes are at least 1, and one may be -1 where "
-                              "the number of ranks is given",
-                              name, n, size, 0, 0, 0);
+        return dpari_wrong(why,
+                           "axis '%.*s' has size %d: sizes are at least 1, and one may be -1 where "
+                           "the number of ranks is given",
+                           (int32_t)n, name, size);
     } else {
         product *= size;
     }
     if (product > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks");
     }
     m->size = (int32_t)product;
     m->axis[m->axes].size = size;
@@ -3459,20 +3367,19 @@ static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mes
     dpar_mesh *m = &l->mesh;
     const int32_t ranks = l->ranks;
     if (ranks < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a mesh of # ranks: 0 means whatever the axes make",
-                         ranks, 0, 0, 0);
+        return dpari_wrong(why, "a mesh of %d ranks: 0 means whatever the axes make", ranks);
     }
     if (l->unknown >= 0) {
         if (ranks % m->size != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' # ranks do not divide #", m->size,
-                             ranks, 0, 0);
+            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' %d ranks do not divide %d",
+                             m->size, ranks);
         }
         m->axis[l->unknown].size = ranks / m->size;
         m->size = ranks;
     }
     if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make # ranks, there are #", m->size, ranks,
-                         0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, there are %d", m->size,
+                         ranks);
     }
     dpari_mesh_strides(m, order);
     *mesh = *m;
@@ -3715,8 +3622,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     int32_t coord[DPAR_MAX_AXES], i;
     dpar_mesh m;
     if (!dpar_mesh_coords(mesh, rank, coord)) {
-        return dpari_say(DPAR_E_ARG, why, "rank # is not in the mesh of # ranks from # on", rank,
-                         mesh->size, mesh->offset, 0);
+        return dpari_wrong(why, "rank %d is not in the mesh of %d ranks from %d on", rank,
+                           mesh->size, mesh->offset);
     }
     dpari_zero(&m, sizeof(m));
     m.size = 1;
@@ -3742,11 +3649,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     for (i = n - 1; i >= 0; i--) {
         const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
-            return dpari_say_word(
-                DPAR_E_DIVIDE, why,
-                "axis '@' has stride #, the faster ones reach #: they are not one "
-                "axis, but their set is a group all the same",
-                a->name, sizeof(a->name), a->stride, one->stride * one->size, 0, 0);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "axis '%s' has stride %d, the faster ones reach %d: they are not one "
+                             "axis, but their set is a group all the same",
+                             a->name, a->stride, one->stride * one->size);
         }
         one->size *= a->size;
     }
@@ -3784,15 +3690,14 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
         i = dpari_mesh_named(names, order, n);
         if (i < 0) {
-            return dpari_say_word(DPAR_E_UNKNOWN, why, "'@' of the order has no size", order, n, 0,
-                                  0, 0, 0);
+            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' of the order has no size", (int32_t)n,
+                             order);
         }
         if (i >= DPAR_MAX_AXES) {
             return dpari_mesh_full(why);
         }
         if (used >> i & 1u) {
-            return dpari_say_word(DPAR_E_ARG, why, "'@' is in the order twice", order, n, 0, 0, 0,
-                                  0);
+            return dpari_wrong(why, "'%.*s' is in the order twice", (int32_t)n, order);
         }
         used |= (uint32_t)1 << i;
         st = dpari_mesh_append(&l, order, n, sizes[i], why);
@@ -3802,8 +3707,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
             continue;
         }
         if (sizes[i] != 1) {
-            return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order", word,
-                                  n, sizes[i], 0, 0, 0);
+            return dpari_wrong(why, "'%.*s' has size %d and is not in the order", (int32_t)n, word,
+                               sizes[i]);
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
     }
@@ -3824,10 +3729,10 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         y = &b->axis[k];
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->offset != b->offset) {
-            return dpari_say_word(DPAR_E_DIVIDE, why,
-                                  "axis '@' is # ranks # apart in one view and # ranks # apart in "
-                                  "the other: their groups differ",
-                                  x->name, sizeof(x->name), x->size, x->stride, y->size, y->stride);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
+                             "the other: their groups differ",
+                             x->name, x->size, x->stride, y->size, y->stride);
         }
     }
     return DPAR_OK;
@@ -3950,32 +3855,19 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* A sentence whose '@' is a grid, "64 x 64 x 8", and whose '#' is `value`; without a buffer, which
- * would deepen the stack. */
-static dpar_status dpari_cart_say(dpar_status status, dpar_why *why, const char *form, int32_t dims,
-                                  const int64_t *n, int64_t value)
+/* Starts a message, or one that goes nowhere if why is NULL. */
+static DPARI_COLD void dpari_cart_begin(dpar_text *t, dpar_why *why)
 {
-    const size_t room = sizeof(why->text) - 1;
-    size_t used = 0, i;
+    dpar_text_init(t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+}
+
+/* Appends a grid as in "64 x 64 x 8". */
+static DPARI_COLD void dpari_cart_put(dpar_text *t, int32_t dims, const int64_t *n)
+{
     int32_t d;
-    for (i = 0; why != NULL && form[i] != 0 && used < room; i++) {
-        if (form[i] == '#') {
-            used += dpari_say_int(why->text + used, room - used, value);
-        } else if (form[i] != '@') {
-            why->text[used++] = form[i];
-        }
-        for (d = 0; form[i] == '@' && d < dims; d++) {
-            const char *by = d > 0 ? " x " : "";
-            while (*by != 0 && used < room) {
-                why->text[used++] = *by++;
-            }
-            used += dpari_say_int(why->text + used, room - used, n[d]);
-        }
+    for (d = 0; d < dims; d++) {
+        dpari_text_say(t, "%s%ld", d > 0 ? " x " : "", n[d]);
     }
-    if (why != NULL) {
-        why->text[used] = 0;
-    }
-    return status;
 }
 
 /* How many axes are 0, and ranks / product of the positive parts into *rest. */
@@ -3986,8 +3878,8 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     int32_t d, zeros = 0;
     for (d = 0; d < dims; d++) {
         if (parts[d] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has # parts: 0 means free, else at least 1",
-                             d, parts[d], 0, 0);
+            return dpari_wrong(why, "axis %d has %d parts: 0 means free, else at least 1", d,
+                               parts[d]);
         }
         zeros += parts[d] == 0;
         if (!dpari_mul(fixed, parts[d] > 0 ? parts[d] : 1, &fixed)) {
@@ -3995,13 +3887,12 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
         }
     }
     if (ranks % fixed != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' # parts do not divide # ranks", fixed,
-                         ranks, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' %ld parts do not divide %d ranks",
+                         fixed, ranks);
     }
     if (zeros == 0 && fixed != ranks) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "all axes are fixed and make # parts, there are # ranks", fixed, ranks, 0,
-                         0);
+                         "all axes are fixed and make %ld parts, there are %d ranks", fixed, ranks);
     }
     *open = zeros;
     *rest = (int32_t)(ranks / fixed);
@@ -4074,8 +3965,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks over # dims: 1 rank at least and 0 to # dims",
-                         ranks, dims, DPAR_MAX_AXES, 0);
+        return dpari_wrong(why, "%d ranks over %d dims: 1 rank at least and 0 to %d dims", ranks,
+                           dims, (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
     st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
@@ -4295,13 +4186,16 @@ static void dpari_grid_guess(dpari_cart_grid *g)
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
+    dpar_text t;
     int64_t f = weight != NULL ? weight[axis] : 1;
     int32_t d;
     for (d = 0; d < dims; d++) {
         if (d != axis && !dpari_mul(f, cells[d], &f)) {
-            return dpari_cart_say(DPAR_E_RANGE, why,
-                                  "the faces of @ cells across axis # pass 2^63 - 1", dims, cells,
-                                  axis);
+            dpari_cart_begin(&t, why);
+            dpar_text_put(&t, "the faces of ");
+            dpari_cart_put(&t, dims, cells);
+            dpari_text_say(&t, " cells across axis %d pass 2^63 - 1", axis);
+            return DPAR_E_RANGE;
         }
     }
     *face = f;
@@ -4313,18 +4207,17 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "a grid has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
-                         0);
+        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis # has # cells of weight #: at least 1 cell, weight at least 0",
-                             d, cells[d], weight != NULL ? weight[d] : 1, 0);
+            return dpari_wrong(
+                why, "axis %d has %ld cells of weight %ld: at least 1 cell, weight at least 0", d,
+                cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
-            return dpari_say(DPAR_E_ARG, why, "axis # is fixed at # parts but has only # cells", d,
-                             parts[d], cells[d], 0);
+            return dpari_wrong(why, "axis %d is fixed at %d parts but has only %ld cells", d,
+                               parts[d], cells[d]);
         }
     }
     return DPAR_OK;
@@ -4333,8 +4226,12 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t ranks,
                                      dpar_why *why)
 {
-    return dpari_cart_say(DPAR_E_RANGE, why, "the cut of @ cells into # parts may pass 2^63 - 1",
-                          dims, cells, ranks);
+    dpar_text t;
+    dpari_cart_begin(&t, why);
+    dpar_text_put(&t, "the cut of ");
+    dpari_cart_put(&t, dims, cells);
+    dpari_text_say(&t, " cells into %ld parts may pass 2^63 - 1", ranks);
+    return DPAR_E_RANGE;
 }
 
 /* A plane across an axis: the other extents, where they were found to fit. */
@@ -4431,14 +4328,18 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
 {
+    dpar_text t;
     int32_t rest = 0;
     dpar_status st = dpari_grid_check(ranks, dims, cells, weight, parts, &rest, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (!dpari_grid_best(divides, rest, dims, cells, weight, periodic, parts, cut)) {
-        return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
-                              cells, ranks);
+        dpari_cart_begin(&t, why);
+        dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
+        dpari_cart_put(&t, dims, cells);
+        dpar_text_put(&t, " parts");
+        return DPAR_E_NONE;
     }
     return DPAR_OK;
 }
@@ -4449,7 +4350,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
     const int64_t *weight = NULL;
     int32_t d;
     if (grid->ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "a grid of # ranks: at least 1", grid->ranks, 0, 0, 0);
+        return dpari_wrong(why, "a grid of %d ranks: at least 1", grid->ranks);
     }
     for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
         weight = grid->weight[d] != 0 ? grid->weight : weight;
@@ -4515,18 +4416,17 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     int64_t size = 1;
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "a grid has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
-                         0);
+        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     dpari_zero(&c, sizeof(c));
     for (d = 0; d < dims; d++) {
         if (parts[d] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has # parts: at least 1", d, parts[d], 0, 0);
+            return dpari_wrong(why, "axis %d has %d parts: at least 1", d, parts[d]);
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to # have # ranks: 2^31 - 1 at most", d,
-                             size, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d have %ld ranks: 2^31 - 1 at most", d,
+                             size);
         }
         c.parts[d] = parts[d];
     }
@@ -4597,8 +4497,8 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "placement # of # ranks a node: 0 to # and at least 1",
-                         kind, per_node, DPAR_MAPPING_COUNT - 1, 0);
+        return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
+                           per_node, DPAR_MAPPING_COUNT - 1);
     }
     return DPAR_OK;
 }
@@ -4627,8 +4527,8 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
-        st = dpari_say(DPAR_E_DIVIDE, why, "# ranks a node do not divide # ranks", per_node,
-                       grid->size, 0, 0);
+        st = dpari_say(DPAR_E_DIVIDE, why, "%d ranks a node do not divide %d ranks", per_node,
+                       grid->size);
     }
     if (st != DPAR_OK) {
         return st;
@@ -4848,14 +4748,14 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
     if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "shape # does not exist", s->shape, 0, 0, 0);
+        return dpari_wrong(why, "shape %d does not exist", s->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "axis # has a block of # and a halo of # cells of # bytes: none may be "
+            return dpari_wrong(
+                why,
+                "axis %d has a block of %ld and a halo of %ld cells of %ld bytes: none may be "
                 "negative",
                 d, s->block[d], s->width[d], s->bytes);
         }
@@ -4865,8 +4765,8 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
         int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "# ranks with halos of # bytes and more: the sum may pass 2^63 - 1",
-                             grid->size, w, 0, 0);
+                             "%d ranks with halos of %ld bytes and more: the sum may pass 2^63 - 1",
+                             grid->size, w);
         }
         sum += w;
     }
@@ -5106,14 +5006,13 @@ static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
 static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why)
 {
     if (parts < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# parts: there must be at least 1", parts, 0, 0, 0);
+        return dpari_wrong(why, "%d parts: there must be at least 1", parts);
     }
     if (count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# elements: there must be 0 or more", count, 0, 0, 0);
+        return dpari_wrong(why, "%ld elements: there must be 0 or more", count);
     }
     if (count > dpari_split_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "# elements: at most 2^62 can be split", count, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements: at most 2^62 can be split", count);
     }
     return DPAR_OK;
 }
@@ -5166,12 +5065,10 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return st;
     }
     if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
-        return dpari_say(DPAR_E_ARG, why, "rule #: there are 0 to 7, and RAGGED has its own init",
-                         rule, 0, 0, 0);
+        return dpari_wrong(why, "rule %d: there are 0 to 7, and RAGGED has its own init", rule);
     }
     if (blocked && block < 1) {
-        return dpari_say(DPAR_E_ARG, why, "block #: blocks and pieces are at least 1", block, 0, 0,
-                         0);
+        return dpari_wrong(why, "block %ld: blocks and pieces are at least 1", block);
     }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
@@ -5190,13 +5087,12 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
         return st;
     }
     if (cuts[0] != 0) {
-        return dpari_say(DPAR_E_ARG, why, "cut 0 is #: the first part begins at 0", cuts[0], 0, 0,
-                         0);
+        return dpari_wrong(why, "cut 0 is %ld: the first part begins at 0", cuts[0]);
     }
     for (p = 0; p < parts; p++) {
         if (cuts[p + 1] < cuts[p]) {
-            return dpari_say(DPAR_E_ARG, why, "cut # is # and cut # is #: cuts ascend", p, cuts[p],
-                             (int64_t)p + 1, cuts[p + 1]);
+            return dpari_wrong(why, "cut %d is %ld and cut %ld is %ld: cuts ascend", p, cuts[p],
+                               (int64_t)p + 1, cuts[p + 1]);
         }
     }
     dpari_zero(s, sizeof(*s));
@@ -5224,21 +5120,19 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
         return st;
     }
     if (atom < 1) {
-        return dpari_say(DPAR_E_ARG, why, "atom #: it is at least 1", atom, 0, 0, 0);
+        return dpari_wrong(why, "atom %ld: it is at least 1", atom);
     }
     for (p = 0; p < parts; p++) {
         if (weights[p] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "weight # is #: weights are 0 or more", p, weights[p],
-                             0, 0);
+            return dpari_wrong(why, "weight %d is %ld: weights are 0 or more", p, weights[p]);
         }
         all = weights[p] > INT32_MAX - all ? (int64_t)INT32_MAX + 1 : all + weights[p];
         if (all > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "the sum of # weights passes 2^31 - 1", parts, 0, 0,
-                             0);
+            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights passes 2^31 - 1", parts);
         }
     }
     if (all == 0) {
-        return dpari_say(DPAR_E_ARG, why, "all # weights are 0", parts, 0, 0, 0);
+        return dpari_wrong(why, "all %d weights are 0", parts);
     }
     atoms = dpari_ceil_div(count, atom);
     for (p = 0; p <= parts; p++) {
@@ -5311,8 +5205,8 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     for (i = 0; i < items; i++) {
         if (cost[i] < 0 || cost[i] > dpari_split_limit - all) {
             return dpari_say(cost[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "cost # is #: costs are 0 or more, their sum at most 2^62", i, cost[i],
-                             0, 0);
+                             "cost %ld is %ld: costs are 0 or more, their sum at most 2^62", i,
+                             cost[i]);
         }
         all += cost[i];
         low = dpari_most(low, cost[i]);
@@ -5771,18 +5665,17 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_SPLIT_RAGGED) {
         if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", p->source, size,
-                             0, 0);
+            return dpari_wrong(why, "source %d: it is one of the %d parts", p->source, size);
         }
         return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
     if (p->cuts == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
+        return dpari_wrong(why, "axis %d: RAGGED needs cuts", axis);
     }
     st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at #, dim # has # elements", s.count,
-                         dim, extent[dim], 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, dim %d has %ld elements",
+                         s.count, dim, extent[dim]);
     }
     return st;
 }
@@ -5791,15 +5684,13 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
                                     dpar_why *why)
 {
     if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
-                         dims, 0);
+        return dpari_wrong(why, "axis %d shards dim %d, the array has %d dims", axis, p->dim, dims);
     }
     if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: op # is no reduction", axis, p->op, 0, 0);
+        return dpari_wrong(why, "axis %d: op %d is no reduction", axis, p->op);
     }
     if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind, 0,
-                         0);
+        return dpari_wrong(why, "axis %d: placement %d does not exist", axis, p->kind);
     }
     return DPAR_OK;
 }
@@ -5824,8 +5715,8 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
             continue;
         }
         if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
-            return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED must be the first cut of its dim #",
-                             order[k], dim, 0, 0);
+            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of its dim %d", order[k],
+                               dim);
         }
         cut |= (uint32_t)1 << dim;
     }
@@ -5840,17 +5731,16 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "a mesh of # axes and # ranks: dpar_mesh_init makes it",
-                         mesh->axes, mesh->size, 0, 0);
+        return dpari_wrong(why, "a mesh of %d axes and %d ranks: dpar_mesh_init makes it",
+                           mesh->axes, mesh->size);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "an array has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
-                         0);
+        return dpari_wrong(why, "an array has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "dim # has # elements: 0 to 2^62 are possible", i, extent[i], 0, 0);
+                             "dim %d has %ld elements: 0 to 2^62 are possible", i, extent[i]);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
@@ -6770,30 +6660,27 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_say(DPAR_E_ARG, why, "direction #, mode #: 0 or 1, 0 to 3", direction, mode, 0,
-                         0);
+        return dpari_wrong(why, "direction %d, mode %d: 0 or 1, 0 to 3", direction, mode);
     }
     for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
         blocks += h->owner[i] == rank;
     }
     if (blocks > 1 && rank >= 0) {
-        return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
+        return dpari_wrong(why, "rank %d owns %d blocks: one at most", rank, blocks);
     }
     if (h->cube && h->partner == NULL &&
         (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
          h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
-            "no partner",
-            0, 0, 0, 0);
+        return dpari_wrong(
+            why, "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
+                 "no partner");
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim #: no room for the other face of a block, halos of # and #", d,
-                             h->low[d], h->high[d], 0);
+            return dpari_wrong(
+                why, "dim %d: no room for the other face of a block, halos of %ld and %ld", d,
+                h->low[d], h->high[d]);
         }
     }
     return DPAR_OK;
@@ -6945,22 +6832,21 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # dims cannot become one of #", from->dims,
-                         to->dims, 0, 0);
+        return dpari_wrong(why, "an array of %d dims cannot become one of %d", from->dims,
+                           to->dims);
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # elements here and # there", i,
-                             from->extent[i], to->extent[i], 0);
+            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+                               from->extent[i], to->extent[i]);
         }
     }
     for (i = 0; i < to->mesh.axes; i++) {
         if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_partial_stays(from, to, i) &&
             (to->axis[i].op != DPAR_SUM ||
              (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis #: only a sum can begin, and a partial one must stay the same",
-                             i, 0, 0, 0);
+            return dpari_wrong(
+                why, "axis %d: only a sum can begin, and a partial one must stay the same", i);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
@@ -6970,9 +6856,9 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
             continue;
         }
         if (op != 0 && from->axis[i].op != op) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis # is partial by op #, another by op #: reduce one at a time", i,
-                             from->axis[i].op, op, 0);
+            return dpari_wrong(
+                why, "axis %d is partial by op %d, another by op %d: reduce one at a time", i,
+                from->axis[i].op, op);
         }
         op = from->axis[i].op;
     }
@@ -7844,15 +7730,14 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
     int64_t at[DPAR_MAX_DIMS];
     dpari_first_missing(dims, extent, box, order, n, at);
     if (dims == 1) {
-        return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first is #", missing,
-                         at[0], 0, 0);
+        return dpari_wrong(why, "%ld elements are in no box: the first is %ld", missing, at[0]);
     }
     if (dims == 2) {
-        return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first is (#, #)", missing,
-                         at[0], at[1], 0);
+        return dpari_wrong(why, "%ld elements are in no box: the first is (%ld, %ld)", missing,
+                           at[0], at[1]);
     }
-    return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first begins (#, #, #)",
-                     missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+    return dpari_wrong(why, "%ld elements are in no box: the first begins (%ld, %ld, %ld)", missing,
+                       dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
@@ -7863,35 +7748,32 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# boxes of # dims: at least 0, and 0 to # dims", n, dims,
-                         DPAR_MAX_DIMS, 0);
+        return dpari_wrong(why, "%d boxes of %d dims: at least 0, and 0 to %d dims", n, dims,
+                           (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));
     whole.dims = dims;
     for (d = 0; d < dims; d++) {
         whole.hi[d] = extent[d];
         if (extent[d] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "extent[#] = # is negative", d, extent[d], 0, 0);
+            return dpari_wrong(why, "extent[%d] = %ld is negative", d, extent[d]);
         }
     }
     left = dpar_box_volume(&whole);
     if (left < 0) {
-        return dpari_say(DPAR_E_RANGE, why, "the array has more than 2^63 - 1 elements", 0, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "the array has more than 2^63 - 1 elements");
     }
     for (i = 0; i < n; i++) {
         if (box[i].dims != dims) {
-            return dpari_say(DPAR_E_ARG, why, "box # has # dims, the array #", i, box[i].dims, dims,
-                             0);
+            return dpari_wrong(why, "box %d has %d dims, the array %d", i, box[i].dims, dims);
         }
         if (dpari_box_empty(&box[i])) {
             continue;
         }
         for (d = 0; d < dims; d++) {
             if (box[i].lo[d] < 0 || box[i].hi[d] > extent[d]) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "box # is not inside: indices # to # of a dim of #", i,
-                                 box[i].lo[d], box[i].hi[d] - 1, extent[d]);
+                return dpari_wrong(why, "box %d is not inside: indices %ld to %ld of a dim of %ld",
+                                   i, box[i].lo[d], box[i].hi[d] - 1, extent[d]);
             }
         }
         order[used++] = i;
@@ -7903,9 +7785,9 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
             if (dpari_box_intersect(a, &box[order[j]], &both)) {
-                return dpari_say(DPAR_E_ARG, why, "boxes # and # both have # elements",
-                                 dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
-                                 dpar_box_volume(&both), 0);
+                return dpari_wrong(why, "boxes %ld and %ld both have %ld elements",
+                                   dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
+                                   dpar_box_volume(&both));
             }
         }
     }
@@ -7979,8 +7861,8 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
             continue;
         }
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_say(DPAR_E_ARG, why, "axis # shards by rule #: routes are for CHUNK", axis,
-                             p->rule, 0, 0);
+            return dpari_wrong(why, "axis %d shards by rule %d: routes are for CHUNK", axis,
+                               p->rule);
         }
         s = p->kind == DPAR_PLACEMENT_PARTIAL
                 ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
@@ -8295,13 +8177,12 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     int32_t i;
     dpar_status st;
     if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
-        return dpari_say(DPAR_E_ARG, why, "a route stays on one mesh, with one number of dims", 0,
-                         0, 0, 0);
+        return dpari_wrong(why, "a route stays on one mesh, with one number of dims");
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # elements here and # there", i,
-                             from->extent[i], to->extent[i], 0);
+            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+                               from->extent[i], to->extent[i]);
         }
     }
     st = dpari_state_of(from, start, why);
@@ -8327,8 +8208,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_room < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_say(DPAR_E_ARG, why, "# nodes, a step costs #", q->node_room, q->step_cost, 0,
-                         0);
+        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_room, q->step_cost);
     }
     r.l = q->from;
     r.byte_cost = q->byte_cost;
@@ -8338,16 +8218,16 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     dpari_zero(nodes, (size_t)q->node_room * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
-        return dpari_say(st, why,
-                         st == DPAR_E_ROOM ? "# nodes are too few for this search"
-                                           : "no sequence of collectives leads there",
-                         q->node_room, 0, 0, 0);
+        if (st == DPAR_E_ROOM) {
+            return dpari_say(st, why, "%d nodes are too few for this search", q->node_room);
+        }
+        return dpari_say(st, why, "no sequence of collectives leads there");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
     if (n > room) {
-        return dpari_say(DPAR_E_ROOM, why, "# steps, there is room for #", n, room, 0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
@@ -8387,7 +8267,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
-        return dpari_say(DPAR_E_ARG, why, "a step of axis # to dim #", axis, step->to, 0, 0);
+        return dpari_wrong(why, "a step of axis %d to dim %d", axis, step->to);
     }
     *after = *l;
     p = &after->axis[axis];
@@ -8434,10 +8314,10 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
 {
     int64_t at;
     if (n < 0) {
-        return dpari_say(DPAR_E_ARG, why, "parameter # has # elements", i, n, 0, 0);
+        return dpari_wrong(why, "parameter %d has %ld elements", i, n);
     }
     if (!dpari_round_up(*end, align, &at) || n > dpari_flat_limit - at) {
-        return dpari_say(DPAR_E_RANGE, why, "parameter # of # elements ends past 2^62", i, n, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "parameter %d of %ld elements ends past 2^62", i, n);
     }
     *start = at;
     *end = at + n;
@@ -8451,9 +8331,9 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
     int64_t end = 0, padded;
     int32_t i;
     if (params < 0 || align < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# parameters of at least 0, aligned to # for # ranks, each at least 1",
-                         params, align, ranks, 0);
+        return dpari_wrong(
+            why, "%d parameters of at least 0, aligned to %ld for %d ranks, each at least 1",
+            params, align, ranks);
     }
     for (i = 0; i < params; i++) {
         int64_t at;
@@ -8463,7 +8343,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
         }
     }
     if (!dpari_round_up(end, ranks, &padded)) {
-        return dpari_say(DPAR_E_RANGE, why, "# elements for # ranks pass 2^62", end, ranks, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements for %d ranks pass 2^62", end, ranks);
     }
     f->ranks = ranks;
     f->total = end;
@@ -8535,7 +8415,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         }
         at = end;
         if (!dpari_round_up(end, unit, &end)) {
-            return dpari_say(DPAR_E_RANGE, why, "bucket # ends past 2^62", n, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "bucket %d ends past 2^62", n);
         }
         if (bucket != NULL && n < room) {
             bucket[n].lo = lo;
@@ -8561,14 +8441,14 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     dpar_status st;
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "# parameters in buckets of # for # ranks, aligned to #: none may be negative",
+        return dpari_wrong(
+            why,
+            "%d parameters in buckets of %ld for %d ranks, aligned to %ld: none may be negative",
             how->params, how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
-        return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
-                         ranks, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "multiples of %ld and %ld ranks pass 2^63",
+                         how->multiple, ranks);
     }
     st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
     return st != DPAR_OK ? st : dpari_buckets_walk(how, unit, start, bucket, room, buckets, why);
@@ -8656,22 +8536,22 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     const int strict = rule == DPAR_HEADS_DIVIDE;
     if (queries < 1 || groups < 1 || ranks < 1 ||
         (rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK && !strict)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
-                         queries, groups, ranks, rule);
+        return dpari_wrong(
+            why, "%d query heads in %d groups on %d ranks by rule %d: 1 or more, CHUNK or EVEN",
+            queries, groups, ranks, rule);
     }
     if (queries % groups != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "# key-value heads do not divide # query heads",
-                         groups, queries, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "%d key-value heads do not divide %d query heads",
+                         groups, queries);
     }
     if (strict && (groups >= ranks ? groups % ranks != 0 : ranks % groups != 0)) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "# key-value heads and tp=#: one must be a multiple of the other", groups,
-                         ranks, 0, 0);
+                         "%d key-value heads and tp=%d: one must be a multiple of the other",
+                         groups, ranks);
     }
     if (strict && queries % ranks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "tp=# does not divide # attention heads", ranks,
-                         queries, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "tp=%d does not divide %d attention heads", ranks,
+                         queries);
     }
     h->queries = queries;
     h->groups = groups;
@@ -8761,13 +8641,13 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "rank # of # sequence parts and # head parts, # elements a token and head",
-                         rank, seq->parts, heads->parts, width);
+        return dpari_wrong(
+            why, "rank %d of %d sequence parts and %d head parts, %ld elements a token and head",
+            rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens x # heads x # pass 2^63", seq->count,
-                         heads->count, width, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld pass 2^63", seq->count,
+                         heads->count, width);
     }
     tokens = dpar_split_part_count(seq, rank);
     mine = dpar_split_part_count(heads, rank);
@@ -8801,20 +8681,21 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
     const int64_t limit = INT64_C(1) << 61;
     int64_t padded, all;
     if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# and # tokens of at least 0, padded to # on # ranks, each at least 1",
-                         count, added, multiple, ranks);
+        return dpari_wrong(
+            why, "%ld and %ld tokens of at least 0, padded to %ld on %d ranks, each at least 1",
+            count, added, multiple, ranks);
     }
     if (count > limit || added > limit || multiple > limit / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "# and # tokens padded to #: at most 2^61", count,
-                         added, multiple, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld and %ld tokens padded to %ld: at most 2^61", count,
+                         added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
     all = dpari_ceil_div(padded + added, multiple) * multiple;
     if (padded % ranks != 0 || (all - padded) % ranks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "# and # rows do not split evenly over # ranks: pad to a multiple of them",
-                         padded, all - padded, ranks, 0);
+        return dpari_say(
+            DPAR_E_DIVIDE, why,
+            "%ld and %ld rows do not split evenly over %d ranks: pad to a multiple of them", padded,
+            all - padded, ranks);
     }
     v->count = count;
     v->added = added;
@@ -8881,26 +8762,25 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
 {
     int32_t given = (s->first > 0) + (s->last > 0);
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first < 0 || s->last < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# layers on # stages of # chunks", s->layers, s->stages,
-                         chunks, 0);
+        return dpari_wrong(why, "%d layers on %d stages of %d chunks", s->layers, s->stages,
+                           chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->turns < 0 ||
         s->turns > 1) {
-        return dpari_say(DPAR_E_ARG, why, "embedding=#, loss=#, turns=#: each is 0 or 1",
-                         s->embedding, s->loss, s->turns, 0);
+        return dpari_wrong(why, "embedding=%d, loss=%d, turns=%d: each is 0 or 1", s->embedding,
+                           s->loss, s->turns);
     }
     if (given > 0 && (s->turns || s->embedding || s->loss)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "first=#, last=#: not together with embedding, loss or turns", s->first,
-                         s->last, 0, 0);
+        return dpari_wrong(why, "first=%d, last=%d: not together with embedding, loss or turns",
+                           s->first, s->last);
     }
     if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "first=# and last=# of # layers on # stages", s->first,
-                         s->last, s->layers, s->stages);
+        return dpari_say(DPAR_E_DIVIDE, why, "first=%d and last=%d of %d layers on %d stages",
+                         s->first, s->last, s->layers, s->stages);
     }
     if (s->first % chunks != 0 || s->last % chunks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "# chunks do not divide first=# and last=#", chunks,
-                         s->first, s->last, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "%d chunks do not divide first=%d and last=%d", chunks,
+                         s->first, s->last);
     }
     return DPAR_OK;
 }
@@ -8913,8 +8793,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
     int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;
     dpar_status st = dpari_stages_check(s, chunks, rest, why);
     if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
-        st = dpari_say(DPAR_E_ARG, why, "chunk # of stage #: there are # and #", chunk, stage,
-                       chunks, s->stages);
+        st = dpari_wrong(why, "chunk %d of stage %d: there are %d and %d", chunk, stage, chunks,
+                         s->stages);
     }
     if (st != DPAR_OK) {
         return st;
@@ -8938,17 +8818,17 @@ static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t
 {
     int32_t k;
     if (docs < 0 || ranks < 1 || ends[0] != 0) {
-        return dpari_say(DPAR_E_ARG, why, "# documents that begin at # on # ranks", docs,
-                         docs < 0 ? 0 : ends[0], ranks, 0);
+        return dpari_wrong(why, "%d documents that begin at %ld on %d ranks", docs,
+                           docs < 0 ? 0 : ends[0], ranks);
     }
     for (k = 0; k < docs; k++) {
         if (ends[k + 1] < ends[k]) {
-            return dpari_say(DPAR_E_ARG, why, "document # ends at #, the one before at #", k,
-                             ends[k + 1], ends[k], 0);
+            return dpari_wrong(why, "document %d ends at %ld, the one before at %ld", k,
+                               ends[k + 1], ends[k]);
         }
     }
     if (ends[docs] > INT64_C(1) << 61) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens: at most 2^61", ends[docs], 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens: at most 2^61", ends[docs]);
     }
     return DPAR_OK;
 }
@@ -8959,8 +8839,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     dpar_status st = dpari_context_ends(docs, ends, ranks, why);
     if (st == DPAR_OK && rule != DPAR_SPLIT_CHUNK && rule != DPAR_SPLIT_EVEN &&
         rule != DPAR_SPLIT_ZIGZAG && rule != DPAR_SPLIT_CYCLIC) {
-        st = dpari_say(DPAR_E_ARG, why, "rule #: CHUNK, EVEN, ZIGZAG or CYCLIC cut documents", rule,
-                       0, 0, 0);
+        st = dpari_wrong(why, "rule %d: CHUNK, EVEN, ZIGZAG or CYCLIC cut documents", rule);
     }
     if (st == DPAR_OK) {
         p->docs = docs;
@@ -9092,21 +8971,21 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
 {
     const int64_t limit = INT64_C(1) << 30;
     if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
-        return dpari_say(DPAR_E_ARG, why, "kernel # of at least 1, stride #, dilation #, pad #",
-                         v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+        return dpari_wrong(why, "kernel %ld of at least 1, stride %ld, dilation %ld, pad %ld",
+                           v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
     }
     if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
         v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "# inputs (0 to 2^60), kernel #, stride #, dilation # (to 2^30)", inputs,
-                         v->kernel, v->stride, v->dilation);
+                         "%ld inputs (0 to 2^60), kernel %ld, stride %ld, dilation %ld (to 2^30)",
+                         inputs, v->kernel, v->stride, v->dilation);
     }
     if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
-        return dpari_say(DPAR_E_ARG, why, "windows of kind # do not exist", v->kind, 0, 0, 0);
+        return dpari_wrong(why, "windows of kind %d do not exist", v->kind);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
-        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation #: at most 4096",
-                         v->dilation, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation %ld: at most 4096",
+                         v->dilation);
     }
     return DPAR_OK;
 }
@@ -9116,13 +8995,13 @@ static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t
 {
     int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
     if (inputs > dpari_window_limit / s) {
-        return dpari_say(DPAR_E_RANGE, why, "# inputs, # outputs for each: more than 2^60", inputs,
-                         s, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld inputs, %ld outputs for each: more than 2^60",
+                         inputs, s);
     }
     m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
     if (inputs == 0 || m < 1) {
-        return dpari_say(DPAR_E_ARG, why, "no outputs: # inputs, stride #, # of padding cut off",
-                         inputs, s, cut, 0);
+        return dpari_wrong(why, "no outputs: %ld inputs, stride %ld, %ld of padding cut off",
+                           inputs, s, cut);
     }
     *outputs = m;
     return DPAR_OK;
@@ -9137,25 +9016,23 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
         return st;
     }
     if (v->kind == DPAR_WINDOW_INTERPOLATION) {
-        return dpari_say(DPAR_E_ARG, why, "an interpolation has as many outputs as its caller says",
-                         0, 0, 0, 0);
+        return dpari_wrong(why, "an interpolation has as many outputs as its caller says");
     }
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(v, inputs, outputs, why);
     }
     if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
         if (inputs / dpari_window_dilation(v) < v->kernel) {
-            return dpari_say(DPAR_E_ARG, why, "# inputs, each #-th of them: fewer than # keys",
-                             inputs, dpari_window_dilation(v), v->kernel, 0);
+            return dpari_wrong(why, "%ld inputs, each %ld-th of them: fewer than %ld keys", inputs,
+                               dpari_window_dilation(v), v->kernel);
         }
         *outputs = inputs;
         return DPAR_OK;
     }
     room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
     if (room < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a kernel that reaches over # of # inputs and # of padding",
-                         dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high, 0);
+        return dpari_wrong(why, "a kernel that reaches over %ld of %ld inputs and %ld of padding",
+                           dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high);
     }
     m = room / s + 1;
     if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
@@ -9173,13 +9050,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
     if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
         const int64_t limit = INT64_C(1) << 30;
         if (v->kernel > 1 && v->kernel % 2 != 0) {
-            return dpari_say(DPAR_E_ARG, why, "an interpolation of # taps: 1 or an even number",
-                             v->kernel, 0, 0, 0);
+            return dpari_wrong(why, "an interpolation of %ld taps: 1 or an even number", v->kernel);
         }
         return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
                    ? DPAR_OK
-                   : dpari_say(DPAR_E_RANGE, why, "interpolation of # inputs to #: 1 to 2^30 each",
-                               inputs, outputs, 0, 0);
+                   : dpari_say(DPAR_E_RANGE, why,
+                               "interpolation of %ld inputs to %ld: 1 to 2^30 each", inputs,
+                               outputs);
     }
     if (st == DPAR_OK) {
         st = dpar_window_outputs(v, inputs, &least, why);
@@ -9191,8 +9068,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
         more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
     }
     if (outputs < least || outputs > least + more) {
-        return dpari_say(DPAR_E_ARG, why, "# outputs of # inputs: # to # are possible", outputs,
-                         inputs, least, least + more);
+        return dpari_wrong(why, "%ld outputs of %ld inputs: %ld to %ld are possible", outputs,
+                           inputs, least, least + more);
     }
     return DPAR_OK;
 }
@@ -9388,30 +9265,32 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
     int32_t i;
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
         h->high[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim # has halos of # and #: 0 to 2^60 are possible", d,
-                         h->low[d], h->high[d], 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim %d has halos of %ld and %ld: 0 to 2^60 are possible", d, h->low[d],
+                         h->high[d]);
     }
     if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim # has # cells: 0 to 2^60", d, h->grid.extent[d], 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: 0 to 2^60", d,
+                         h->grid.extent[d]);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "dim # has halos of # and # around # points: 16 times round at most", d,
-                         h->low[d], h->high[d], h->grid.extent[d]);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim %d has halos of %ld and %ld around %ld points: 16 times round at most", d,
+            h->low[d], h->high[d], h->grid.extent[d]);
     }
     if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
-        return dpari_say(DPAR_E_ARG, why, "dim #: points # do not exist", d, h->points[d], 0, 0);
+        return dpari_wrong(why, "dim %d: points %d do not exist", d, h->points[d]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
         if (p->dim == d && !dpari_halo_in_one_piece(p)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "axis # cuts dim # by rule #: a halo needs blocks in one piece (CHUNK, "
+            return dpari_wrong(
+                why,
+                "axis %d cuts dim %d by rule %d: a halo needs blocks in one piece (CHUNK, "
                 "EVEN, FLOOR, RAGGED)",
-                i, d, p->rule, 0);
+                i, d, p->rule);
         }
     }
     return DPAR_OK;
@@ -9420,21 +9299,22 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
 static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
-        return dpari_say(DPAR_E_ARG, why, "dim # folds, dim # is mirrored: a later one of # dims",
-                         h->fold, h->mirror, h->grid.dims, 0);
+        return dpari_wrong(why, "dim %d folds, dim %d is mirrored: a later one of %d dims", h->fold,
+                           h->mirror, h->grid.dims);
     }
     if ((h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "dim # is mirrored and must be periodic, dim # folds and must not be",
-                         h->mirror, h->fold, 0, 0);
+        return dpari_wrong(why,
+                           "dim %d is mirrored and must be periodic, dim %d folds and must not be",
+                           h->mirror, h->fold);
     }
     if (h->on_row < 0 || h->on_row > 1 || h->shift < -1 || h->shift > 1) {
-        return dpari_say(DPAR_E_ARG, why, "on_row is 0 or 1, not #; shift -1 to 1, not #",
-                         h->on_row, h->shift, 0, 0);
+        return dpari_wrong(why, "on_row is 0 or 1, not %d; shift -1 to 1, not %d", h->on_row,
+                           h->shift);
     }
     if (h->high[h->fold] > dpar_halo_points(h, h->fold) - h->on_row) {
-        return dpari_say(DPAR_E_RANGE, why, "a halo of # over the fold, behind it there are # rows",
-                         h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "a halo of %ld over the fold, behind it there are %ld rows",
+                         h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row);
     }
     return DPAR_OK;
 }
@@ -9451,8 +9331,8 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
     int64_t rows = dpari_halo_behind(h, pole);
     int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
-        return dpari_say(DPAR_E_RANGE, why, "a halo of # over a pole, behind it there are # rows",
-                         width, rows, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "a halo of %ld over a pole, behind it there are %ld rows", width, rows);
     }
     return DPAR_OK;
 }
@@ -9461,23 +9341,23 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "poles # and pole_rows #: each a subset of 3, of poles",
-                         h->poles, h->pole_rows, 0, 0);
+        return dpari_wrong(why, "poles %d and pole_rows %d: each a subset of 3, of poles", h->poles,
+                           h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "the end of dim # has a fold and a pole", h->fold, 0, 0,
-                         0);
+        return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
     }
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
         (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "dim # ends at poles, dim # goes round them: a later one, periodic, the "
-                         "first is not",
-                         h->fold, h->mirror, 0, 0);
+        return dpari_wrong(
+            why,
+            "dim %d ends at poles, dim %d goes round them: a later one, periodic, the "
+            "first is not",
+            h->fold, h->mirror);
     }
     if (h->grid.extent[h->mirror] % 2 != 0) {
-        return dpari_say(DPAR_E_ARG, why, "# columns around a pole: an even number is needed",
-                         h->grid.extent[h->mirror], 0, 0, 0);
+        return dpari_wrong(why, "%ld columns around a pole: an even number is needed",
+                           h->grid.extent[h->mirror]);
     }
     st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
     return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_HALO_POLE_HIGH, why) : st;
@@ -9487,27 +9367,27 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a cubed sphere of # dims: at least 3, 6 faces first, the last two equal",
-                         h->grid.dims, 0, 0, 0);
+        return dpari_wrong(
+            why, "a cubed sphere of %d dims: at least 3, 6 faces first, the last two equal",
+            h->grid.dims);
     }
     if (h->folds || h->poles != 0) {
-        return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
+        return dpari_wrong(why, "a cubed sphere has no folds and no poles");
     }
     if (h->points[0] != DPAR_HALO_AT_CELLS ||
         (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a cubed sphere with points # along dim 0, # along y, # along x: faces of "
-                         "cells along y or x; of corners of cells two would be nobody's",
-                         h->points[0], h->points[y], h->points[y + 1], 0);
+        return dpari_wrong(
+            why,
+            "a cubed sphere with points %d along dim 0, %d along y, %d along x: faces of "
+            "cells along y or x; of corners of cells two would be nobody's",
+            h->points[0], h->points[y], h->points[y + 1]);
     }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim # of a cubed sphere: not periodic, no window, halos to #", d,
-                             most, 0, 0);
+            return dpari_wrong(
+                why, "dim %d of a cubed sphere: not periodic, no window, halos to %ld", d, most);
         }
     }
     return DPAR_OK;
@@ -9521,10 +9401,8 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     int32_t d;
     if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "a partner is a field of the same cubed sphere: same grid, mesh and owners", 0, 0, 0,
-            0);
+        return dpari_wrong(
+            why, "a partner is a field of the same cubed sphere: same grid, mesh and owners");
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int32_t other = d < y ? d : 2 * y + 1 - d;
@@ -9533,13 +9411,14 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
             return st;
         }
         if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
-            return dpari_say(DPAR_E_ARG, why, "dim # of a pair of fields has windows", d, 0, 0, 0);
+            return dpari_wrong(why, "dim %d of a pair of fields has windows", d);
         }
         if (h->points[d] != p->points[other]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "points # along dim #, the partner's # along dim #: those of y and x "
-                             "are exchanged",
-                             h->points[d], d, p->points[other], other);
+            return dpari_wrong(
+                why,
+                "points %d along dim %d, the partner's %d along dim %d: those of y and x "
+                "are exchanged",
+                h->points[d], d, p->points[other], other);
         }
     }
     return DPAR_OK;
@@ -9555,13 +9434,12 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_wh
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
     if (m->offset != 0 || last != m->size - 1) {
-        return dpari_say(DPAR_E_ARG, why, "owners of a mesh from # to #: it must count from 0 on",
-                         m->offset, last, 0, 0);
+        return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
+                           m->offset, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {
-            return dpari_say(DPAR_E_ARG, why, "block # belongs to #: a rank, or -1", i, h->owner[i],
-                             0, 0);
+            return dpari_wrong(why, "block %d belongs to %d: a rank, or -1", i, h->owner[i]);
         }
     }
     return DPAR_OK;
@@ -9581,16 +9459,15 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_say(DPAR_E_ARG, why, "outputs of # dims, inputs of #, or another mesh",
-                         o->dims, g->dims, 0, 0);
+        return dpari_wrong(why, "outputs of %d dims, inputs of %d, or another mesh", o->dims,
+                           g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
         const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis # cuts outputs otherwise than inputs, or not into single pieces",
-                             i, 0, 0, 0);
+            return dpari_wrong(
+                why, "axis %d cuts outputs otherwise than inputs, or not into single pieces", i);
         }
     }
     return DPAR_OK;
@@ -9601,11 +9478,10 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
     if (h->points[d] != DPAR_HALO_AT_CELLS) {
-        return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
+        return dpari_wrong(why, "dim %d has a window: its points are cells", d);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
+        return dpari_wrong(why, "dim %d is periodic: let a convolution be its neighbourhood", d);
     }
     st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
                             : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
@@ -9615,8 +9491,8 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
         int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
         if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "dim #: windows reach # around # points: 16 times round at most", d,
-                             reach, n, 0);
+                             "dim %d: windows reach %ld around %ld points: 16 times round at most",
+                             d, reach, n);
         }
     }
     return st;
@@ -9627,25 +9503,22 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     int32_t d;
     dpar_status st = DPAR_OK;
     if (!h) {
-        return dpari_say(DPAR_E_ARG, why, "no halo: NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "no halo: NULL");
     }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
         h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a grid of # dims on # ranks along # axes: dpar_layout_init makes it",
-                         h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes, 0);
+        return dpari_wrong(why,
+                           "a grid of %d dims on %d ranks along %d axes: dpar_layout_init makes it",
+                           h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes);
     }
     if (dpari_stencil_axes(h->shape, 1) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
-                         0, 0);
+        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_say(DPAR_E_ARG, why, "periodic is #, the grid has # dims", h->periodic,
-                         h->grid.dims, 0, 0);
+        return dpari_wrong(why, "periodic is %d, the grid has %d dims", h->periodic, h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "folds #, cube #: each is 0 or 1", h->folds, h->cube, 0,
-                         0);
+        return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
@@ -10103,11 +9976,10 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_draw_desc *
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
     if (dims < 1 || p->across < 0 || p->across >= dims || p->down < 0 || p->down >= dims) {
-        return dpari_say(DPAR_E_ARG, why, "dims # and # of a grid of # dims", p->down, p->across,
-                         dims, 0);
+        return dpari_wrong(why, "dims %d and %d of a grid of %d dims", p->down, p->across, dims);
     }
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
-        return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
+        return dpari_wrong(why, "rank %d has no points", p->rank);
     }
     st = dpar_halo_first(&w, p->halo, p->rank, DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, why);
     if (st != DPAR_OK) {
@@ -10343,10 +10215,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
     int32_t peer = -1, next;
     dpar_status status;
     if (!t || !p || !p->halo) {
-        return dpari_say(DPAR_E_ARG, why, "text, picture or its halo is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "text, picture or its halo is NULL");
     }
     if (format != DPAR_HALO_SVG) {
-        return dpari_say(DPAR_E_ARG, why, "format #: a halo is drawn as SVG, 0", format, 0, 0, 0);
+        return dpari_wrong(why, "format %d: a halo is drawn as SVG, 0", format);
     }
     status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {
@@ -10383,21 +10255,19 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->rest < DPAR_SAMPLER_PAD || s->rest > DPAR_SAMPLER_EXACT) {
-        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", s->rest, 0, 0,
-                         0);
+        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->rest);
     }
     if (s->ranks < 1 || s->run < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: at least 1, 0 or more",
-                         s->ranks, s->run, 0, 0);
+        return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,
+                           s->run);
     }
     if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
         return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round",
-                         s->count, s->ranks, s->run, 0);
+                         "%ld samples, %d ranks, runs of %ld: 0 to 2^62 samples, also in a round",
+                         s->count, s->ranks, s->run);
     }
     if (s->first < 0 || s->first > s->count) {
-        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", s->first,
-                         s->count, 0, 0);
+        return dpari_wrong(why, "%ld samples are consumed, an epoch has %ld", s->first, s->count);
     }
     s->run = s->run > 0 ? s->run : 1;
     dpari_permutation_set(s);
@@ -10522,7 +10392,7 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
                                           dpar_mt19937 *scratch, dpar_why *why)
 {
     if (count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a permutation of # elements: 0 or more", count, 0, 0, 0);
+        return dpari_wrong(why, "a permutation of %ld elements: 0 or more", count);
     }
     dpari_mt19937_init(scratch, seed);
     if (count < (int64_t)(UINT32_MAX / 20)) {
@@ -10602,10 +10472,10 @@ DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
                                                dpar_why *why)
 {
-    return sum == right ? DPAR_OK
-                        : dpari_say_word(DPAR_E_MISMATCH, why,
-                                         "@ differ here (# for #): a fault of the compiler", what,
-                                         DPARI_WHOLE, sum, right, 0, 0);
+    return sum == right
+               ? DPAR_OK
+               : dpari_say(DPAR_E_MISMATCH, why,
+                           "%s differ here (%d for %d): a fault of the compiler", what, sum, right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.

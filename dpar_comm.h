@@ -1935,20 +1935,13 @@ DPARI_API dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t cou
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work);
 
-/* A call that one rank makes wrongly: st, with a message in c->why, as dpari_say. Of a broken
- * communicator its own status, and its message stays: it says why the call came to be wrong. */
-DPARI_API dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
-                                            const char *word, size_t length, int64_t a, int64_t b,
-                                            int64_t x, int64_t y);
-DPARI_API dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
-                                            int64_t x, int64_t y);
-DPARI_ALWAYS_INLINE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
-                                                 int64_t a, int64_t b, int64_t x, int64_t y)
-{
-    return DPARI_IS_CONSTANT(st == DPAR_E_ARG)
-               ? dpari_comm_wrong_call(c, form, a, b, x, y)
-               : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
-}
+/* Reports a call that one rank makes wrongly: returns st, with a message in c->why, as dpari_say
+ * does. On a broken communicator it returns that one's status and keeps its message, which says
+ * what went wrong first. */
+DPARI_API dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
+    DPARI_PRINTF(3, 4);
+/* The same with DPAR_E_ARG. */
+DPARI_API dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
 DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
@@ -2046,9 +2039,6 @@ DPARI_API const char *dpari_launcher_name(int32_t launcher);
 DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value);
 /* All of dpar_launcher_detect, and the nodes. */
 DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dpar_why *why);
-/* up to four texts, one after the other, into why; returns status. NULL: nothing. */
-DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d);
 
 /* ==== comm/launch_private.h ==== */
 
@@ -7325,7 +7315,7 @@ DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *w
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
-        (void)dpari_say_word(st, &why, "rank #: its memory's @ failed", what, 16, c->rank, 0, 0, 0);
+        (void)dpari_say(st, &why, "rank %d: its memory's %s failed", c->rank, what);
         dpar_comm_abort(c, st, why.text);
     }
     return st < 0 ? st : DPAR_OK;
@@ -8238,11 +8228,11 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
 {
     dpar_status st;
     if (!c || !out) {
-        return dpari_say(DPAR_E_ARG, why, "shrink: the communicator or out is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "shrink: the communicator or out is NULL");
     }
     if (!c->engine.shrink) {
-        return dpari_say_word(DPAR_E_SYSTEM, why, "shrink: the engine @ cannot go on without ranks",
-                              c->engine.name, sizeof c->engine.name, 0, 0, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "shrink: the engine %s cannot go on without ranks",
+                         c->engine.name);
     }
     st = c->engine.shrink(c, out, was, why);
     if (st == DPAR_OK) {
@@ -8263,7 +8253,7 @@ static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *wa
 {
     (void)out;
     (void)was;
-    return dpari_say_word(c->status, why, "shrink: @", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return dpari_say(c->status, why, "shrink: %s", c->why.text);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -8505,12 +8495,12 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
         return mine;
     }
     if (s != DPAR_OK) {
-        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(s, why, "%s", c->why.text);
     }
     if (said.text[0] == 0) {
-        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
+        return dpari_say(worst, why, "rank %d: %s", who, dpar_status_text(worst));
     }
-    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
+    return dpari_say(worst, why, "rank %d: %s", who, said.text);
 }
 
 /* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
@@ -8537,7 +8527,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     who[0] = who[1] = -1;
     run = dpari_post(c, &call, NULL);
     if (run != DPAR_OK) {
-        return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(run, why, "%s", c->why.text);
     }
     for (i = 0; i < 3; i++) {
         none |= out[i] > in[i] || out[i] == INT64_MIN;
@@ -8550,9 +8540,9 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
         rank[1] >= c->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank #: a smallest number of # ranks came back that is none of theirs: "
+                         "rank %d: a smallest number of %d ranks came back that is none of theirs: "
                          "another rank called another operation",
-                         c->rank, c->size, 0, 0);
+                         c->rank, c->size);
     }
     if (worst != DPAR_OK) {
         return dpari_hear(c, st, worst, (int32_t)rank[0], why);
@@ -8562,8 +8552,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     }
     if (out[1] / ranks == 0) { /* its hash is that of no plan */
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank # begins a plan, where rank # called another operation", rank[1],
-                         rank[0], 0, 0);
+                         "rank %ld begins a plan, where rank %ld called another operation", rank[1],
+                         rank[0]);
     }
     who[0] = (int32_t)dpari_least(rank[0], rank[1]);
     who[1] = (int32_t)dpari_most(rank[0], rank[1]);
@@ -8762,10 +8752,8 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     st = st == DPAR_OK
              ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
              : st;
-    return st == DPAR_OK
-               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
-                                0)
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? dpari_say(DPAR_E_MISMATCH, why, "%s", found.text)
+                         : dpari_say(st, why, "%s", c->why.text);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
@@ -8799,18 +8787,29 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
-                                                       const char *form, const char *word,
-                                                       size_t length, int64_t a, int64_t b,
-                                                       int64_t x, int64_t y)
+static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *c, dpar_status st, const char *form,
+                                                  va_list *list)
 {
-    return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
+    return c->status < 0 ? c->status : dpari_say_list(st, &c->why, form, list);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
-                                                       int64_t b, int64_t x, int64_t y)
+DPARI_API DPARI_COLD dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
 {
-    return dpari_comm_wrong_word(c, DPAR_E_ARG, form, "", 0, a, b, x, y);
+    va_list list;
+    va_start(list, form);
+    st = dpari_comm_say_list(c, st, form, &list);
+    va_end(list);
+    return st;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...)
+{
+    dpar_status st;
+    va_list list;
+    va_start(list, form);
+    st = dpari_comm_say_list(c, DPAR_E_ARG, form, &list);
+    va_end(list);
+    return st;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
@@ -8840,9 +8839,9 @@ DPARI_API DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t by
     if (memory != NULL && bytes >= need && past == 0) {
         return DPAR_OK;
     }
-    return dpari_say_word(DPAR_E_ROOM, why,
-                          "@: # bytes for a plan of #, # past a multiple of 64: dpar_@_bytes",
-                          module, DPARI_WHOLE, memory == NULL ? 0 : bytes, need, past, 0);
+    return dpari_say(DPAR_E_ROOM, why,
+                     "%s: %ld bytes for a plan of %ld, %ld past a multiple of 64: dpar_%s_bytes",
+                     module, memory == NULL ? 0 : bytes, need, past, module);
 }
 
 /* ==== comm/pace.c ==== */
@@ -14752,8 +14751,8 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
     dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
     return status == DPAR_OK
                ? status
-               : dpari_say(status, why, "shrink: rank # has no memory for a communicator",
-                           g->comm.rank, 0, 0, 0);
+               : dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
+                           g->comm.rank);
 }
 
 static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
@@ -14765,7 +14764,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_say(DPAR_E_ARG, why, "shrink: rank # did so before", c->rank, 0, 0, 0);
+        return dpari_wrong(why, "shrink: rank %d did so before", c->rank);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);
@@ -14778,8 +14777,8 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
             dpari_shrink_leave(g, stay, floor_before);
             status = dpari_shrink_make(s, stay, out, was);
             if (status != DPAR_OK) {
-                (void)dpari_say(status, why, "shrink: rank # has no memory for a communicator",
-                                c->rank, 0, 0, 0);
+                (void)dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
+                                c->rank);
             }
         }
     }
@@ -14951,18 +14950,6 @@ DPARI_API DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char 
     close(fd);
     text[used] = 0;
     return (int64_t)used;
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                                const char *b, const char *c, const char *d)
-{
-    dpar_text t;
-    if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
-        dpari_text_print(&t, "%s%s%s%s", a, b != NULL ? b : "", c != NULL ? c : "",
-                         d != NULL ? d : "");
-    }
-    return status;
 }
 
 DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
@@ -15273,8 +15260,8 @@ static dpar_status dpari_job_value(const dpari_site *s, const char *const *names
         return DPAR_OK;
     }
     if (!dpari_job_number(text, INT32_MAX, &v)) {
-        return dpari_job_says(DPAR_E_ARG, why, name, " is \"", text,
-                              "\", which is no whole number from 0 to 2147483647");
+        return dpari_wrong(why, "%s is \"%s\", which is no whole number from 0 to 2147483647", name,
+                           text);
     }
     *value = (int32_t)v;
     return DPAR_OK;
@@ -15288,8 +15275,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
     dpari_text_print(&t, "%s: %s", dpari_launcher_name(launcher), set);
-    return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
-                          " is not: set both, or neither for one rank");
+    return dpari_wrong(why, "%s is set but %s is not: set both, or neither for one rank", text,
+                       missing);
 }
 
 /* The four numbers of a row by their names. */
@@ -15319,8 +15306,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t la
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
             dpari_job_pick(s, row.rank, 2, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
-            return dpari_job_says(DPAR_E_ARG, why, "PALS (Cray): ", present, " is set but ",
-                                  missing);
+            return dpari_wrong(why, "PALS (Cray): %s is set but %s", present, missing);
         }
         return dpari_job_half(launcher, present, missing, why);
     }
@@ -15348,9 +15334,10 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
         return status;
     }
     if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
-        return dpari_job_says(DPAR_E_ARG, why, "SLURM_STEP_TASKS_PER_NODE is \"", text,
-                              "\", which does not say how many tasks this node has",
-                              node < 0 ? " (SLURM_NODEID is not set)" : NULL);
+        return dpari_wrong(why,
+                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not say how many tasks "
+                           "this node has%s",
+                           text, node < 0 ? " (SLURM_NODEID is not set)" : NULL);
     }
     return DPAR_OK;
 }
@@ -15361,20 +15348,20 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
     const char *name = dpari_launcher_name(job->launcher);
     size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
+        return dpari_wrong(why, "%.*s: a job of %d ranks", (int32_t)n, name, job->size);
     }
     if (job->rank >= job->size) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: rank # is not in a job of # ranks (0 .. #)",
-                              name, n, job->rank, job->size, job->size - 1, 0);
+        return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
+                           name, job->rank, job->size, job->size - 1);
     }
     if (job->local_size == 0 || job->local_size > job->size) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: # ranks on this node, # in the whole job", name,
-                              n, job->local_size, job->size, 0, 0);
+        return dpari_wrong(why, "%.*s: %d ranks on this node, %d in the whole job", (int32_t)n,
+                           name, job->local_size, job->size);
     }
     if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: local rank # does not fit # ranks on the node",
-                              name, n, job->local_rank,
-                              job->local_size > 0 ? job->local_size : job->size, 0, 0);
+        return dpari_wrong(why, "%.*s: local rank %d does not fit %d ranks on the node", (int32_t)n,
+                           name, job->local_rank,
+                           job->local_size > 0 ? job->local_size : job->size);
     }
     return DPAR_OK;
 }
@@ -15472,11 +15459,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
     if (l == DPAR_LAUNCHER_COUNT && dpari_job_has(site, "PMIX_RANK")) {
-        return dpari_job_says(DPAR_E_ARG, why,
-                              "PMIX_RANK is set and no variable says how many "
-                              "ranks there are: start with mpirun or srun, or set "
-                              "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
-                              NULL, NULL, NULL);
+        return dpari_wrong(why,
+                           "PMIX_RANK is set and no variable says how many ranks there are: start "
+                           "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
     }
     if (l < DPAR_LAUNCHER_COUNT) {
         found.launcher = l;
@@ -15490,9 +15475,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
         if (status == DPAR_OK && t.used >= sizeof id) { /* cut, it might be another job's, too */
-            status = dpari_say(DPAR_E_ARG, why,
-                               "the name of this job has # characters, at most # are allowed",
-                               (int64_t)t.used, (int64_t)sizeof id - 1, 0, 0);
+            status =
+                dpari_wrong(why, "the name of this job has %ld characters, at most %ld are allowed",
+                            (int64_t)t.used, (int64_t)sizeof id - 1);
         }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
@@ -15568,8 +15553,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_launcher_detect needs a job to fill in", NULL,
-                              NULL, NULL);
+        return dpari_wrong(why, "dpar_launcher_detect needs a job to fill in");
     }
     return dpari_job_here(job, &nodes, why);
 }
@@ -15954,21 +15938,20 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (g->in.layout != mine.layout) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank # is built with another version of dpar.h than rank 0", rank, 0, 0,
-                         0);
+                         "rank %d is built with another version of dpar.h than rank 0", rank);
     }
     if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "one process says that it is rank # of #, rank 0 says that there are #",
-                         rank, g->in.size, h->job->size, 0);
+                         "one process says that it is rank %d of %d, rank 0 says that there are %d",
+                         rank, g->in.size, h->job->size);
     }
     if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
         dpari_host_drop(h, h->place[rank] - 1);
     }
     if (h->place[rank] != 0) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "two processes say that they are rank # of # (do two jobs run as one?)",
-                         rank, h->job->size, 0, 0);
+                         "two processes say that they are rank %d of %d (do two jobs run as one?)",
+                         rank, h->job->size);
     }
     g->rank = rank;
     g->state = DPARI_GUEST_WELCOME;
@@ -15992,8 +15975,8 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(h, i);
-        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting",
-                                  rank, h->job->size, 0, 0)
+        return mapped ? dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting",
+                                  rank, h->job->size)
                       : DPAR_OK;
     }
     if (whole == 0) {
@@ -16009,8 +15992,8 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (g->in.status != DPAR_OK) {
         g->in.text[sizeof g->in.text - 1] = 0;
-        return dpari_say_word(DPAR_E_SYSTEM, why, "rank # cannot map the segment: @", g->in.text,
-                              sizeof g->in.text, g->rank, 0, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "rank %d cannot map the segment: %s", g->rank,
+                         g->in.text);
     }
     g->state = DPARI_GUEST_MAPPED;
     h->mapped++;
@@ -16273,8 +16256,7 @@ static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
-    return dpari_say_word(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "@", answer->text,
-                          sizeof answer->text, 0, 0, 0, 0);
+    return dpari_say(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "%s", answer->text);
 }
 
 /* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
@@ -16291,7 +16273,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
                     sizeof mine->text);
     dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
     if (status != DPAR_OK) {
-        return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+        return dpari_say(status, why, "%s", said.text);
     }
     /* rank 0 counts the time; its message is the better one */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
@@ -16306,10 +16288,10 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
         return dpari_meet_refused(&answer, why);
     }
     return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
-                                "rank 0 of # let rank # in and then said nothing more", mine->size,
-                                mine->rank, 0, 0)
-                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while # ranks were starting",
-                                mine->size, 0, 0, 0);
+                                "rank 0 of %d let rank %d in and then said nothing more",
+                                mine->size, mine->rank)
+                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting",
+                                mine->size);
 }
 
 /* One try at one name. MORE: not there, or not this job's rank 0. */
@@ -16493,14 +16475,13 @@ static dpar_status dpari_launch_options(const dpar_world_desc *options, dpar_why
         return DPAR_OK;
     }
     if (!(options->grace_s >= 0.0 && options->grace_s <= 1e9)) {
-        return dpari_say(DPAR_E_ARG, why, "grace_s must be 0 .. 1e9 seconds", 0, 0, 0, 0);
+        return dpari_wrong(why, "grace_s must be 0 .. 1e9 seconds");
     }
     if (!dpari_finite(options->timeout_s)) {
-        return dpari_say(DPAR_E_ARG, why, "timeout_s is not a finite number", 0, 0, 0, 0);
+        return dpari_wrong(why, "timeout_s is not a finite number");
     }
     if (options->threads != 0 && options->threads != 1) {
-        return dpari_say(DPAR_E_ARG, why, "threads must be 0 or 1, not #", options->threads, 0, 0,
-                         0);
+        return dpari_wrong(why, "threads must be 0 or 1, not %d", options->threads);
     }
     return DPAR_OK;
 }
@@ -16509,11 +16490,11 @@ static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_
                                       dpar_why *why)
 {
     if (fn == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_launch: the function is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_launch: the function is NULL");
     }
     if (n < 1 || n > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_launch: # ranks, but 1 .. # are allowed", n,
-                         DPARI_MAX_RANKS, 0, 0);
+        return dpari_wrong(why, "dpar_launch: %d ranks, but 1 .. %d are allowed", n,
+                           (int32_t)DPARI_MAX_RANKS);
     }
     return dpari_launch_options(options, why);
 }
@@ -16645,9 +16626,8 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *laun
     char **mine = dpari_os_environment();
     int64_t count = 0, used = 0;
     if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks cannot be started: argv does not say which program this is",
-                         launch->n, 0, 0, 0);
+        return dpari_wrong(
+            why, "%d ranks cannot be started: argv does not say which program this is", launch->n);
     }
     while (mine != NULL && mine[count] != NULL) {
         count++;
@@ -16997,8 +16977,8 @@ static dpar_status dpari_launch_threads(dpari_launch *launch, dpar_why *why)
         dpari_os_join(launch->seat[r].thread);
     }
     if (started < launch->n) {
-        return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started,
-                         launch->n, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "thread %d of %d could not be started", started,
+                         launch->n);
     }
     return DPAR_OK;
 }
@@ -17201,8 +17181,8 @@ static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict
     launch->verdict = *verdict;
     launch->seat = (dpari_seat *)dpari_launch_shared(bytes);
     if (launch->seat == NULL) {
-        return dpari_say(DPAR_E_SYSTEM, why, "no memory: # bytes are needed to watch # ranks",
-                         bytes, launch->n, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "no memory: %ld bytes are needed to watch %d ranks",
+                         bytes, launch->n);
     }
     launch->watch = (struct pollfd *)(void *)(launch->seat + launch->n);
     launch->left = launch->n;
@@ -17279,8 +17259,7 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
     }
     length = dpari_length(text);
     if (length == 0 || dpari_text_number(text, length, &value) != length || !dpari_finite(value)) {
-        return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
-                              "\", which is no number of seconds", NULL);
+        return dpari_wrong(why, "DPAR_TIMEOUT is \"%s\", which is no number of seconds", text);
     }
     options->timeout_s = value;
     return DPAR_OK;
@@ -17295,22 +17274,21 @@ static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t no
 {
     const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
-        return dpari_say_word(
-            DPAR_E_ARG, why,
-            "@ says # ranks: dpar_comm.h joins at most # of one node; " DPARI_OTHER_NODES, name,
-            DPARI_WHOLE, job->size, DPARI_MAX_RANKS, 0, 0);
+        return dpari_wrong(
+            why, "%s says %d ranks: dpar_comm.h joins at most %d of one node; " DPARI_OTHER_NODES,
+            name, job->size, (int32_t)DPARI_MAX_RANKS);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: dpar_comm.h joins ranks "
-                              "of one node; " DPARI_OTHER_NODES,
-                              name, DPARI_WHOLE, job->size, job->local_size, 0, 0);
+        return dpari_wrong(why,
+                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins ranks "
+                           "of one node; " DPARI_OTHER_NODES,
+                           name, job->size, job->local_size);
     }
     if (nodes > 1) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: dpar_comm.h joins ranks of one "
-                              "node; " DPARI_OTHER_NODES,
-                              name, DPARI_WHOLE, job->size, nodes, 0, 0);
+        return dpari_wrong(why,
+                           "%s says %d ranks on %d nodes: dpar_comm.h joins ranks of one "
+                           "node; " DPARI_OTHER_NODES,
+                           name, job->size, nodes);
     }
     return DPAR_OK;
 }
@@ -17377,8 +17355,8 @@ DPARI_API DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
         return status;
     }
     if (job->size > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks, but shared memory joins at most #", job->size,
-                         DPARI_MAX_RANKS, 0, 0);
+        return dpari_wrong(why, "%d ranks, but shared memory joins at most %d", job->size,
+                           (int32_t)DPARI_MAX_RANKS);
     }
     if (job->rank != 0) { /* rank 0 makes the segment */
         return DPAR_OK;
@@ -17399,7 +17377,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
     int32_t nodes = 0;
     dpar_status status;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init: world is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_init: world is NULL");
     }
     dpari_zero(&own, sizeof own);
     if (options != NULL) {
@@ -17595,9 +17573,8 @@ static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_
     int i;
     for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
         if (dpari_main_nearly(argv[i])) {
-            return dpari_say_word(DPAR_E_ARG, why,
-                                  "\"@\": it is --ranks N that says how many ranks there are",
-                                  argv[i], DPARI_WHOLE, 0, 0, 0, 0);
+            return dpari_wrong(why, "\"%s\": it is --ranks N that says how many ranks there are",
+                               argv[i]);
         }
     }
     return DPAR_OK;
@@ -17629,7 +17606,7 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
     }
     dpar_text_init(&t, line, sizeof line);
     dpari_text_print(&t, "%s takes a number of 1 .. %d, not \"", name, DPARI_MAX_RANKS);
-    return dpari_job_says(DPAR_E_ARG, why, line, text, "\"", NULL);
+    return dpari_wrong(why, "%s%s\"", line, text);
 }
 
 /* Finds out which launcher started this process, and the number of ranks, or *n = 0 if it is not
@@ -17657,8 +17634,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
         const char *name = dpari_launcher_name(job->launcher);
-        return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
-                              DPARI_WHOLE, asked, job->size, 0, 0);
+        return dpari_wrong(why, "--ranks %ld, but %s has started %d ranks", asked, name, job->size);
     }
     *n = (int32_t)(asked > 0 ? asked : usual);
     if (*n == 0 && job->launcher != DPAR_LAUNCHER_NONE) {
@@ -17768,11 +17744,11 @@ DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
     o = options != NULL ? *options : o;
     o.threads = 0;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: world is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_init_or_launch: world is NULL");
     }
     if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: ranks is 0 .. #, not #",
-                         DPARI_MAX_RANKS, o.ranks, 0, 0);
+        return dpari_wrong(why, "dpar_init_or_launch: ranks is 0 .. %d, not %d",
+                           (int32_t)DPARI_MAX_RANKS, o.ranks);
     }
     dpari_site_here(&site);
     st = dpari_timeout_here(&site, &o, why);
@@ -17981,13 +17957,14 @@ static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why
 static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 {
     if (s->unit == 0) {
-        return dpari_say_type(why, "agree: type @ is not one of whole bytes", s->type, 0, 0, 0, 0);
+        return dpari_wrong(why, "agree: type %s is not one of whole bytes",
+                           dpar_type_name(s->type));
     }
     if (s->count < 0 || s->count > (INT64_C(1) << 62) / s->unit) {
-        return dpari_say(DPAR_E_ARG, why, "agree: a count of #", s->count, 0, 0, 0);
+        return dpari_wrong(why, "agree: a count of %ld", s->count);
     }
     if (s->count > 0 && s->data == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "agree: data is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "agree: data is NULL");
     }
     return DPAR_OK;
 }
@@ -17999,7 +17976,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     dpar_why found;
     dpar_status st;
     if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "agree: the communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "agree: the communicator is NULL");
     }
     s.data = (const unsigned char *)data;
     s.count = count;
@@ -18529,23 +18506,23 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
     a->type = type;
     a->bytes = dpar_type_bytes(type);
     if (a->bytes == 0) {
-        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
-                              0);
+        return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
+                           type);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
+        return dpari_wrong(why, "an array of %d dims, or without a shape", dims);
     }
     for (d = dims - 1; d >= 0; d--) {
         a->step[d] = n;
         if (shape[d] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "dim # of a shape is #", d, shape[d], 0, 0);
+            return dpari_wrong(why, "dim %d of a shape is %ld", d, shape[d]);
         }
         if (!dpari_mul(n, shape[d], &n)) {
-            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements", 0, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements");
         }
     }
     if (!dpari_mul(n, a->bytes, &bytes)) {
-        return dpari_say(DPAR_E_RANGE, why, "# elements of # bytes", n, a->bytes, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, a->bytes);
     }
     if (elements != NULL) {
         *elements = n;
@@ -18559,20 +18536,19 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 {
     int32_t d;
     if (t->dims != dims) {
-        return dpari_say(DPAR_E_ARG, why, "a transfer of # dims in an array of #", t->dims, dims, 0,
-                         0);
+        return dpari_wrong(why, "a transfer of %d dims in an array of %d", t->dims, dims);
     }
     if (t->swap[0] != t->swap[1] &&
         (t->swap[0] < 0 || t->swap[0] >= dims || t->swap[1] < 0 || t->swap[1] >= dims)) {
-        return dpari_say(DPAR_E_ARG, why, "dims # and # of # cannot change places", t->swap[0],
-                         t->swap[1], dims, 0);
+        return dpari_wrong(why, "dims %d and %d of %d cannot change places", t->swap[0], t->swap[1],
+                           dims);
     }
     for (d = 0; d < dims; d++) {
         int64_t n = t->extent[arrives ? dpari_swapped(t->swap, d) : d];
         if (n < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - n) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim #: # elements from # on are not inside an array of #", d, n,
-                             t->mine[d], shape[d]);
+            return dpari_wrong(why,
+                               "dim %d: %ld elements from %ld on are not inside an array of %ld", d,
+                               n, t->mine[d], shape[d]);
         }
     }
     return DPAR_OK;
@@ -18581,12 +18557,11 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
 {
     if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
+        return dpari_wrong(why, "op %d is none", t->op);
     }
     if (t->op != DPAR_COPY && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
-        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              DPARI_WHOLE, 0, 0, 0, 0);
+        return dpari_wrong(why, "elements of %s cannot be combined", name);
     }
     return DPAR_OK;
 }
@@ -18621,7 +18596,7 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
         return DPAR_OK;
     }
     if (s->per_node < DPAR_REDISTRIBUTE_PRIMARY) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
+        return dpari_wrong(why, "%d ranks a node", s->per_node);
     }
     if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
         return DPAR_E_ARG;
@@ -18667,12 +18642,12 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t d
     while (st == DPAR_OK && dpari_source_next(s, &t)) {
         int64_t n;
         if (t.dims < 0 || t.dims > DPAR_MAX_DIMS) {
-            return dpari_say(DPAR_E_ARG, why, "a transfer of # dims: 0 to #", t.dims, DPAR_MAX_DIMS,
-                             0, 0);
+            return dpari_wrong(why, "a transfer of %d dims: 0 to %d", t.dims,
+                               (int32_t)DPAR_MAX_DIMS);
         }
         n = dpar_transfer_volume(&t);
         if (n < 0 || n > (INT64_C(1) << 62) - sum->elements) {
-            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move", 0, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move");
         }
         sum->ops |= t.op != DPAR_COPY;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
@@ -19285,8 +19260,8 @@ static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
     }
     return m->head == m->in.items
                ? DPAR_OK
-               : dpari_say(DPAR_E_MISMATCH, why, "only # of # boxes came: the lists do not fit",
-                           m->head, m->in.items, 0, 0);
+               : dpari_say(DPAR_E_MISMATCH, why, "only %ld of %ld boxes came: the lists do not fit",
+                           m->head, m->in.items);
 }
 
 static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
@@ -19319,12 +19294,12 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     m->bytes = dpar_type_bytes(type);
     m->tag = o->tag;
     if (m->bytes == 0) {
-        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
-                              0);
+        return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
+                           type);
     }
     if (o->tag < 0 || o->piece_bytes < 0 || o->scratch_bytes < 0) {
-        return dpari_say(DPAR_E_ARG, why, "options: tag #, pieces of # B, scratch of # B", o->tag,
-                         o->piece_bytes, o->scratch_bytes, 0);
+        return dpari_wrong(why, "options: tag %d, pieces of %ld B, scratch of %ld B", o->tag,
+                           o->piece_bytes, o->scratch_bytes);
     }
     m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
     m->alone = dpari_least(m->piece, ALONE / m->bytes);
@@ -19338,16 +19313,16 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribu
     const int there = m->c->mem != NULL;
     dpar_status st = DPAR_OK;
     if (bytes < 0) {
-        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B");
     }
     at->bytes = bytes;
     if ((o->scratch != NULL || o->scratch_bytes > 0) && bytes > o->scratch_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->scratch_bytes,
-                         bytes, 0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", o->scratch_bytes,
+                         bytes);
     }
     if (there && o->there != NULL && bytes > o->there_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->there_bytes, bytes,
-                         0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", o->there_bytes,
+                         bytes);
     }
     at->scratch = o->scratch;
     if (there) {
@@ -19355,7 +19330,7 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribu
         st = o->there != NULL ? (dpar_status)DPAR_OK : dpar_comm_alloc(m->c, bytes, &at->there);
         at->scratch = o->scratch != NULL ? o->scratch : dpari_os_pages(bytes);
         if (st == DPAR_OK && at->scratch == NULL) {
-            return dpari_say(DPAR_E_MEMORY, why, "no # bytes of scratch", bytes, 0, 0, 0);
+            return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
     } else if (o->scratch == NULL) {
         st = dpar_comm_alloc(m->c, bytes, &at->scratch);
@@ -19400,8 +19375,8 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
             return st;
         }
         if (t[i].peer < 0 || t[i].peer >= m->c->size) {
-            return dpari_say(DPAR_E_ARG, why, "transfer #: peer # is no rank of # ranks", i,
-                             t[i].peer, m->c->size, 0);
+            return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, t[i].peer,
+                               m->c->size);
         }
     }
     return DPAR_OK;
@@ -19417,8 +19392,7 @@ static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
             dpari_item_continues(&m->in, end)) {
             end = dpari_group_end(m, end);
         } else if (m->in.item[i].op == DPAR_AVG) {
-            return dpari_say(DPAR_E_ARG, why, "receive #: an average without a copy before it", i,
-                             0, 0, 0);
+            return dpari_wrong(why, "receive %ld: an average without a copy before it", i);
         }
     }
     return DPAR_OK;
@@ -19461,12 +19435,13 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
     for (k = 0; k < m->c->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
-                           "rank # sends # boxes to rank #, whose list receives # of it", k,
+                           "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
                            theirs[2 * k], me, mine[2 * k]);
         } else if (theirs[2 * k + 1] != mine[2 * k + 1]) {
-            st = dpari_say(DPAR_E_MISMATCH, why,
-                           "rank # sends rank # # boxes of other extents or ops than it receives",
-                           k, me, mine[2 * k], 0);
+            st = dpari_say(
+                DPAR_E_MISMATCH, why,
+                "rank %d sends rank %d %ld boxes of other extents or ops than it receives", k, me,
+                mine[2 * k]);
         }
     }
     return dpari_agree(m->c, st, why);
@@ -19494,8 +19469,7 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
     int64_t reads = 0, writes = 0;
     dpar_status st = DPAR_OK;
     if (n < 0 || k < 0 || (n > 0 && (!sends || !in)) || (k > 0 && (!receives || !out))) {
-        return dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them or their array", n,
-                         k, 0, 0);
+        return dpari_wrong(why, "%ld sends, %ld receives, or NULL for them or their array", n, k);
     }
     st = n > 0 ? dpari_array_init(&m->out.array, dims, o->in_shape, m->type, &reads, why) : st;
     if (st == DPAR_OK && k > 0) {
@@ -19510,7 +19484,7 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
     m->in.array.to = (unsigned char *)out;
     if (n > 0 && k > 0 && in != out &&
         dpari_memory_overlaps(in, reads * m->bytes, out, writes * m->bytes)) {
-        return dpari_say(DPAR_E_ARG, why, "in and out overlap and are not the same", 0, 0, 0, 0);
+        return dpari_wrong(why, "in and out overlap and are not the same");
     }
     return DPAR_OK;
 }
@@ -19554,7 +19528,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
     if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* all ranks hear of it */
         dpari_zero(&none, sizeof none);
@@ -19586,8 +19560,8 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mes
     }
     return mesh->offset >= 0 && last < c->size
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "a layout on ranks # .. # of a communicator of # ranks",
-                           mesh->offset, last, c->size, 0);
+               : dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
+                             mesh->offset, last, c->size);
 }
 
 /* True if replicas must not cut parts of one sum differently, because results would depend on it:
@@ -19624,7 +19598,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     r->source.to = to;
     r->source.rank = c->rank;
     if (st == DPAR_OK && (from == NULL || to == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "a layout is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "a layout is NULL");
     }
     st = st == DPAR_OK ? dpari_mesh_fits(c, &from->mesh, why) : st;
     st = st == DPAR_OK ? dpari_mesh_fits(c, &to->mesh, why) : st;
@@ -19644,8 +19618,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     r->source.per_node = o->per_node;
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
-        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              DPARI_WHOLE, 0, 0, 0, 0);
+        return dpari_wrong(why, "elements of %s cannot be combined", name);
     }
     return st;
 }
@@ -19665,8 +19638,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_l
     dpar_layout_local(l, rank, shape, NULL);
     for (d = 0; d < l->dims; d++) {
         if (whole != NULL && whole[d] < shape[d]) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: an array of # for # elements", d, whole[d],
-                             shape[d], 0);
+            return dpari_wrong(why, "dim %d: an array of %ld for %ld elements", d, whole[d],
+                               shape[d]);
         }
         empty |= shape[d] == 0;
     }
@@ -19694,11 +19667,10 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
         return st;
     }
     if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "in has # B, out # B, and one of them is NULL", reads,
-                         writes, 0, 0);
+        return dpari_wrong(why, "in has %ld B, out %ld B, and one of them is NULL", reads, writes);
     }
     if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
-        return dpari_say(DPAR_E_ARG, why, "in and out overlap", 0, 0, 0, 0);
+        return dpari_wrong(why, "in and out overlap");
     }
     m->out.array.from = (const unsigned char *)in;
     m->in.array.to = (unsigned char *)out;
@@ -19795,7 +19767,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
     dpar_status st;
     int32_t apart = 0;
     if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* all ranks hear of it */
         dpari_zero(&none, sizeof none);

@@ -1880,8 +1880,7 @@ static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const cha
         column = j->text[i] == '\n' ? 1 : column + 1;
         line += j->text[i] == '\n';
     }
-    return dpari_say_word(DPAR_E_PARSE, why, "JSON, line #, column #: @", what, DPARI_WHOLE, line,
-                          column, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, "JSON, line %ld, column %ld: %s", line, column, what);
 }
 
 static void dpari_json_blanks(dpari_json *j)
@@ -2540,7 +2539,7 @@ static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *fo
         }
     }
     dpar_text_put(&t, more);
-    return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why, form, text);
 }
 
 DPAR_API DPARI_COLD const char *dpar_gpu_name(int32_t index)
@@ -2581,7 +2580,7 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
         dpari_gpu_fill(gpu, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name, nearest, "");
+    return dpari_preset_unknown(why, "unknown GPU '%s'", s, n, dpar_gpu_name, nearest, "");
 }
 
 /* Returns the chip's row, or -1 if it is not in the table. */
@@ -2650,7 +2649,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
         dpari_cluster_fill(c, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name, nearest,
+    return dpari_preset_unknown(why, "unknown machine '%s'", s, n, dpar_cluster_name, nearest,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
@@ -2683,7 +2682,7 @@ static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
 static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
                                                 const char *form)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
 }
 
 enum {
@@ -2839,7 +2838,7 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
 {
     int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
     if (count == 0) {
-        return dpari_cluster_bad(s, n, why, "'@': a whole number of 1 to 10000000 was expected");
+        return dpari_cluster_bad(s, n, why, "'%.*s': a whole number of 1 to 10000000 was expected");
     }
     if (key == DPARI_KEY_NODES) {
         c->nodes = count;
@@ -2871,10 +2870,10 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
     dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
-    return dpari_say_word(DPAR_E_PARSE, why,
-                          "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
-                          "hbm tflops pcie host nvme and more (cluster.h)",
-                          text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why,
+                     "'%s'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
+                     "hbm tflops pcie host nvme and more (cluster.h)",
+                     text);
 }
 
 /* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
@@ -2896,7 +2895,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return dpari_cluster_no_key(s, k, why);
     }
     if (k + 1 >= n) {
-        return dpari_cluster_bad(s, n, why, "'@' has no value: key=value was expected");
+        return dpari_cluster_bad(s, n, why, "'%.*s' has no value: key=value was expected");
     }
     shape = key == DPARI_KEY_GPU || key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS;
     if (shape != (pass == 0)) {
@@ -2911,17 +2910,18 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     if (key == DPARI_KEY_NIC) {
         return dpari_cluster_nics(c, s + k + 1, n - k - 1)
                    ? DPAR_OK
-                   : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
+                   : dpari_cluster_bad(s, n, why, "'%.*s': NICs are COUNTxGB/s, as nic=8x50");
     }
     if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_BASE) {
         return dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)
                    ? DPAR_OK
-                   : dpari_cluster_bad(s, n, why,
-                                       "'@': RANKSxBYTESxMICROSECONDS was expected, by ascending "
-                                       "bytes, 16 at most");
+                   : dpari_cluster_bad(
+                         s, n, why,
+                         "'%.*s': RANKSxBYTESxMICROSECONDS was expected, by ascending "
+                         "bytes, 16 at most");
     }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
-        return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
+        return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
@@ -2930,7 +2930,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     }
     return dpari_cluster_number(c, key, v)
                ? DPAR_OK
-               : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
+               : dpari_cluster_bad(s, n, why, "'%.*s' may only come first, before the settings");
 }
 
 /* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
@@ -2944,10 +2944,10 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
     dpar_text_put(&t, "' lacks the GPU: '");
     dpari_text_slice(&t, s, n < 24 ? n : 24);
     dpar_text_put(&t, ":a100-80");
-    return dpari_say_word(DPAR_E_PARSE, why,
-                          "'@' was expected; known: v100-32, a100-40, a100-80, h100-80, h200, "
-                          "b200, gb200, l40s, mi250x, mi300x, tpu-v5p and more",
-                          text, sizeof text, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why,
+                     "'%s' was expected; known: v100-32, a100-40, a100-80, h100-80, h200, "
+                     "b200, gb200, l40s, mi250x, mi300x, tpu-v5p and more",
+                     text);
 }
 
 /* Returns 1 for digits, or digits x digits. */
@@ -2981,9 +2981,10 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
                       : dpari_cluster_count(s, colon, 65536);
         if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
-            return dpari_cluster_bad(s, n, why,
-                                     "'@': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
-                                     "to 65536 GPUs, as 8x8:h100-80");
+            return dpari_cluster_bad(
+                s, n, why,
+                "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
+                "to 65536 GPUs, as 8x8:h100-80");
         }
         st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
@@ -2995,7 +2996,7 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
     if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
         a = dpari_cluster_count(s, x, 10000000);
         if (a == 0) {
-            return dpari_cluster_bad(s, n, why, "'@': 1 to 10000000 machines were expected");
+            return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
         }
         st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
@@ -3067,8 +3068,7 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
     }
     return dpari_say(DPAR_E_PARSE, why,
                      "settings without a machine: begin with one (derecho, 8x8:h100-80) or say "
-                     "gpu=NAME, nodes=N, gpus=N",
-                     0, 0, 0, 0);
+                     "gpu=NAME, nodes=N, gpus=N");
 }
 
 static int dpari_cluster_is_setting(const char *item, size_t n)
@@ -3095,7 +3095,7 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
         return st;
     }
     was = *why;
-    return dpari_say_word(st, why, "line #: @", was.text, sizeof(was.text), line, 0, 0, 0);
+    return dpari_say(st, why, "line %d: %s", line, was.text);
 }
 
 /* Counts the settings after "settings=#", because a file that was cut short has fewer. */
@@ -3108,8 +3108,8 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
     }
     return n > 0 || *left == 0
                ? DPAR_OK
-               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: # settings are missing",
-                           *left, 0, 0, 0);
+               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
+                           *left);
 }
 
 /* Makes one pass over the text: the machine, then the settings that belong to the pass. */
@@ -3128,8 +3128,8 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             break;
         }
         if (n >= sizeof(item)) {
-            st = dpari_say_word(DPAR_E_PARSE, why, "'@...' has # bytes: a setting has at most #",
-                                text + start, 60, (int64_t)n, sizeof(item) - 1, 0, 0);
+            st = dpari_say(DPAR_E_PARSE, why, "'%.*s...' has %ld bytes: a setting has at most %ld",
+                           (int32_t)60, text + start, (int64_t)n, (int64_t)sizeof item - 1);
             break;
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
@@ -3150,8 +3150,7 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
            : items > 0   ? DPAR_OK
                          : dpari_say(DPAR_E_PARSE, why,
                                      "no machine: give a preset (derecho, dgx-h100 ...) or "
-                                       "NODESxGPUS:GPU (8x8:h100-80)",
-                                     0, 0, 0, 0);
+                                       "NODESxGPUS:GPU (8x8:h100-80)");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,
@@ -3191,32 +3190,30 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
         !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers "
-                              "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
-                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
+        return dpari_wrong(why,
+                           "GPU '%s': memory, bandwidth and FLOP/s must be positive numbers "
+                           "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
+                           c->gpu.name);
     }
     if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
         (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "links must be positive, of at most 1e9 GB/s: # nodes of # GPUs need "
-                         "nvlink=GB/s and nic=COUNTxGB/s (there are # NICs)",
-                         c->nodes, c->gpus_per_node, c->nics, 0);
+        return dpari_wrong(why,
+                           "links must be positive, of at most 1e9 GB/s: %d nodes of %d GPUs need "
+                           "nvlink=GB/s and nic=COUNTxGB/s (there are %d NICs)",
+                           c->nodes, c->gpus_per_node, c->nics);
     }
     if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
         !dpari_not_negative(c->gpu.pcie_Bps) || !dpari_not_negative(c->host_bytes) ||
         !dpari_not_negative(c->nvme_Bps)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s",
-                         0, 0, 0, 0);
+        return dpari_wrong(
+            why, "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s");
     }
     if (!(c->taper > 0.0 && c->taper <= 1.0)) {
         char text[32];
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
         dpari_text_fixed(&t, c->taper, 3);
-        return dpari_say_word(DPAR_E_ARG, why, "taper=@: it is a share above 0, at most 1", text,
-                              sizeof text, 0, 0, 0, 0);
+        return dpari_wrong(why, "taper=%s: it is a share above 0, at most 1", text);
     }
     return DPAR_OK;
 }
@@ -3228,18 +3225,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
     dpar_status st;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
-        return dpari_say(DPAR_E_ARG, why, "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs",
-                         c->nodes, c->gpus_per_node, 0, 0);
+        return dpari_wrong(why, "a cluster has 1 to 100000000 GPUs: %d nodes of %d GPUs", c->nodes,
+                           c->gpus_per_node);
     }
     st = dpari_cluster_check_numbers(c, why);
     for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
         double v = c->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
-            st = dpari_say_word(DPAR_E_ARG, why,
-                                share ? "calibration '@' is a share: above 0, at most 2 (1 = all)"
-                                      : "calibration '@' is out of its range: 0 to 10 (seconds)",
-                                dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
+            st = dpari_wrong(why,
+                             share ? "calibration '%s' is a share: above 0, at most 2 (1 = all)"
+                                   : "calibration '%s' is out of its range: 0 to 10 (seconds)",
+                             dpari_cal_name[i]);
         }
     }
     return st;
@@ -3250,7 +3247,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
     dpar_cluster sized = *c;
     dpar_status st;
     if (gpus < 1) {
-        return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
+        return dpari_wrong(why, "gpus=%d must be at least 1", gpus);
     }
     if (c->gpus_per_node < 1) {
         return dpari_cluster_check(c, why);
@@ -3261,8 +3258,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
         sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
         sized.gpus_per_node = gpus;
     } else if (gpus % c->gpus_per_node != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "gpus=# is no whole number of nodes of #", gpus,
-                         c->gpus_per_node, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is no whole number of nodes of %d", gpus,
+                         c->gpus_per_node);
     } else {
         sized.nodes = gpus / c->gpus_per_node;
     }
@@ -3849,20 +3846,19 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
     double params = 0.0;
     if (w->layers < 1 || w->layers > DPAR_MAX_LAYER_CLASSES || w->ops < 1 ||
         w->ops > DPAR_MAX_LAYER_OPS) {
-        return dpari_say(DPAR_E_ARG, why, "a workload needs 1 to 24 layer classes, this has #",
-                         w->layers, 0, 0, 0);
+        return dpari_wrong(why, "a workload needs 1 to 24 layer classes, this has %d", w->layers);
     }
     for (i = 0; i < w->layers; i++) {
         const dpar_workload_layer *l = &w->layer[i];
         if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
             !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
-            return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
-                             l->count, l->ops, 0);
+            return dpari_wrong(why, "layer class %d is empty: count=%d, operations=%d", i, l->count,
+                               l->ops);
         }
         params += dpari_layer_params(w, i) * l->count;
     }
     if (!(params >= 0.0) || params > 4e18) {
-        return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters");
     }
     return DPAR_OK;
 }
@@ -4695,24 +4691,24 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
     if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
         m->heads = m->kv_heads = 0;
     } else if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a transformer needs layers, hidden and heads of at least 1: layers=#, "
-                         "hidden=#, heads=#",
-                         m->layers, m->hidden, m->heads, 0);
+        return dpari_wrong(why,
+                           "a transformer needs layers, hidden and heads of at least 1: layers=%d, "
+                           "hidden=%d, heads=%d",
+                           m->layers, m->hidden, m->heads);
     }
     if (m->head_width < 1 && m->kv_lora < 1 && m->heads > 0 && m->hidden % m->heads != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "heads=# does not divide hidden=# (give head_width)",
-                         m->heads, m->hidden, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "heads=%d does not divide hidden=%d (give head_width)",
+                         m->heads, m->hidden);
     }
     m->head_width = m->head_width > 0 ? m->head_width : m->heads > 0 ? m->hidden / m->heads : 0;
     m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
     if (m->heads > 0 && (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=# does not divide heads=#", m->kv_heads,
-                         m->heads, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=%d does not divide heads=%d", m->kv_heads,
+                         m->heads);
     }
     if (m->ffn < 1) {
         if (m->hidden > INT32_MAX / 4) {
-            return dpari_say(DPAR_E_RANGE, why, "hidden=# is too large", m->hidden, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "hidden=%d is too large", m->hidden);
         }
         m->ffn = 4 * m->hidden;
     }
@@ -4723,17 +4719,18 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "image=#x# needs a patch of at least 1 that fits in it, and channels: "
-                             "patch=#, channels=#",
-                             m->image[0], m->image[1], m->patch, m->channels);
+            return dpari_wrong(
+                why,
+                "image=%dx%d needs a patch of at least 1 that fits in it, and channels: "
+                "patch=%d, channels=%d",
+                m->image[0], m->image[1], m->patch, m->channels);
         }
         return DPAR_OK;
     }
     m->seq = seq > 0 ? seq : m->seq;
     if (m->seq < 1 || m->vocab < 1) {
-        return dpari_say(DPAR_E_ARG, why, "seq and vocab must be at least 1: seq=#, vocab=#",
-                         m->seq, m->vocab, 0, 0);
+        return dpari_wrong(why, "seq and vocab must be at least 1: seq=%d, vocab=%d", m->seq,
+                           m->vocab);
     }
     return DPAR_OK;
 }
@@ -4742,20 +4739,17 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
 {
     int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
-        return dpari_say(DPAR_E_ARG, why, "topk=# must be 1 to experts=#", m->topk, m->experts, 0,
-                         0);
+        return dpari_wrong(why, "topk=%d must be 1 to experts=%d", m->topk, m->experts);
     }
     if (m->experts > 0 && m->expert_ffn < 1) {
         m->expert_ffn = m->ffn;
     }
     if (m->dense_layers > m->layers) {
-        return dpari_say(DPAR_E_ARG, why, "dense_layers=# of layers=#", m->dense_layers, m->layers,
-                         0, 0);
+        return dpari_wrong(why, "dense_layers=%d of layers=%d", m->dense_layers, m->layers);
     }
     if (m->kv_lora > 0 && (m->qk_width < 1 || m->v_width < 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "latent attention (kv_lora=#) needs qk_width and v_width: #, #",
-                         m->kv_lora, m->qk_width, m->v_width, 0);
+        return dpari_wrong(why, "latent attention (kv_lora=%d) needs qk_width and v_width: %d, %d",
+                           m->kv_lora, m->qk_width, m->v_width);
     }
     if (!dpari_model_mixed(m)) {
         dpari_model_kinds(m, NULL, 0, NULL, 0);
@@ -4768,9 +4762,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     }
     if (m->scan < 0 || m->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && m->scan == 0) ||
         (sees > 0 && m->window < 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# layers have a window and # a scan: window=#, scan=# (1 to 8)", sees,
-                         scans, m->window, m->scan);
+        return dpari_wrong(why,
+                           "%d layers have a window and %d a scan: window=%d, scan=%d (1 to 8)",
+                           sees, scans, m->window, m->scan);
     }
     if (m->scan > 0) {
         m->scan_heads = m->scan_heads > 0 ? m->scan_heads : 1;
@@ -4779,8 +4773,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     }
     if (m->tower_layers > 0) {
         if (m->tower_hidden < 1 || m->tower_heads < 1 || m->tower_hidden % m->tower_heads != 0) {
-            return dpari_say(DPAR_E_ARG, why, "tower_heads=# does not divide tower_hidden=#",
-                             m->tower_heads, m->tower_hidden, 0, 0);
+            return dpari_wrong(why, "tower_heads=%d does not divide tower_hidden=%d",
+                               m->tower_heads, m->tower_hidden);
         }
         m->tower_ffn = m->tower_ffn > 0
                            ? m->tower_ffn
@@ -4788,7 +4782,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
         m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 256;
     }
     if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
-        return dpari_say(DPAR_E_ARG, why, "capacity must be a number of at least 1", 0, 0, 0, 0);
+        return dpari_wrong(why, "capacity must be a number of at least 1");
     }
     return DPAR_OK;
 }
@@ -4800,21 +4794,22 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
     m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
     if (m->family == DPAR_MODEL_FAMILY_UNET) {
         if (m->levels < 1 || m->levels > 8) {
-            return dpari_say(DPAR_E_ARG, why, "levels=# must be 1 to 8", m->levels, 0, 0, 0);
+            return dpari_wrong(why, "levels=%d must be 1 to 8", m->levels);
         }
         /* four operations a block, down and up; two between levels and for the head */
         most = (DPAR_MAX_LAYER_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
         if (m->blocks_per_level > most) {
-            return dpari_say(DPAR_E_ARG, why, "blocks_per_level=# of # levels: at most #",
-                             m->blocks_per_level, m->levels, most, 0);
+            return dpari_wrong(why, "blocks_per_level=%d of %d levels: at most %d",
+                               m->blocks_per_level, m->levels, most);
         }
         shrink = (int32_t)1 << (m->levels - 1);
     }
     if (m->image[0] < shrink || m->image[1] < shrink || m->channels < 1 || m->hidden < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a conv net needs hidden=#, channels=# of at least 1 and an image of at "
-                         "least # cells a side",
-                         m->hidden, m->channels, shrink, 0);
+        return dpari_wrong(
+            why,
+            "a conv net needs hidden=%d, channels=%d of at least 1 and an image of at "
+            "least %d cells a side",
+            m->hidden, m->channels, shrink);
     }
     return DPAR_OK;
 }
@@ -4826,7 +4821,7 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     for (i = 0; i < 3; i++) {
         m->extent[i] = i < m->dims ? m->extent[i] : 1;
         if (m->extent[i] < 1 || !dpari_mul(cells, m->extent[i], &cells)) {
-            return dpari_say(DPAR_E_ARG, why, "grid axis # has # cells", i, m->extent[i], 0, 0);
+            return dpari_wrong(why, "grid axis %d has %ld cells", i, m->extent[i]);
         }
     }
     m->fields = m->fields > 0 ? m->fields : 1;
@@ -4835,16 +4830,15 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) {
     }
     if (m->dims > 0 && i == m->dims) {
-        return dpari_say(DPAR_E_ARG, why, "halo=# is wider than the grid: # x # x # cells", m->halo,
-                         m->extent[0], m->extent[1], m->extent[2]);
+        return dpari_wrong(why, "halo=%d is wider than the grid: %ld x %ld x %ld cells", m->halo,
+                           m->extent[0], m->extent[1], m->extent[2]);
     }
     if (m->dims < 1 || m->dims > 3) {
-        return dpari_say(DPAR_E_ARG, why, "a grid has 1 to 3 axes, not #", m->dims, 0, 0, 0);
+        return dpari_wrong(why, "a grid has 1 to 3 axes, not %d", m->dims);
     }
     if (!(m->flops_per_cell >= 0.0 && m->bytes_per_cell >= 0.0) ||
         !dpari_finite(m->flops_per_cell) || !dpari_finite(m->bytes_per_cell)) {
-        return dpari_say(DPAR_E_ARG, why, "flops and bytes a cell must be numbers of at least 0", 0,
-                         0, 0, 0);
+        return dpari_wrong(why, "flops and bytes a cell must be numbers of at least 0");
     }
     if (m->bytes_per_cell <= 0.0) { /* read every field once, write it once */
         m->bytes_per_cell = 2.0 * m->fields * m->element;
@@ -4882,28 +4876,27 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 {
     dpar_status st;
     if (m->family == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_MODEL_FAMILY_GPT", 0, 0,
-                         0, 0);
+        return dpari_wrong(why, "no family: set family, as DPAR_MODEL_FAMILY_GPT");
     }
     if (m->family < 0 || m->family >= DPAR_MODEL_FAMILY_END) {
-        return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
+        return dpari_wrong(why, "family %d does not exist", m->family);
     }
     if (dpari_model_negative(m) < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a number of the model is #: at least -1",
-                         dpari_model_negative(m), 0, 0, 0);
+        return dpari_wrong(why, "a number of the model is %d: at least -1",
+                           dpari_model_negative(m));
     }
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
-        return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
+        return dpari_wrong(why, "element=%d must be 2, 4 or 8 bytes", m->element);
     }
     if (m->attention >= DPAR_MODEL_ATTENTION_END || m->stack >= DPAR_MODEL_STACK_END ||
         m->loss >= DPAR_MODEL_LOSS_END) {
-        return dpari_say(DPAR_E_ARG, why, "attention=#, stack=#, loss=#: one does not exist",
-                         m->attention, m->stack, m->loss, 0);
+        return dpari_wrong(why, "attention=%d, stack=%d, loss=%d: one does not exist", m->attention,
+                           m->stack, m->loss);
     }
     if (m->layers > 1000000 || m->decoder_layers > 1000000 || m->mtp > 1000000 ||
         m->tower_layers > 1000000) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "layers=#, decoder_layers=#, mtp=#, tower_layers=#: at most 1000000",
+                         "layers=%d, decoder_layers=%d, mtp=%d, tower_layers=%d: at most 1000000",
                          m->layers, m->decoder_layers, m->mtp, m->tower_layers);
     }
     if (m->family == DPAR_MODEL_FAMILY_GRID) {
@@ -5382,13 +5375,13 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     dpari_text_print(&t, "%s '", what);
     dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpari_text_print(&t, "'; the nearest is '%s'", nearest);
-    return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(status, why, "%s", text);
 }
 
 DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
                                                   const char *form)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
 }
 
 /* Reports "'attention=slow': one of unfused, flash1, flash was expected". */
@@ -5405,7 +5398,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     for (i = 1; i < end; i++) {
         dpari_text_print(&t, "%s%s", i > 1 ? ", " : "", name(i));
     }
-    return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, "%s was expected", text);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -5484,8 +5477,8 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_PARSE, why, "'@': a whole number of # to # was expected", s,
-                          n < 60 ? n : 60, low, high, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, "'%.*s': a whole number of %ld to %ld was expected",
+                     (int32_t)(n < 60 ? n : 60), s, low, high);
 }
 
 /* Reads a real number. The bound keeps sums over a grid finite. */
@@ -5497,11 +5490,11 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
                     : key == DPARI_M_FLOPS  ? &m->flops_per_cell
                                             : &m->bytes_per_cell;
     if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
-        return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
+        return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
     }
     if (key == DPARI_M_CAPACITY && v < 1.0) {
         return dpari_model_bad(s, n, why,
-                               "'@': the fullest expert holds at least the mean: 1 or more");
+                               "'%.*s': the fullest expert holds at least the mean: 1 or more");
     }
     *field = v;
     return DPAR_OK;
@@ -5528,7 +5521,7 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
     int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
     if (sides == 0) {
         return dpari_model_bad(s, n, why,
-                               "'@': a side or height x width was expected, as 224 or 720x1440");
+                               "'%.*s': a side or height x width was expected, as 224 or 720x1440");
     }
     m->image[0] = (int32_t)side[0];
     m->image[1] = (int32_t)side[sides - 1];
@@ -5543,7 +5536,7 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
     }
     if (i < n || k == n || n - k >= sizeof(m->pattern)) {
         return dpari_model_bad(s, n, why,
-                               "'@': 1 to 15 letters of F W S B f w s b D E were expected");
+                               "'%.*s': 1 to 15 letters of F W S B f w s b D E were expected");
     }
     dpari_copy_text(m->pattern, sizeof(m->pattern), s + k, n - k);
     return DPAR_OK;
@@ -5573,7 +5566,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
     }
     return at >= n ? DPAR_OK
                    : dpari_model_bad(s, n, why,
-                                     "'@' needs a value: key=value, or the numbers layers/"
+                                     "'%.*s' needs a value: key=value, or the numbers layers/"
                                      "hidden/heads/kv_heads/ffn/vocab/seq");
 }
 
@@ -5601,10 +5594,10 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                    best);
     }
     if (k == n) {
-        return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
+        return dpari_model_bad(s, n, why, "'%.*s' needs a value: key=value");
     }
     if (seen[key / 64] >> key % 64 & 1u) {
-        return dpari_model_bad(s, n, why, "'@': given twice");
+        return dpari_model_bad(s, n, why, "'%.*s': given twice");
     }
     seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
@@ -5668,7 +5661,7 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
     m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
     if (m->dims == 0) {
         return dpari_model_bad(s + at, k - at, why,
-                               "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+                               "'%.*s': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
     }
     return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
@@ -5705,7 +5698,7 @@ static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const
         }
         dpar_text_put(&t, ", and no name is like it: plan --list shows all");
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why, "@", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why, "%s", text);
 }
 
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
@@ -6230,26 +6223,25 @@ static void dpari_type_read(dpar_model *m, const char *row)
     (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
 }
 
-/* Adds a line to the note: `form` with the word in place of '@' and the number in place of '#'. */
-static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
-                              int64_t number)
+/* Adds a line to the note. */
+static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *c, const char *form, ...)
 {
-    for (; *form != 0; form++) {
-        if (*form == '@') {
-            dpari_text_slice(&c->note, word, n < 60 ? n : 60);
-        } else if (*form == '#') {
-            dpari_text_int(&c->note, number);
-        } else {
-            dpari_text_char(&c->note, *form);
-        }
-    }
+    va_list list;
+    va_start(list, form);
+    dpari_text_print_list(&c->note, form, &list);
+    va_end(list);
     dpari_text_char(&c->note, '\n');
+}
+
+/* How many characters of a name a message or a note shows. */
+static int32_t dpari_config_shown(size_t n)
+{
+    return (int32_t)(n < 60 ? n : 60);
 }
 
 static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, const char *form)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, name->at, name->n < 60 ? name->n : 60, 0, 0, 0,
-                          0);
+    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(name->n < 60 ? name->n : 60), name->at);
 }
 
 /* Returns the key of a member, or -1. */
@@ -6305,19 +6297,19 @@ static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
         return DPAR_OK;
     }
     if (dpari_word_in_list(dpari_config_left, s, n) >= 0) {
-        dpari_config_note(c, "'@' is not modelled: parameters, time and memory leave it out", s, n,
-                          0);
+        dpari_config_note(c, "'%.*s' is not modelled: parameters, time and memory leave it out",
+                          dpari_config_shown(n), s);
     } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
                item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
                dpari_word_in_list(dpari_config_idle, s, n) < 0) {
-        dpari_config_note(c, "'@'=# is not understood, and nothing was made of it", s, n,
-                          (int64_t)item->number);
+        dpari_config_note(c, "'%.*s'=%ld is not understood, and nothing was made of it",
+                          dpari_config_shown(n), s, (int64_t)item->number);
     } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
                dpari_same_bytes(s + n - 7, "_config", 7) &&
                dpari_word_in_list("quantization_config generation_config projector_config "
                                   "sparse_attention_config task_specific_params",
                                   s, n) < 0) {
-        dpari_config_note(c, "'@' is not read", s, n, 0);
+        dpari_config_note(c, "'%.*s' is not read", dpari_config_shown(n), s);
     }
     return DPAR_OK;
 }
@@ -6418,8 +6410,8 @@ static void dpari_config_listed(dpari_config_state *c)
     }
     *value = dpari_config_within((int64_t)(c->sum / c->listed + 0.5), 0, INT32_MAX);
     if (c->high > c->low) {
-        dpari_config_note(c, "'@' differs from layer to layer: their mean, #, is taken", c->name.at,
-                          c->name.n, *value);
+        dpari_config_note(c, "'%.*s' differs from layer to layer: their mean, %d, is taken",
+                          dpari_config_shown(c->name.n), c->name.at, *value);
     }
 }
 
@@ -6459,9 +6451,10 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
         return DPAR_OK;
     }
     if (key == DPARI_C_ADAPTER) {
-        return dpari_config_bad(&name, why,
-                                "config.json: '@' makes it an adapter's: give the config.json of "
-                                "the model that it adapts");
+        return dpari_config_bad(
+            &name, why,
+            "config.json: '%.*s' makes it an adapter's: give the config.json of "
+            "the model that it adapts");
     }
     if (key >= DPARI_C_KEYS) {
         if (item->kind == DPARI_JSON_STRING) {
@@ -6473,12 +6466,12 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
         return DPAR_OK; /* of a tower: sizes that matter are numbers */
     }
     if (key >= DPARI_C_FLAGS && !flag) {
-        return dpari_config_bad(&name, why, "config.json: '@' must be true or false");
+        return dpari_config_bad(&name, why, "config.json: '%.*s' must be true or false");
     }
     if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
         return key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW
                    ? DPAR_OK
-                   : dpari_config_bad(&name, why, "config.json: '@' must be a number");
+                   : dpari_config_bad(&name, why, "config.json: '%.*s' must be a number");
     }
     v *= key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES ? 1e4 : 1.0;
     if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) {
@@ -6489,7 +6482,7 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
     }
     if (!flag && (!(v >= 0.0 && v < 2147483648.0) || v - (double)(int32_t)v > 0.0)) {
         (void)dpari_config_bad(&name, why,
-                               "config.json: '@' must be a whole number of 0 to 2147483647");
+                               "config.json: '%.*s' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
     if (key == DPARI_C_MERGE || key == DPARI_C_ROWS) { /* squares */
@@ -6568,9 +6561,8 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
         }
     }
     dpar_text_put(&t, found > 0 ? ")" : "");
-    return dpari_say_word(DPAR_E_PARSE, why,
-                          "config.json: @ is missing or 0 (not a transformer's config?)", text,
-                          sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why,
+                     "config.json: %s is missing or 0 (not a transformer's config?)", text);
 }
 
 static int32_t dpari_model_scans_only(const dpar_model *m)
@@ -6593,9 +6585,10 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
                   : m->kv_lora > 0 && m->v_width < 1  ? DPARI_M_V_WIDTH
                                                       : -1;
     if (key < 0 && m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "config.json: num_key_value_heads=# does not divide num_attention_heads=#",
-                         m->kv_heads, m->heads, 0, 0);
+        return dpari_say(
+            DPAR_E_DIVIDE, why,
+            "config.json: num_key_value_heads=%d does not divide num_attention_heads=%d",
+            m->kv_heads, m->heads);
     }
     return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
@@ -6631,25 +6624,27 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
         other.at = "bert";
         other.n = 4;
         row = dpari_type_find(&other);
-        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size", "", 0, 0);
+        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size");
     } else if (row == NULL && ((value[DPARI_M_KV_HEADS] > 0 && c->activation[in].n == 0) ||
                                dpari_config_gates(&c->activation[in]) || type.n == 0)) {
         row = "llama:";
-        dpari_config_note(c,
-                          type.n > 0 ? "model_type '@' is not known: read as Llama"
-                                     : "no model_type: read as Llama",
-                          type.at, type.n, 0);
+        if (type.n > 0) {
+            dpari_config_note(c, "model_type '%.*s' is not known: read as Llama",
+                              dpari_config_shown(type.n), type.at);
+        } else {
+            dpari_config_note(c, "no model_type: read as Llama");
+        }
     }
     if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
-        return dpari_say_word(
+        return dpari_say(
             DPAR_E_UNKNOWN, why,
             row == NULL
-                ? "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                ? "config.json: model_type '%.*s' is not known (llama, qwen3, mixtral, "
                   "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
                   "vit ...): describe the model as text"
-                : "config.json: model_type '@': blocks that differ one from another "
+                : "config.json: model_type '%.*s': blocks that differ one from another "
                   "(block_configs) are not modelled",
-            type.at, type.n < 40 ? type.n : 40, 0, 0, 0, 0);
+            (int32_t)(type.n < 40 ? type.n : 40), type.at);
     }
     dpari_type_read(m, row);
     if (type.n > 0) {
@@ -6893,21 +6888,20 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
     m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
     if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
         m->tower_layers = 0;
-        dpari_config_note(c, "its @ is not understood: its parameters and its time are left out",
-                          in == DPARI_IN_SEES ? "vision_config" : "audio_config", 13, 0);
+        dpari_config_note(c, "its %s is not understood: its parameters and its time are left out",
+                          in == DPARI_IN_SEES ? "vision_config" : "audio_config");
         return;
     }
-    dpari_config_note(c,
+    dpari_config_note(c, "a tower of %d layers in front is counted%s", m->tower_layers,
                       c->seen[in] && v[DPARI_M_LAYERS] > 0
-                          ? "a tower of # layers in front is counted"
-                          : "a tower of # layers in front is counted, though not in the file, as "
-                            "models of its type have it",
-                      "", 0, m->tower_layers);
-    dpari_config_note(c, "its input: one of # patches a sample, in front of the first stage", "", 0,
+                          ? ""
+                          : ", though not in the file, as models of its type have it");
+    dpari_config_note(c, "its input: one of %d patches a sample, in front of the first stage",
                       m->tower_tokens);
     if (whole == NULL && in == DPARI_IN_SEES) {
-        dpari_config_note(c, "model_type '@' is not known: its projector is taken for one product",
-                          c->type[DPARI_IN_WHOLE].at, c->type[DPARI_IN_WHOLE].n, 0);
+        dpari_config_note(
+            c, "model_type '%.*s' is not known: its projector is taken for one product",
+            dpari_config_shown(c->type[DPARI_IN_WHOLE].n), c->type[DPARI_IN_WHOLE].at);
     }
 }
 
@@ -6940,7 +6934,7 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
         }
     }
     if (m->window > 0 && c->mixes == 0 && m->pattern[0] == 0 && v[DPARI_M_WINDOW] > 0) {
-        dpari_config_note(c, "'sliding_window'=#: in which layers is not said: none has it", "", 0,
+        dpari_config_note(c, "'sliding_window'=%d: in which layers is not said: none has it",
                           m->window);
     }
     for (i = 0; i < c->mixes && m->window < 1; i++) {
@@ -6952,10 +6946,10 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     }
     for (i = 0; i < c->mixes && m->scan == 0; i++) {
         if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
-            return dpari_say_word(DPAR_E_UNKNOWN, why,
-                                  "config.json: model_type '@': its layers of linear attention, "
-                                  "state space or convolution are not modelled",
-                                  type->at, type->n < 40 ? type->n : 40, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_UNKNOWN, why,
+                             "config.json: model_type '%.*s': its layers of linear attention, "
+                             "state space or convolution are not modelled",
+                             (int32_t)(type->n < 40 ? type->n : 40), type->at);
         }
     }
     if (c->feeds > 0 && m->experts == 0) {
@@ -7004,7 +6998,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     }
     if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
         m.vocab = 32000;
-        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it", "", 0, 0);
+        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it");
     }
     if (m.family == DPAR_MODEL_FAMILY_VIT || m.family == DPAR_MODEL_FAMILY_DIT) {
         m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
@@ -7028,7 +7022,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     }
     if (m.head_width < 1 && m.kv_lora < 1 && m.heads > 0 && m.hidden % m.heads != 0) {
         m.head_width = m.hidden / m.heads;
-        dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
+        dpari_config_note(c, "no head_dim: %d, hidden_size / num_attention_heads, is taken",
                           m.head_width);
     }
     if (m.family == DPAR_MODEL_FAMILY_VIT && m.out_channels == 0) {
@@ -7037,8 +7031,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     dpari_config_head(&m, &c->architecture[in], &type);
     if (m.family == DPAR_MODEL_FAMILY_T5 &&
         dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "ForCausalLM")) {
-        dpari_config_note(c, "'@' is the decoder alone: the encoder is counted all the same",
-                          c->architecture[in].at, c->architecture[in].n, 0);
+        dpari_config_note(c, "'%.*s' is the decoder alone: the encoder is counted all the same",
+                          dpari_config_shown(c->architecture[in].n), c->architecture[in].at);
     }
     if (m.positions > 0 && m.family == DPAR_MODEL_FAMILY_T5) {
         m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
@@ -7066,9 +7060,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
                                                     : 8192;
     }
     if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
-        dpari_config_note(c,
-                          "8192 tokens a sample are assumed of the # that the file allows: --seq",
-                          "", 0, m.seq);
+        dpari_config_note(
+            c, "8192 tokens a sample are assumed of the %d that the file allows: --seq", m.seq);
         m.seq = 8192;
     }
     if (m.family == DPAR_MODEL_FAMILY_GPT) {
@@ -7076,8 +7069,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     }
     if (v[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_note(
-            c, "blocks for multi-token prediction are left out: # in the file; mtp=1 counts one",
-            "", 0, v[DPARI_M_MTP]);
+            c, "blocks for multi-token prediction are left out: %d in the file; mtp=1 counts one",
+            v[DPARI_M_MTP]);
     }
     tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
                 ? DPARI_IN_SEES
@@ -7087,7 +7080,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
         dpari_config_tower(&m, c, tower);
     }
     if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
-        dpari_config_note(c, "'audio_config': its tower is left out", "", 0, 0);
+        dpari_config_note(c, "'audio_config': its tower is left out");
     }
     dpari_copy_text(m.note, sizeof(m.note), c->note.at, sizeof(m.note));
     *model = m;
@@ -7120,8 +7113,8 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
         }
     } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
     if (st == DPAR_OK && (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED)) {
-        return dpari_say(DPAR_E_RANGE, why, "a list has # layers: at most # are possible",
-                         c.mixes > c.feeds ? c.mixes : c.feeds, DPARI_LISTED, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "a list has %d layers: at most %d are possible",
+                         c.mixes > c.feeds ? c.mixes : c.feeds, (int32_t)DPARI_LISTED);
     }
     return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
 }
@@ -7166,8 +7159,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
         colon++;
     }
     if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
-                         0, 0, 0);
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
     }
     if (colon < first) {
         st = dpari_model_family(&m, text, colon, bytes, why);
@@ -7301,12 +7293,11 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             return DPAR_OK;
         }
     }
-    return dpari_say_word(
-        DPAR_E_UNKNOWN, why,
-        "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
-        "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-        "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-        name, DPARI_WHOLE, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why,
+                     "unknown precision '%s'; one of megatron (= bf16), zero (= fp16), "
+                     "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+                     "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
+                     name);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -7470,24 +7461,25 @@ static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
     case DPAR_STRATEGY_FIELD_CP_KIND:
-        return "'@': the value is not one that exists: ring, ulysses, gather";
+        return "'%.*s': the value is not one that exists: ring, ulysses, gather";
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
+        return "'%.*s': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
+        return "'%.*s': the value is not one that exists: none, selective, full, alternate, or "
+               "norm, "
                "activation and experts with '+' between";
     case DPAR_STRATEGY_FIELD_OFFLOAD:
-        return "'@': the value is not one that exists: none, or optimizer, weights, activations "
+        return "'%.*s': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
     case DPAR_STRATEGY_FIELD_OVERLAP:
-        return "'@': the value is not one that exists: default, none, or dp, tp and pp with '+' "
+        return "'%.*s': the value is not one that exists: default, none, or dp, tp and pp with '+' "
                "between";
     case DPAR_STRATEGY_FIELD_TILES:
-        return "'@': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
+        return "'%.*s': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
                "as 2x4";
     default:
-        return "'@': the value is not one that exists: a whole number of 0 to 2147483647 was "
+        return "'%.*s': the value is not one that exists: a whole number of 0 to 2147483647 was "
                "expected";
     }
 }
@@ -7511,26 +7503,26 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         end = at;
         at += at < bytes;
         if (end == name) {
-            return dpari_say_word(DPAR_E_PARSE, why,
-                                  "nothing stands between two commas of '@': name=value was "
-                                  "expected",
-                                  text, bytes < 80 ? bytes : 80, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why,
+                             "nothing stands between two commas of '%.*s': name=value was "
+                             "expected",
+                             (int32_t)(bytes < 80 ? bytes : 80), text);
         }
         field = dpari_field_find(text + name, eq - name);
         if (field < 0 || eq == end) {
-            return dpari_say_word(DPAR_E_PARSE, why,
-                                  "'@' is no strategy setting; known: tp sp cp cp_kind dp shard "
-                                  "zero pp vp schedule ep etp mbs m recompute recompute_layers "
-                                  "offload overlap tiles, each as name=value",
-                                  text + name, end - name, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why,
+                             "'%.*s' is no strategy setting; known: tp sp cp cp_kind dp shard "
+                             "zero pp vp schedule ep etp mbs m recompute recompute_layers "
+                             "offload overlap tiles, each as name=value",
+                             (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
-            return dpari_say_word(DPAR_E_PARSE, why, "'@': given twice", text + name, end - name, 0,
-                                  0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
+                             text + name);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
-            return dpari_say_word(DPAR_E_PARSE, why, dpari_field_takes(field), text + name,
-                                  end - name, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why, dpari_field_takes(field), (int32_t)(end - name),
+                             text + name);
         }
         seen |= (uint32_t)1 << field;
     }
@@ -7634,14 +7626,18 @@ DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
     return ok && n <= INT32_MAX ? (int32_t)n : 0;
 }
 
-static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form,
-                                int64_t a, int64_t b, int64_t c)
+static DPARI_PRINTF(4, 5) dpar_status
+    dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form, ...)
 {
+    dpar_status status = which == DPAR_STRATEGY_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE;
+    va_list list;
     if (rule != NULL) {
         *rule = which;
     }
-    return dpari_say(which == DPAR_STRATEGY_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a,
-                     b, c, 0);
+    va_start(list, form);
+    status = dpari_say_list(status, why, form, &list);
+    va_end(list);
+    return status;
 }
 
 /* Reports the first field that is out of its range. */
@@ -7663,6 +7659,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                                       {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
                                       {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *s;
+    const char *name = NULL;
     size_t i = 0;
     int32_t v = 0;
     for (i = 0; i < sizeof field / sizeof *field; i++) {
@@ -7675,12 +7672,14 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     if (rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_DEGREE;
     }
-    return dpari_say_word(DPAR_E_ARG, why,
-                          field[i][2] > 0   ? "@=# must be # to #"
-                          : field[i][1] > 0 ? "every degree must be at least 1: @=#"
-                                            : "@=# must be at least 0",
-                          dpari_field_name[field[i][0]], sizeof dpari_field_name[0], v, field[i][1],
-                          field[i][2], 0);
+    name = dpari_field_name[field[i][0]];
+    if (field[i][2] > 0) {
+        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, field[i][1], field[i][2]);
+    }
+    if (field[i][1] > 0) {
+        return dpari_wrong(why, "every degree must be at least 1: %s=%d", name, v);
+    }
+    return dpari_wrong(why, "%s=%d must be at least 0", name, v);
 }
 
 static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
@@ -7694,13 +7693,13 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
     if (s->schedule == 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_DEGREE, why,
-            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does", 0, 0, 0);
+            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does");
     }
     if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
         s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
         s->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=#, schedule=#, cp_kind=#: one of them has no name",
+                            "recompute=%d, schedule=%d, cp_kind=%d: one of them has no name",
                             s->recompute, s->schedule, s->cp_kind);
     }
     return DPAR_OK;
@@ -7723,26 +7722,26 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
+                            "tp=%d does not divide %d attention heads", s->tp, w->heads);
     }
     if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=# and # key-value heads: neither divides the other", s->tp,
-                            w->kv_heads, 0);
+                            "tp=%d and %d key-value heads: neither divides the other", s->tp,
+                            w->kv_heads);
     }
     if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why, "tp=# does not divide hidden=#",
-                            s->tp, w->hidden, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
+                            "tp=%d does not divide hidden=%d", s->tp, w->hidden);
     }
     if (s->sp && (s->tp == 1 || w->heads == 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sequence parallelism cuts what tensor parallelism leaves whole: it "
-                            "needs tp > 1 and a sequence (tp=#)",
-                            s->tp, 0, 0);
+                            "needs tp > 1 and a sequence (tp=%d)",
+                            s->tp);
     }
     if (s->sp && !dpari_sequence_cuts(w, s)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "sp=1: tp=# x cp=# does not divide # tokens", s->tp, s->cp,
+                            "sp=1: tp=%d x cp=%d does not divide %ld tokens", s->tp, s->cp,
                             (int64_t)w->tokens);
     }
     return DPAR_OK;
@@ -7762,34 +7761,34 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "nothing is recomputed where nothing is trained", 0, 0, 0);
+                            "nothing is recomputed where nothing is trained");
     }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute_layers=# needs recompute=full and as many of the # layers",
-                            s->recompute_layers, w->blocks, 0);
+                            "recompute_layers=%d needs recompute=full and as many of the %d layers",
+                            s->recompute_layers, w->blocks);
     }
     if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
-                            "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
+                            "pp=%d x vp=%d needs as many layers, the model has %d", s->pp, s->vp,
                             w->blocks);
     }
     if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "vp=# needs pp > 1 (pp=#) and an interleaved, breadth-first or, with "
+                            "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
-                            s->vp, s->pp, 0);
+                            s->vp, s->pp);
     }
     if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "a V schedule has two chunks a rank: vp=2, not #", s->vp, 0, 0);
+                            "a V schedule has two chunks a rank: vp=2, not %d", s->vp);
     }
     if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
         (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "interleaving needs vp >= 2 (vp=#) and micro-batches m=# in equal "
-                            "rounds of at least pp=#",
+                            "interleaving needs vp >= 2 (vp=%d) and micro-batches m=%d in equal "
+                            "rounds of at least pp=%d",
                             s->vp, s->micro_batches, s->pp);
     }
     if (s->pp > 1 &&
@@ -7797,8 +7796,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
                                           (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "DualPipe needs m >= 2 pp, and even numbers of both: m=#, pp=#",
-                            s->micro_batches, s->pp, 0);
+                            "DualPipe needs m >= 2 pp, and even numbers of both: m=%d, pp=%d",
+                            s->micro_batches, s->pp);
     }
     return DPAR_OK;
 }
@@ -7808,20 +7807,20 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
 {
     int64_t tokens = (int64_t)w->tokens;
     if (s->cp > 1 && w->heads == 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=#: the model has no sequence",
-                            s->cp, 0, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d: the model has no sequence",
+                            s->cp);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "2 cp = # does not divide # tokens",
-                            2 * (int64_t)s->cp, tokens, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
+                            "2 cp = %ld does not divide %ld tokens", 2 * (int64_t)s->cp, tokens);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=# does not divide # tokens",
-                            s->cp, tokens, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d does not divide %ld tokens",
+                            s->cp, tokens);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
-                            "Ulysses: cp=# does not divide the # heads that tp=# leaves", s->cp,
+                            "Ulysses: cp=%d does not divide the %d heads that tp=%d leaves", s->cp,
                             w->heads / s->tp, s->tp);
     }
     return DPAR_OK;
@@ -7833,21 +7832,21 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
     int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
     if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep=#, etp=#: the model has no experts", s->ep, s->etp, 0);
+                            "ep=%d, etp=%d: the model has no experts", s->ep, s->etp);
     }
     if (s->ep > 1 && w->experts % s->ep != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=# does not divide # experts",
-                            s->ep, w->experts, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=%d does not divide %d experts",
+                            s->ep, w->experts);
     }
     if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
-                            (int64_t)s->ep * s->etp, ranks, 0);
+                            "ep x etp = %ld does not divide the %ld ranks of a stage (tp cp dp)",
+                            (int64_t)s->ep * s->etp, ranks);
     }
     if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "tp=# with # experts needs sequence parallelism: sp=1", s->tp,
-                            w->experts, 0);
+                            "tp=%d with %d experts needs sequence parallelism: sp=1", s->tp,
+                            w->experts);
     }
     return DPAR_OK;
 }
@@ -7857,22 +7856,24 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
 {
     int32_t i, k;
     if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
-                            s->tiles[0], s->tiles[1], s->tiles[2]);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
+                            "tiles must be at least 1: %dx%dx%d", s->tiles[0], s->tiles[1],
+                            s->tiles[2]);
     }
     for (i = 0; i < 3; i++) {
         if (s->tiles[i] > 1 && i >= w->dims) {
             return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
-                                "# tiles along axis #, but the model's grid has # axes",
+                                "%d tiles along axis %d, but the model's grid has %d axes",
                                 s->tiles[i], i, w->dims);
         }
         for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
             int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
             if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
-                return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
-                                    "# tiles of # cells along an axis leave # where the grid is "
-                                    "coarsest: a tile must hold its neighbour's halo",
-                                    s->tiles[i], w->extent[i], cells);
+                return dpari_refuse(
+                    rule, DPAR_STRATEGY_RULE_TILES, why,
+                    "%d tiles of %ld cells along an axis leave %ld where the grid is "
+                    "coarsest: a tile must hold its neighbour's halo",
+                    s->tiles[i], w->extent[i], cells);
             }
         }
     }
@@ -7884,29 +7885,28 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
 {
     int64_t batch = 0;
     if (s->shard > 0 && s->dp % s->shard != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=# does not divide dp=#",
-                            s->shard, s->dp, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=%d does not divide dp=%d",
+                            s->shard, s->dp);
     }
     if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large",
-                            s->dp, s->micro_batch, s->micro_batches);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
+                            "dp=%d x mbs=%d x m=%d is too large", s->dp, s->micro_batch,
+                            s->micro_batches);
     }
     if (global_batch > 0 && batch != global_batch) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
-                            "dp x mbs x m = # samples a step, the global batch is #", batch,
-                            global_batch, 0);
+                            "dp x mbs x m = %ld samples a step, the global batch is %ld", batch,
+                            global_batch);
     }
     if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: give host=GB of the cluster", 0, 0,
-                            0);
+                            "offload needs the host's memory: give host=GB of the cluster");
     }
     if (s->offload < 0 || s->offload > 15 ||
         ((s->offload & DPAR_OFFLOAD_NVME) &&
          (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node", 0,
-                            0, 0);
+                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node");
     }
     return DPAR_OK;
 }
@@ -7923,13 +7923,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
         st = dpari_check_tiles(w, s, rule, why);
     }
     if (st == DPAR_OK && ranks != gpus) {
-        st = ranks > 0 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                      "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
-                                      ranks, gpus, 0)
-                       : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                      "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
-                                      "cluster has # GPUs",
-                                      gpus, 0, 0);
+        st = ranks > 0
+                 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                                "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs",
+                                ranks, gpus)
+                 : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                                "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
+                                "cluster has %d GPUs",
+                                gpus);
     }
     if (st == DPAR_OK) {
         st = dpari_check_tensor(w, s, rule, why);
@@ -7963,8 +7964,8 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
     if ((named >> DPAR_STRATEGY_FIELD_DP & 1u) == 0 && model > 0) {
         if (gpus % model != 0) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
-                             model, gpus, 0, 0);
+                             "tp x cp x pp x tiles = %d ranks do not divide the cluster's %d GPUs",
+                             model, gpus);
         }
         s->dp = gpus / model;
     }
@@ -8980,13 +8981,12 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     int32_t i, moved;
     which &= ((uint32_t)1 << DPAR_CAL_COUNT) - 1u;
     if (n < 1 || which == 0) {
-        return dpari_say(DPAR_E_ARG, why, "# measurements for a fit of constants #: give both", n,
-                         (int64_t)which, 0, 0);
+        return dpari_wrong(why, "%d measurements for a fit of constants %ld: give both", n,
+                           (int64_t)which);
     }
     for (i = 0; i < n; i++) {
         if (!(rows[i].seconds > 0.0) || !dpari_finite(rows[i].seconds) || !(rows[i].weight > 0.0)) {
-            return dpari_say(DPAR_E_ARG, why, "measurement #: time and weight must be positive", i,
-                             0, 0, 0);
+            return dpari_wrong(why, "measurement %d: time and weight must be positive", i);
         }
     }
     for (i = 0; i < DPAR_CAL_COUNT; i++) {
@@ -9698,10 +9698,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
     return fine ? DPAR_OK
-                : dpari_say(DPAR_E_ARG, why,
-                            "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
-                            "products in a format of 1 to # (f64 to f4), not # (dpar_recipe_find)",
-                            DPAR_FORMAT_COUNT - 1, r->compute, 0, 0);
+                : dpari_wrong(
+                      why,
+                      "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
+                      "products in a format of 1 to %d (f64 to f4), not %d (dpar_recipe_find)",
+                      DPAR_FORMAT_COUNT - 1, r->compute);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
@@ -10070,7 +10071,7 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
     if (over <= 0.0) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         "offloads %ld.%ld GB a GPU, %d GPUs share %ld GB of a node's memory",
                          dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
@@ -10079,14 +10080,14 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     }
     share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
-        return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
-                         need % 10, has / 10, has % 10);
+        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
+                         need / 10, need % 10, has / 10, has % 10);
     }
-    return dpari_say_word(
+    return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
-        "% less",
-        dpar_memory_name(most), 16, (need + 9) / 10, has / 10, dpari_tenths(m->term[most]) / 10,
+        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) come to %ld "
+        "%% less",
+        (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(m->term[most]) / 10,
         (int64_t)share);
 }
 
@@ -10955,10 +10956,11 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     }
     if (search->global_batch < 0 || search->gpus < 0 ||
         (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "the search is for # GPUs and a global batch of #, the cluster has # "
-                         "(resize it)",
-                         search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster), 0);
+        return dpari_wrong(
+            why,
+            "the search is for %d GPUs and a global batch of %ld, the cluster has %d "
+            "(resize it)",
+            search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster));
     }
     dpari_zero(p, sizeof(*p));
     p->job = *job;
@@ -10986,10 +10988,10 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why
         most = p->rejected[i] > p->rejected[most] ? i : most;
     }
     name = dpar_strategy_rule_name(most);
-    return dpari_say_word(DPAR_E_NONE, why,
-                          "none of # configurations is legal on # GPUs with a global batch of #: "
-                          "most break the rule '@'",
-                          name, DPARI_WHOLE, p->walked, p->search.gpus, p->search.global_batch, 0);
+    return dpari_say(DPAR_E_NONE, why,
+                     "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
+                     "most break the rule '%s'",
+                     p->walked, p->search.gpus, p->search.global_batch, name);
 }
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
@@ -11017,10 +11019,10 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         return dpari_planner_none(p, why);
     }
     near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
-    return dpari_say(DPAR_E_NONE, why,
-                     "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
-                     p->evaluated, near_tenths / 10, near_tenths % 10,
-                     (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
+    return dpari_say(
+        DPAR_E_NONE, why,
+        "nothing fits: the nearest of %ld configurations needs %ld.%ld GB, the GPU has %ld GB",
+        p->evaluated, near_tenths / 10, near_tenths % 10, (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
 }
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
@@ -11507,12 +11509,11 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
     }
     if (st == DPAR_E_NONE) {
         return priced > 0
-                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0,
-                               0, 0)
+                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus)
                    : dpari_say(DPAR_E_NONE, why,
-                               "no number of GPUs up to # allows what is fixed, at a global batch "
-                               "of #",
-                               most_gpus, search->global_batch, 0, 0);
+                               "no number of GPUs up to %d allows what is fixed, at a global batch "
+                               "of %ld",
+                               most_gpus, search->global_batch);
     }
     for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
         if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
@@ -11959,16 +11960,16 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
     dpar_planner_desc q = *asked;
     dpar_text t;
     if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
-        return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
-                         asked->global_batch, 0, 0);
+        return dpari_say(DPAR_E_NONE, why, "no way to use %d GPUs with a global batch of %ld",
+                         n->gpus, asked->global_batch);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
     if (a->plan.fits &&
         a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
         return dpari_say(DPAR_E_NONE, why,
-                         "no way of # GPUs divides a global batch of # and fits; with another "
+                         "no way of %d GPUs divides a global batch of %ld and fits; with another "
                          "batch it would",
-                         n->gpus, asked->global_batch, 0, 0);
+                         n->gpus, asked->global_batch);
     }
     dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
@@ -11987,12 +11988,12 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
     return dpari_say(
         DPAR_E_MEMORY, why,
         asked->fixed_fields != 0
-            ? "it does not fit on # GPUs with what is fixed: up to # GB a GPU, the GPU has "
-              "# GB"
-            : "it does not fit on # GPUs: up to # GB a GPU when sharded as far as it goes, "
-              "the GPU has # GB",
+            ? "it does not fit on %d GPUs with what is fixed: up to %ld GB a GPU, the GPU has "
+              "%ld GB"
+            : "it does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as it goes, "
+              "the GPU has %ld GB",
         n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
-        (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
+        (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5));
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
@@ -12011,9 +12012,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
     }
     n = dpari_need_of(job, search);
     if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "advice for # GPUs and a global batch of #, but the cluster has # GPUs",
-                         search->gpus, search->global_batch, n.gpus, 0);
+        return dpari_wrong(
+            why, "advice for %d GPUs and a global batch of %ld, but the cluster has %d GPUs",
+            search->gpus, search->global_batch, n.gpus);
     }
     dpari_zero(advice, sizeof(*advice));
     if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {
@@ -12207,7 +12208,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     micros = dpari_simulated_micros(s);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone take # bytes", head, 0, 0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone take %ld bytes", head);
     }
     chunks.stages = stages;
     chunks.forward = at;
@@ -12260,28 +12261,28 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
     int32_t d;
     int64_t cells = 1;
     if (!j || !grid) {
-        return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "job or grid is NULL");
     }
     if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
         j->contiguous_bytes < 0 || j->contiguous_bytes > j->bytes) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
-                         "dims 1 to 6",
-                         j->ranks, j->per_node, j->dims, j->bytes);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d a node, %d dims, %ld bytes a cell: ranks and bytes are positive, "
+            "dims 1 to 6",
+            j->ranks, j->per_node, j->dims, j->bytes);
     }
     if (dpari_stencil_axes(j->shape, 1) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
-                         0, 0);
+        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", j->shape);
     }
     for (d = 0; d < j->dims; d++) {
         if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
-                             j->width[d], 0);
+            return dpari_wrong(why, "dim %d has %ld cells and a halo of %ld", d, j->cells[d],
+                               j->width[d]);
         }
         if (j->cells[d] > INT64_C(1) << 60 ||
             !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
             cells > INT64_MAX / 4 / j->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes");
         }
     }
     if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
@@ -12289,8 +12290,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
         !dpari_finite(r->cache_bytes) || !dpari_finite(r->far_s) || !dpari_finite(r->copy_Bps) ||
         !dpari_finite(r->run_s) || !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) ||
         !dpari_finite(r->nic_Bps)) {
-        return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "a rate is negative, infinite or not a number");
     }
     return DPAR_OK;
 }
@@ -12452,8 +12452,8 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpa
     int32_t d, k, ranks = 1, used = 0;
     for (d = 0; d < j->dims; d++) {
         if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: # parts of # cells, # ranks in all", d,
-                             g->parts[d], j->cells[d], j->ranks);
+            return dpari_wrong(why, "dim %d: %d parts of %ld cells, %d ranks in all", d,
+                               g->parts[d], j->cells[d], j->ranks);
         }
         ranks *= g->parts[d];
     }
@@ -12469,12 +12469,12 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpa
     for (d = 0, k = 1; d < j->dims; d++) {
         k *= g->parts[d];
         if (g->stride[d] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: a stride of #", d, g->stride[d], 0, 0);
+            return dpari_wrong(why, "dim %d: a stride of %d", d, g->stride[d]);
         }
     }
     if (k != j->ranks || ranks != j->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "the parts make # ranks, not #, or the strides not all",
-                         k, j->ranks, 0, 0);
+        return dpari_wrong(why, "the parts make %d ranks, not %d, or the strides not all", k,
+                           j->ranks);
     }
     return DPAR_OK;
 }
@@ -12576,8 +12576,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
         }
     }
     if (best.seconds < 0) {
-        return dpari_say(DPAR_E_NONE, why, "# ranks: no grid gives each a cell", job->ranks, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_NONE, why, "%d ranks: no grid gives each a cell", job->ranks);
     }
     *grid = best;
     return DPAR_OK;
@@ -13396,7 +13395,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_dra
     case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
     case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
     case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
-    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 5", format, 0, 0, 0);
+    default: return dpari_wrong(why, "format %d: 0 to 5", format);
     }
     return DPAR_OK;
 }
@@ -13472,13 +13471,13 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     const char *value = NULL;
     const int32_t i = dpari_ask_find(s, n, &value);
     if (i < 0 || (value == NULL) != (i == DPARI_ASK_WHOLE)) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "'@' is no option of a plan: gpus=, batch=, seq=, precision=, "
-                              "stack=, attention=, fix=, evaluate=, whole",
-                              s, n, 0, 0, 0, 0);
+        return dpari_wrong(why,
+                           "'%.*s' is no option of a plan: gpus=, batch=, seq=, precision=, "
+                           "stack=, attention=, fix=, evaluate=, whole",
+                           (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
-        return dpari_say_word(DPAR_E_ARG, why, "given twice: '@'", s, n, 0, 0, 0, 0);
+        return dpari_wrong(why, "given twice: '%.*s'", (int32_t)n, s);
     }
     a->value[i] = value != NULL ? value : s;
     a->length[i] = n - (size_t)(a->value[i] - s);
@@ -13487,8 +13486,8 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
         const int64_t most = least ? 100000000 : INT32_MAX;
         a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
         if (a->number[i] < 0) {
-            return dpari_say_word(DPAR_E_ARG, why, "@ needs a whole number of # to #", s, n, least,
-                                  most, 0, 0);
+            return dpari_wrong(why, "%.*s needs a whole number of %ld to %ld", (int32_t)n, s, least,
+                               most);
         }
     }
     return DPAR_OK;
@@ -13528,18 +13527,18 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
     const char *s = a->value[DPARI_ASK_STACK], *f = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
     if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
-        return dpari_say_word(
+        return dpari_say(
             DPAR_E_UNKNOWN, why,
             "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
             "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
-            "'@'",
-            s, a->length[DPARI_ASK_STACK], 0, 0, 0, 0);
+            "'%.*s'",
+            (int32_t)(a->length[DPARI_ASK_STACK]), s);
     }
     for (i = 1; f != NULL; i++) {
         if (dpari_attention_name(i)[0] == '?') {
-            return dpari_say_word(DPAR_E_UNKNOWN, why,
-                                  "attention is unfused, flash1 or flash, not '@'", f,
-                                  a->length[DPARI_ASK_ATTENTION], 0, 0, 0, 0);
+            return dpari_say(DPAR_E_UNKNOWN, why,
+                             "attention is unfused, flash1 or flash, not '%.*s'",
+                             (int32_t)(a->length[DPARI_ASK_ATTENTION]), f);
         }
         if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
             m->attention = i;
@@ -13576,9 +13575,8 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_pl
     }
     if (seq > 0 && m.family != DPAR_MODEL_FAMILY_GPT && m.family != DPAR_MODEL_FAMILY_LLAMA &&
         m.family != DPAR_MODEL_FAMILY_T5) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "seq is the tokens of a language model's sample: this model has none", 0,
-                         0, 0, 0);
+        return dpari_wrong(why,
+                           "seq is the tokens of a language model's sample: this model has none");
     }
     return dpar_workload_init(&asked->work, &m, seq, why);
 }
@@ -13617,8 +13615,8 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
         return DPAR_OK;
     }
     if (a->length[which] == 0) {
-        return dpari_say_word(DPAR_E_ARG, why, "@ needs name=value, as in @=tp=8",
-                              dpari_ask_name(which), 8, 0, 0, 0, 0);
+        return dpari_wrong(why, "%s needs name=value, as in %s=tp=8", dpari_ask_name(which),
+                           dpari_ask_name(which));
     }
     return dpar_strategy_read(s, a->value[which], a->length[which], named, why);
 }
@@ -13630,8 +13628,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     dpari_ask a;
     dpar_status st;
     if (model == NULL || machine == NULL || asked == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "model, machine and where the answer goes: one is NULL",
-                         0, 0, 0, 0);
+        return dpari_wrong(why, "model, machine and where the answer goes: one is NULL");
     }
     st = dpari_ask_words(&a, options, why);
     dpari_zero(asked, sizeof *asked);

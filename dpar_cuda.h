@@ -4743,10 +4743,12 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
                 int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
                 for (int a = 0; a < AHEAD; a++) {
-                    row[a] = j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
+                    row[a] =
+                        j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
                     w[a] = 1.0;
                     if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] = dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
+                        w[a] =
+                            dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
                     }
                 }
                 DPARI_CUDA_UNROLL
@@ -4800,14 +4802,16 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
                 int64_t row[AHEAD];
                 DPARI_CUDA_UNROLL
                 for (int a = 0; a < AHEAD; a++) {
-                    row[a] = j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
+                    row[a] =
+                        j + a < m.choices ? dpari_cuda_row(m.index, t * m.choices + j + a) : -1;
                     if (row[a] >= 0) {
                         dpari_cuda_load_all<0, FOURS>(v[a], m.from,
                                                       row[a] * m.width + 4 * FOURS * unit, width);
                     }
                     w[a] = 1.0;
                     if (row[a] >= 0 && m.weight != NULL) {
-                        w[a] = dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
+                        w[a] =
+                            dpari_cuda_one<double>(m.weight, t * m.choices + j + a, m.weight_type);
                     }
                 }
                 DPARI_CUDA_UNROLL

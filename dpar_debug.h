@@ -466,10 +466,9 @@ static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *contro
 }
 
 /* Reads `file` of the group and of each group above it; the least `value` gives, 0: none says. */
-static DPARI_COLD double dpari_doctor_least(const dpari_site *s, const char *base,
-                                            const char *group,
-                                            double (*value)(const dpari_site *s,
-                                                            const char *folder))
+static DPARI_COLD double
+dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
+                   double (*value)(const dpari_site *s, const char *folder))
 {
     char path[DPARI_DOCTOR_PATH], folder[DPARI_DOCTOR_PATH + 32];
     double least = 0.0, v;
@@ -909,13 +908,15 @@ typedef struct dpari_doctor {
     int32_t wrong;
 } dpari_doctor;
 
-/* One line; '#' and '@' as in dpari_say_word. */
-static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *word, int64_t a,
-                               int64_t b, int64_t c)
+/* Writes a line about something that is wrong. */
+static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *d, const char *form, ...)
 {
-    dpar_why line;
-    dpari_say_word(DPAR_OK, &line, form, word, DPARI_WHOLE, a, b, c, 0);
-    dpari_text_print(d->out, "WRONG: %s\n", line.text);
+    va_list list;
+    dpar_text_put(d->out, "WRONG: ");
+    va_start(list, form);
+    dpari_text_print_list(d->out, form, &list);
+    va_end(list);
+    dpar_text_put(d->out, "\n");
     d->wrong++;
 }
 
@@ -983,20 +984,20 @@ static void dpari_doctor_network(dpari_doctor *d)
     }
     if (list != NULL && list[0] != 0 && taken == 0) {
         dpari_doctor_wrong(d,
-                           "NCCL_SOCKET_IFNAME=@ names no interface of this machine -> name one "
+                           "NCCL_SOCKET_IFNAME=%s names no interface of this machine -> name one "
                            "of those under \"network\" above",
-                           list, 0, 0, 0);
+                           list);
     } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
         dpari_doctor_wrong(d,
-                           "NCCL_SOCKET_IFNAME=@ is this machine's own loop, the job has ranks "
+                           "NCCL_SOCKET_IFNAME=%s is this machine's own loop, the job has ranks "
                            "on other nodes -> name the interface between the nodes",
-                           list, 0, 0, 0);
+                           list);
     } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
                !d->c->slingshot) {
         dpari_doctor_wrong(d,
-                           "# network interfaces are up and NCCL_SOCKET_IFNAME does not say "
-                           "which joins the nodes -> export NCCL_SOCKET_IFNAME=@ (or another)",
-                           first, networks, 0, 0);
+                           "%d network interfaces are up and NCCL_SOCKET_IFNAME does not say "
+                           "which joins the nodes -> export NCCL_SOCKET_IFNAME=%s (or another)",
+                           networks, first);
     }
 }
 
@@ -1013,7 +1014,7 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
     dpar_text_init(&t, line, sizeof line);
     dpari_text_print(&t, "%s%s%s -> export %s=%s", name, text != NULL ? " is " : " is not set",
                      text != NULL ? text : "", name, advice);
-    dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
+    dpari_doctor_wrong(d, "on Slingshot with GPUs, %s", line);
 }
 
 /* facts of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI) */
@@ -1061,24 +1062,24 @@ static void dpari_doctor_devices(dpari_doctor *d)
     }
     if (c->job.size > 1 && c->job.local_rank < 0) {
         dpari_doctor_wrong(d,
-                           "@ does not say the local rank, so no rank knows which of # GPUs is "
+                           "%s does not say the local rank, so no rank knows which of %d GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
                            "beside DPAR_RANK and DPAR_SIZE",
-                           dpari_launcher_name(c->job.launcher), c->gpus, 0, 0);
+                           dpari_launcher_name(c->job.launcher), c->gpus);
     }
     /* a single visible one may be another for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
-        dpari_doctor_wrong(d,
-                           "# ranks of this node see # GPUs@: some share one -> start # ranks a "
-                           "node, or show each rank its own",
-                           list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", c->here, visible,
-                           visible);
+        dpari_doctor_wrong(
+            d,
+            "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks a "
+            "node, or show each rank its own",
+            c->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
     }
     if (c->here > 1 && c->shm >= 0 && c->shm < INT64_C(1) << 30) {
         dpari_doctor_wrong(d,
-                           "/dev/shm holds # MiB@ and NCCL keeps its buffers between GPUs "
+                           "/dev/shm holds %ld MiB and NCCL keeps its buffers between GPUs "
                            "there -> docker run --shm-size=1g or more",
-                           "", dpari_doctor_mib(c->shm), 0, 0);
+                           dpari_doctor_mib(c->shm));
     }
 }
 
@@ -1114,45 +1115,49 @@ static void dpari_doctor_memory(dpari_doctor *d)
     const int64_t ranks = dpari_doctor_ranks(c), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
     const int64_t file = ranks * dpari_doctor_addresses(c) + 65536;
     if (!c->memfd && c->shm_free < shared) {
-        dpari_doctor_wrong(d,
-                           "/dev/shm has # KiB free@, # ranks share memory through it and take # "
-                           "KiB to begin with -> make it larger (docker run --shm-size=1g)",
-                           "", c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
+        dpari_doctor_wrong(
+            d,
+            "/dev/shm has %ld KiB free, %ld ranks share memory through it and take %ld "
+            "KiB to begin with -> make it larger (docker run --shm-size=1g)",
+            c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
     }
     if (c->mpi[0] != 0 && c->here > 1 && c->shm < 2 * c->here * DPARI_DOCTOR_MPI) {
-        dpari_doctor_wrong(d,
-                           "/dev/shm holds # MiB, and @ takes some # MiB of it for each of # ranks "
-                           "before the first message -> make it larger (docker run --shm-size=1g)",
-                           c->mpi, c->shm < 0 ? 0 : dpari_doctor_mib(c->shm),
-                           dpari_doctor_mib(DPARI_DOCTOR_MPI), c->here);
+        dpari_doctor_wrong(
+            d,
+            "/dev/shm holds %ld MiB, and %s takes some %ld MiB of it for each of %d ranks "
+            "before the first message -> make it larger (docker run --shm-size=1g)",
+            c->shm < 0 ? 0 : dpari_doctor_mib(c->shm), c->mpi, dpari_doctor_mib(DPARI_DOCTOR_MPI),
+            c->here);
     }
     if (c->file_bytes >= 0 && c->file_bytes < file) {
         dpari_doctor_wrong(d,
-                           "ulimit -f is # KiB@: the memory that # ranks share counts as a file "
-                           "of # KiB, however little of it is used -> ulimit -f unlimited",
-                           "", c->file_bytes >> 10, ranks, file >> 10);
+                           "ulimit -f is %ld KiB: the memory that %ld ranks share counts as a file "
+                           "of %ld KiB, however little of it is used -> ulimit -f unlimited",
+                           c->file_bytes >> 10, ranks, file >> 10);
     }
     if (c->memory_limit > 0 && c->memory_limit < c->here * DPARI_DOCTOR_RANK) {
-        dpari_doctor_wrong(d,
-                           "the cgroup grants # KiB@ to # ranks, which take # KiB each to begin "
-                           "with -> raise its memory limit",
-                           "", c->memory_limit >> 10, c->here, DPARI_DOCTOR_RANK >> 10);
+        dpari_doctor_wrong(
+            d,
+            "the cgroup grants %ld KiB to %d ranks, which take %ld KiB each to begin "
+            "with -> raise its memory limit",
+            c->memory_limit >> 10, c->here, DPARI_DOCTOR_RANK >> 10);
     }
     if (c->addresses >= 0 && c->addresses / (c->here + 1) < c->memory) {
         dpari_doctor_wrong(d,
-                           "ulimit -v is # MiB@: shared memory takes addresses for all # ranks, "
+                           "ulimit -v is %ld MiB: shared memory takes addresses for all %d ranks, "
                            "and gets fewer -> ulimit -v unlimited",
-                           "", dpari_doctor_mib(c->addresses), c->here, 0);
+                           dpari_doctor_mib(c->addresses), c->here);
     }
     if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
         dpari_doctor_wrong(d,
-                           "ulimit -l is # KiB@, too little for network cards that read memory "
+                           "ulimit -l is %ld KiB, too little for network cards that read memory "
                            "by themselves -> ulimit -l unlimited",
-                           "", c->locked >> 10, 0, 0);
+                           c->locked >> 10);
     }
     if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
-        dpari_doctor_wrong(d, "ulimit -n is #@: # ranks meet through files and need # -> raise it",
-                           "", c->open_files, c->here, 2 * (int64_t)c->here + 64);
+        dpari_doctor_wrong(d,
+                           "ulimit -n is %ld: %d ranks meet through files and need %ld -> raise it",
+                           c->open_files, c->here, 2 * (int64_t)c->here + 64);
     }
 }
 
@@ -1162,21 +1167,21 @@ static void dpari_doctor_cores(dpari_doctor *d)
     const int32_t ranks = c->here + c->beside;
     if (c->here > c->cores) {
         dpari_doctor_wrong(d,
-                           "# ranks run on # cores@, so most wait for a core, not for data -> "
-                           "start at most # here",
-                           "", c->here, c->cores, c->cores);
+                           "%d ranks run on %d cores, so most wait for a core, not for data -> "
+                           "start at most %d here",
+                           c->here, c->cores, c->cores);
     } else if (c->quota > 0.0 && c->quota < (double)c->here) {
         dpari_doctor_wrong(d,
-                           "the cgroup grants # hundredths of a core@ to # ranks, which then "
+                           "the cgroup grants %ld hundredths of a core to %d ranks, which then "
                            "stand still part of the time -> raise its CPU limit, or start fewer",
-                           "", (int64_t)(c->quota * 100.0 + 0.5), c->here, 0);
+                           (int64_t)(c->quota * 100.0 + 0.5), c->here);
     }
     if (c->runnable - ranks >= c->cores) {
         dpari_doctor_wrong(d,
-                           "# threads want a core besides @ and there are # cores: each message "
+                           "%d threads want a core besides %s and there are %d cores: each message "
                            "then waits for turns -> end what else runs",
-                           ranks > 1 ? "those of the ranks" : "this one", c->runnable - ranks,
-                           c->cores, 0);
+                           c->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
+                           c->cores);
     }
 }
 
@@ -1202,8 +1207,7 @@ DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_ch
     d.out = out;
     d.wrong = 0;
     if (c->job_status != DPAR_OK) {
-        dpari_doctor_wrong(&d, "@ -> dpar_init will fail with this sentence", c->job_why.text, 0, 0,
-                           0);
+        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this sentence", c->job_why.text);
     }
     dpari_doctor_cores(&d);
     dpari_doctor_memory(&d);
@@ -2853,8 +2857,8 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
             const unsigned char *from = dpari_hx_look_at(x, it, &step);
             int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
             if (!from) {
-                return dpari_say(DPAR_E_SYSTEM, why, "field # cannot be read from its memory",
-                                 it->field, 0, 0, 0);
+                return dpari_say(DPAR_E_SYSTEM, why, "field %d cannot be read from its memory",
+                                 it->field);
             }
             do {
                 dpar_text t;
@@ -3030,27 +3034,25 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
                             (int32_t)(first % unit), NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", x->c->why.text);
     }
-    return first == INT64_MAX ? DPAR_OK
-                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found->text,
-                                               sizeof found->text, 0, 0, 0, 0);
+    return first == INT64_MAX ? DPAR_OK : dpari_say(DPAR_E_MISMATCH, why, "%s", found->text);
 }
 
 /* Checks that the CPU can read a plan's arrays now. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
-        return dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "no plan: NULL");
     }
     if (x->active) {
-        return dpari_say(DPAR_E_ARG, why, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_wrong(why, "halo exchange %ld has not ended", x->count);
     }
     return !x->in_order ? DPAR_OK
-                        : dpari_say(DPAR_E_ARG, why,
-                                    "# fields in a device's memory, where messages carry all: "
-                                    "nothing waits for it",
-                                    x->fields, 0, 0, 0);
+                        : dpari_wrong(why,
+                                      "%d fields in a device's memory, where messages carry all: "
+                                      "nothing waits for it",
+                                      x->fields);
 }
 
 static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
@@ -3065,7 +3067,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     bytes = dpari_hx_kept_bytes(x);
     st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
-        (void)dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        (void)dpari_say(st, why, "%s", x->c->why.text);
     }
     was = (unsigned char *)memory;
     is = was + bytes;
@@ -3553,11 +3555,9 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_plan *x, dpar_why *why)
         st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", x->c->why.text);
     }
-    return found.text[0] == 0 ? DPAR_OK
-                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
-                                               sizeof found.text, 0, 0, 0, 0);
+    return found.text[0] == 0 ? DPAR_OK : dpari_say(DPAR_E_MISMATCH, why, "%s", found.text);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why)
@@ -3571,9 +3571,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t 
     case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
     case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
     case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
-    default:
-        return dpari_say(DPAR_E_ARG, why, "check #: DPAR_HALO_POISON (1) to WRONG (4)", what, 0, 0,
-                         0);
+    default: return dpari_wrong(why, "check %d: DPAR_HALO_POISON (1) to WRONG (4)", what);
     }
 }
 

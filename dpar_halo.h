@@ -1945,9 +1945,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *f
     for (p = 0; p < 2 * n; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
             dpari_hx_cells_meet(&a, &b, &left)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "field #: rank # has cells of it in the # bytes of the plan's memory",
-                             p / 2, rank, bytes, 0);
+            return dpari_wrong(
+                why, "field %d: rank %d has cells of it in the %ld bytes of the plan's memory",
+                p / 2, rank, bytes);
         }
     }
     return DPAR_OK;
@@ -1970,15 +1970,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
                 continue;
             }
             if (p / 2 == q / 2) {
-                return dpari_say(
-                    DPAR_E_ARG, why,
-                    "field #: its data and its halos have elements of rank # in common", p / 2,
-                    rank, 0, 0);
+                return dpari_wrong(
+                    why, "field %d: its data and its halos have elements of rank %d in common",
+                    p / 2, rank);
             }
-            return dpari_say(DPAR_E_ARG, why,
-                             "fields # and # have elements of rank # in common: their memory "
-                             "begins # bytes apart",
-                             q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+            return dpari_wrong(why,
+                               "fields %d and %d have elements of rank %d in common: their memory "
+                               "begins %ld bytes apart",
+                               q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
         }
     }
     return DPAR_OK;
@@ -2836,8 +2835,8 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
         }
     }
     if (st != DPAR_OK) {
-        (void)dpari_say_word(st, &why, "halo exchange #: rank # cannot move its fields' memory: @",
-                             dpar_status_text(st), 80, x->count, x->rank, 0, 0);
+        (void)dpari_say(st, &why, "halo exchange %ld: rank %d cannot move its fields' memory: %s",
+                        x->count, x->rank, dpar_status_text(st));
         dpar_comm_abort(x->c, st, why.text);
         if (x->node != x->c) {
             dpar_comm_abort(x->node, st, why.text);
@@ -3875,8 +3874,7 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
         return st;
     }
     if (x->active) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
-                                0);
+        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
     }
     st = dpari_rest_post(x->c);
     if (st != DPAR_OK) {
@@ -3919,13 +3917,12 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG, "operation #: sum, max and min are possible", op,
-                                0, 0, 0);
+        return dpari_comm_wrong(x->c, "operation %d: sum, max and min are possible", op);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpari_type_can_reduce(x->field[i].type)) {
-            return dpari_comm_wrong_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
-                                         dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+            return dpari_comm_wrong(x->c, "field %d of %s cannot be combined", i,
+                                    dpar_type_name(x->field[i].type));
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -3987,8 +3984,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
     }
     st = dpari_hx_broken(x);
     if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
-                                0);
+        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
@@ -4144,20 +4140,19 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int
 static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
 {
     if (dpar_type_bytes(f->type) == 0) {
-        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
-                              0);
+        return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
+                           dpar_type_name(f->type), f->type);
     }
     if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
-        return dpari_say_type(
-            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
-            f->wire, i, f->wire, 0, 0);
+        return dpari_wrong(
+            why, "field %d cannot travel as %s (wire %d): f64 travels as f32, f32 as f16 or bf16",
+            i, dpar_type_name(f->wire), f->wire);
     }
     if (f->vector < 0 || f->vector > 2) {
-        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
+        return dpari_wrong(why, "field %d: vector %d (0 to 2)", i, f->vector);
     }
     if (f->vector && !dpari_type_can_reduce(f->type)) {
-        return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
-                              dpar_type_name(f->type), 8, i, 0, 0, 0);
+        return dpari_wrong(why, "field %d: %s has no sign to change", i, dpar_type_name(f->type));
     }
     return DPAR_OK;
 }
@@ -4173,9 +4168,8 @@ static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, 
     }
     if ((h->owner && last >= c->size) ||
         (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # is on ranks up to #, the communicator has # of them", i,
-                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
+        return dpari_wrong(why, "field %d is on ranks up to %ld, the communicator has %d of them",
+                           i, h->owner ? last : m->offset + (int64_t)m->size - 1, c->size);
     }
     return DPAR_OK;
 }
@@ -4242,16 +4236,16 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
                                       const dpar_halo_plan_desc *o, dpar_why *why)
 {
     if (o->ordered && !dpari_hx_can_order(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
-                         "halos or edges without corners: it cannot be exchanged dim by dim",
-                         i, 0, 0, 0);
+        return dpari_wrong(why,
+                           "field %d has a fold, poles, a cube, masked ranks, windows, compact "
+                           "halos or edges without corners: it cannot be exchanged dim by dim",
+                           i);
     }
     if (o->shared && !dpari_hx_can_share(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: the compact halos of a star have no place for corners that "
-                         "blocks share",
-                         i, 0, 0, 0);
+        return dpari_wrong(why,
+                           "field %d: the compact halos of a star have no place for corners that "
+                           "blocks share",
+                           i);
     }
     return DPAR_OK;
 }
@@ -4327,25 +4321,27 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
     }
     if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
         fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "field # of #: pair #; DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)", i, n,
-            f->pair, 0);
+        return dpari_wrong(
+            why,
+            "field %d of %d: pair %d; DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)", i,
+            n, f->pair);
     }
     other = &fields[there];
     if (!f->halo->cube || f->vector == 2) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
-                         "#",
-                         i, f->vector, 0, 0);
+        return dpari_wrong(
+            why,
+            "field %d: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
+            "%d",
+            i, f->vector);
     }
     if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
         dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
         dpari_hx_mem(f) != dpari_hx_mem(other)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fields # and # are a pair of different types, wires, components, vectors "
-                         "or memories",
-                         i < there ? i : there, i < there ? there : i, 0, 0);
+        return dpari_wrong(
+            why,
+            "fields %d and %d are a pair of different types, wires, components, vectors "
+            "or memories",
+            i < there ? i : there, i < there ? there : i);
     }
     return DPAR_OK;
 }
@@ -4382,19 +4378,18 @@ static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int3
                                                        : NULL;
     }
     if (no) {
-        return dpari_say_word(DPAR_E_ARG, why, "field #: @", no, 100, i, 0, 0, 0);
+        return dpari_wrong(why, "field %d: %s", i, no);
     }
     if (!dpar_halo_box(h, rank, &all)) {
         return DPAR_OK;
     }
     if (!dpar_halo_box(room, rank, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "field #: rank # has no array of its room", i, rank, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "field %d: rank %d has no array of its room", i, rank);
     }
     for (d = 0; d < h->grid.dims; d++) {
         if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "field #, dim #: widths of # and # do not lie in its room", i, d,
+                             "field %d, dim %d: widths of %ld and %ld do not lie in its room", i, d,
                              h->low[d], h->high[d]);
         }
     }
@@ -4407,7 +4402,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     dpar_box own, all;
     dpar_status st;
     if (!f->halo) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no halo", i, 0, 0, 0);
+        return dpari_wrong(why, "field %d has no halo", i);
     }
     st = dpar_halo_check(f->halo, why);
     st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
@@ -4419,49 +4414,50 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return st;
     }
     if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
+        return dpari_wrong(
+            why,
+            "field %d: faces of cells go over a cubed sphere's edges in pairs of fields, "
             "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
-            i, 0, 0, 0);
+            i);
     }
     if ((f->vector == 2 && f->components != 2) ||
         (f->halo->cube && f->vector == 1 && f->pair == 0)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
-                         "sphere turns pairs",
-                         i, f->vector, f->components, 0);
+        return dpari_wrong(
+            why,
+            "field %d: vector %d with %d components: 2 is for pairs (u, v), and a cubed "
+            "sphere turns pairs",
+            i, f->vector, f->components);
     }
     if (f->components < 0) {
-        return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
+        return dpari_wrong(why, "field %d has %d components", i, f->components);
     }
     if (f->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
-                         f->components, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "field %d has %d components: 2^24 are possible", i,
+                         f->components);
     }
     st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
     if (dpar_halo_box(dpari_hx_room(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
-                         0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
+                         i);
     }
     if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
         (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
                   : dpar_halo_box(f->halo, c->rank, &all)) &&
         dpari_hx_overlaps(f, c->rank, &all)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: with these strides (of components: #) several points of rank # "
-                         "lie in one place",
-                         i, f->component_stride, c->rank, 0);
+        return dpari_wrong(
+            why,
+            "field %d: with these strides (of components: %ld) several points of rank %d "
+            "lie in one place",
+            i, f->component_stride, c->rank);
     }
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
+        return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
     }
     if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
-                         0, 0);
+        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
     }
     return dpari_hx_check_way(f, i, o, why);
 }
@@ -4547,21 +4543,21 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
                                   const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
 {
     if (!fields) {
-        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "no fields: NULL");
     }
     if (n < 1 || n > 4096) {
-        return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+        return dpari_wrong(why, "%d fields: 1 to 4096", n);
     }
     if (o->shared && o->ordered) {
-        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
+        return dpari_wrong(why, "shared points are not exchanged dim by dim");
     }
     if ((o->ordered | o->shared | o->timers) & ~1) {
-        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
-                         o->ordered, o->shared, o->timers, 0);
+        return dpari_wrong(why, "ordered %d, shared %d, timers %d: each is 0 or 1", o->ordered,
+                           o->shared, o->timers);
     }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
-        return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
-                         o->way, o->run_bytes, o->tag, 0);
+        return dpari_wrong(why, "way %d (0 to 3), runs of %ld bytes (0 or more), tag %d", o->way,
+                           o->run_bytes, o->tag);
     }
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
@@ -4573,7 +4569,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
     dpari_hx_size z;
     dpar_status st;
     if (!c || !options || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, options or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator, options or result is NULL");
     }
     st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
     if (st == DPAR_OK) {
@@ -4695,7 +4691,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
     int32_t all = 0;
     const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", c->why.text);
     }
     if (!all) {
         z->ordered = 0;
@@ -5143,13 +5139,12 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
                   : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", of->why.text);
     }
     x->memory = (unsigned char *)memory;
     if (x->in_order && i < x->fields) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # of rank # is not in the memory of its communicator", i, x->rank,
-                         0, 0);
+        return dpari_wrong(why, "field %d of rank %d is not in the memory of its communicator", i,
+                           x->rank);
     }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
@@ -5220,10 +5215,11 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             dpari_hx_flow *w = &p->flow[s];
             if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
                 r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
-                return dpari_say(DPAR_E_MISMATCH, why,
-                                 "ranks # and # do not agree on what goes between them: different "
-                                 "grids",
-                                 x->rank, p->rank, 0, 0);
+                return dpari_say(
+                    DPAR_E_MISMATCH, why,
+                    "ranks %d and %d do not agree on what goes between them: different "
+                    "grids",
+                    x->rank, p->rank);
             }
             if (p->world >= 0 || p->reached) {
                 w->in_at[0] = w->in_at[1] = r[2];
@@ -5237,8 +5233,8 @@ static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
     const dpar_status st = dpari_hx_pin_all(x, 1);
     return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
-                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
+                         : dpari_say(st, why, "rank %d: %ld bytes cannot be pinned: %s", x->rank,
+                                     x->memory_bytes, dpar_status_text(st));
 }
 
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
@@ -5248,7 +5244,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     dpar_status st = dpari_hx_find_node(x);
     st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", x->c->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
@@ -5304,11 +5300,11 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
     for (p = 0; p < 2 * n && w; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) &&
             !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "field #: its elements on rank # take # bytes from the first to the "
+            return dpari_wrong(
+                why,
+                "field %d: its elements on rank %d take %ld bytes from the first to the "
                 "last, and do not lie in one piece of dpar_comm_alloc (where the first "
-                "lies: # bytes)",
+                "lies: %ld bytes)",
                 p / 2, rank, span[2 * p + 1] - span[2 * p], within);
         }
     }
@@ -5326,14 +5322,14 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
     (void)dpari_hx_layout(z, NULL, &need);
     if (!memory) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
+                         "%ld bytes of memory, aligned to 64, are needed: it is NULL", need);
     }
     if (bytes < need || (uintptr_t)memory % 64 != 0) {
         return dpari_say(
             DPAR_E_ROOM, why,
-            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
-            "# modulo 64",
-            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
+            "%ld bytes of memory, aligned to 64, are needed: %ld are there, the address is "
+            "%ld modulo 64",
+            need, bytes, (int64_t)((uintptr_t)memory % 64));
     }
     if (later) {
         return DPAR_OK;
@@ -5364,10 +5360,9 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar
     dpari_zero(&o, sizeof o);
     o = options ? *options : o;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator is NULL");
     }
-    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
-              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
+    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why) : dpari_wrong(why, "halo: plan is NULL");
     st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, c->node ? c->node : c, &z, memory, bytes,
                                                later, why)
                        : st;
@@ -5427,26 +5422,26 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
         return DPAR_E_ARG;
     }
     if (f < 0 || f >= x->fields || x->active) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG,
-                                "bind of field #: there are # of them, # exchanges have not ended",
-                                f, x->fields, x->active, 0);
+        return dpari_comm_wrong(
+            x->c, "bind of field %d: there are %d of them, %d exchanges have not ended", f,
+            x->fields, x->active);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
         return dpari_comm_wrong(
-            x->c, DPAR_E_ARG,
-            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
+            x->c,
+            "bind of field %d: it was planned with %d, this is %d (1: data, 2: halos, 3: both)", f,
             (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
-            (data != NULL) + 2 * (halos != NULL), 0);
+            (data != NULL) + 2 * (halos != NULL));
     }
     a = &x->array[f];
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->c, DPAR_E_ARG,
-            "field #: it was planned in memory of dpar_comm_alloc, where peers may "
+            x->c,
+            "field %d: it was planned in memory of dpar_comm_alloc, where peers may "
             "read it; this is none",
-            f, 0, 0, 0);
+            f);
     }
     x->field[f].data = data;
     x->field[f].halos = halos;
@@ -5539,7 +5534,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
     best = o;
     o.timers = 0;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator is NULL");
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_plan *x = NULL;
@@ -5548,14 +5543,14 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
         st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        st = options ? st : dpari_say(DPAR_E_ARG, &said, "halo: options are NULL", 0, 0, 0, 0);
+        st = options ? st : dpari_wrong(&said, "halo: options are NULL");
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;
         }
         if (st != DPAR_OK) {
-            return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+            return dpari_say(st, why, "%s", said.text);
         }
         st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
@@ -5572,7 +5567,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
     }
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", c->why.text);
     }
     *options = best;
     if (seconds) {
@@ -5685,9 +5680,7 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *g)
 /* What failed for its own reason, or because another rank did, as a call without `why` says it. */
 static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
 {
-    return st == DPAR_OK ? st
-                         : dpari_comm_wrong_word(g->head.comm, st, "@", why->text, sizeof why->text,
-                                                 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_comm_say(g->head.comm, st, "%s", why->text);
 }
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
@@ -5703,33 +5696,30 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *g, int32_t d, d
     const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
     int32_t p;
     if (a->cells[d] < 1) {
-        return dpari_say(DPAR_E_ARG, why, "grid: dim # has # cells (1 or more)", d, a->cells[d], 0,
-                         0);
+        return dpari_wrong(why, "grid: dim %d has %ld cells (1 or more)", d, a->cells[d]);
     }
     if (g->low[d] < 0 || g->high[d] < 0 || g->low[d] > most || g->high[d] > most) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "grid: dim # has a halo of # below and # above (0 to 2^60)", d, g->low[d],
-                         g->high[d], 0);
+        return dpari_wrong(why, "grid: dim %d has a halo of %ld below and %ld above (0 to 2^60)", d,
+                           g->low[d], g->high[d]);
     }
     if (!dpari_gx_flag(a->periodic[d]) || a->mirror_low[d] < 0 || a->mirror_high[d] < 0 ||
         a->mirror_low[d] > DPAR_GRID_MIRROR_CELL || a->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
         (a->periodic[d] && (a->mirror_low[d] | a->mirror_high[d]) != 0)) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "grid: dim # is periodic # (0, 1) with mirrors # and # (0 to 2, none where "
+        return dpari_wrong(
+            why,
+            "grid: dim %d is periodic %d (0, 1) with mirrors %d and %d (0 to 2, none where "
             "it is periodic)",
             d, a->periodic[d], a->mirror_low[d], a->mirror_high[d]);
     }
     for (p = 0; a->cuts[d] && p < a->parts[d]; p++) {
         if (a->cuts[d][p + 1] <= a->cuts[d][p]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: cuts of dim # give part # no cell: from # up to #", d, p,
-                             a->cuts[d][p], a->cuts[d][p + 1]);
+            return dpari_wrong(why, "grid: cuts of dim %d give part %d no cell: from %ld up to %ld",
+                               d, p, a->cuts[d][p], a->cuts[d][p + 1]);
         }
     }
     return a->cuts[d] && a->parts[d] < 1
-               ? dpari_say(DPAR_E_ARG, why, "grid: dim # has cuts for # parts: say how many", d,
-                           a->parts[d], 0, 0)
+               ? dpari_wrong(why, "grid: dim %d has cuts for %d parts: say how many", d,
+                             a->parts[d])
                : DPAR_OK;
 }
 
@@ -5739,13 +5729,12 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *
     dpar_status st = DPAR_OK;
     int32_t d;
     if (a->dims < 1 || a->dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "grid: # dims (1 to #)", a->dims, DPAR_MAX_DIMS, 0, 0);
+        return dpari_wrong(why, "grid: %d dims (1 to %d)", a->dims, (int32_t)DPAR_MAX_DIMS);
     }
     if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check) ||
         !dpari_gx_flag(a->closes)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "grid: star #, order #, check #, closes #: each is 0 or 1", a->star,
-                         a->order, a->check, a->closes);
+        return dpari_wrong(why, "grid: star %d, order %d, check %d, closes %d: each is 0 or 1",
+                           a->star, a->order, a->check, a->closes);
     }
     for (d = 0; d < a->dims && st == DPAR_OK; d++) {
         g->low[d] = a->low[d] != 0 ? a->low[d] : a->halo;
@@ -5792,10 +5781,11 @@ static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d
     const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
     if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
         (high && above > 0 && above + high - 1 > n - dpari_most(0, first - g->low[d]))) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "grid: dim # has a halo of # and # beside # own cells: too few for its "
-                         "mirror",
-                         d, g->low[d], g->high[d], g->head.own[d]);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
+            "mirror",
+            d, g->low[d], g->high[d], g->head.own[d]);
     }
     return DPAR_OK;
 }
@@ -5835,8 +5825,8 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *
         if (!dpari_mul(step, g->low[d] + g->head.own[d] + g->high[d], &step) || step > INT64_C(1)
                                                                                            << 56) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "grid: rank # would have more than 2^56 points: # cells of dim #",
-                             c->rank, g->head.own[d], d, 0);
+                             "grid: rank %d would have more than 2^56 points: %ld cells of dim %d",
+                             c->rank, g->head.own[d], d);
         }
     }
     for (d = 0; d < g->d.dims && st == DPAR_OK; d++) {
@@ -5885,7 +5875,7 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
     *grid = g;
     if (!g) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: # bytes cannot be had (is ulimit -v too small?)", bytes, 0, 0, 0);
+                         "grid: %ld bytes cannot be had (is ulimit -v too small?)", bytes);
     }
     g->d = *a;
     g->now = g;
@@ -5917,29 +5907,28 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t ty
     uint32_t odd = 0, none;
     int32_t d;
     if (dpar_type_bytes(type) == 0) {
-        return dpari_say_type(why, "grid: arrays of type @ (#) have no whole bytes", type, type, 0,
-                              0, 0);
+        return dpari_wrong(why, "grid: arrays of type %s (%d) have no whole bytes",
+                           dpar_type_name(type), type);
     }
     if (f->components < 0 || f->components > 1 << 24 || !dpari_gx_flag(f->order)) {
-        return dpari_say(DPAR_E_ARG, why, "grid: # components (0 to 2^24), order # (0, 1)",
-                         f->components, f->order, 0, 0);
+        return dpari_wrong(why, "grid: %d components (0 to 2^24), order %d (0, 1)", f->components,
+                           f->order);
     }
     none = f->components > 31 ? 0 : ~(uint32_t)0 << (f->components > 1 ? f->components : 1);
     for (d = 0; d < g->head.dims; d++) {
         if (!dpari_gx_flag(f->at[d])) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: points of dim # are at #: cells (0) or faces (1)", d, f->at[d],
-                             0, 0);
+            return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
+                               f->at[d]);
         }
         if (f->odd[d] & none) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: odd[#] is #, a bit a component: there are # components", d,
-                             f->odd[d], f->components > 1 ? f->components : 1, 0);
+            return dpari_wrong(why,
+                               "grid: odd[%d] is %d, a bit a component: there are %d components", d,
+                               f->odd[d], f->components > 1 ? f->components : 1);
         }
         odd |= f->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
-        return dpari_say_type(why, "grid: @ has no sign to change at a mirror", type, 0, 0, 0, 0);
+        return dpari_wrong(why, "grid: %s has no sign to change at a mirror", dpar_type_name(type));
     }
     return DPAR_OK;
 }
@@ -6036,14 +6025,15 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
         left &= ~((uint32_t)1 << next);
         points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
         if (points > 1 && step < taken) {
-            return next < dims ? dpari_say(DPAR_E_ARG, why,
-                                           "grid: rank # has # points in dim #, # elements apart: "
-                                           "several points lie in one place",
-                                           rank, points, next, step)
-                               : dpari_say(DPAR_E_ARG, why,
-                                           "grid: rank # has # components, # elements apart: "
-                                           "several elements lie in one place",
-                                           rank, points, step, 0);
+            return next < dims
+                       ? dpari_wrong(why,
+                                     "grid: rank %d has %ld points in dim %d, %ld elements apart: "
+                                     "several points lie in one place",
+                                     rank, points, next, step)
+                       : dpari_wrong(why,
+                                     "grid: rank %d has %ld components, %ld elements apart: "
+                                     "several elements lie in one place",
+                                     rank, points, step);
         }
         taken += (points - 1) * step;
     }
@@ -6058,15 +6048,16 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari
 {
     const int32_t d = dpari_gx_span(g, s, low, high) - 1;
     if (d >= 0) {
-        const int comps = d == g->head.dims;
+        if (d == g->head.dims) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
+                             "%ld elements apart",
+                             rank, s->components, s->f.component_stride);
+        }
         return dpari_say(DPAR_E_RANGE, why,
-                         comps
-                             ? "grid: an array of rank # reaches beyond 2^57 bytes: # components, "
-                               "# elements apart"
-                             : "grid: an array of rank # reaches beyond 2^57 bytes: # points in "
-                               "dim #, # elements apart",
-                         rank, comps ? s->components : dpari_gx_points(g, &s->f, d),
-                         comps ? s->f.component_stride : d, comps ? 0 : s->f.stride[d]);
+                         "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
+                         "%d, %ld elements apart",
+                         rank, dpari_gx_points(g, &s->f, d), d, s->f.stride[d]);
     }
     return dpari_gx_check_apart(g, s, rank, why);
 }
@@ -6098,10 +6089,11 @@ static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t ra
     int32_t d;
     for (d = 0; d < g->head.dims; d++) {
         if (g->d.own[d] != 0 && g->d.own[d] != g->head.own[d]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: rank # has # cells in dim #, and own[] says #: another rule of "
-                             "cutting (cuts), or another order of dims (order)",
-                             rank, g->head.own[d], d, g->d.own[d]);
+            return dpari_wrong(
+                why,
+                "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
+                "cutting (cuts), or another order of dims (order)",
+                rank, g->head.own[d], d, g->d.own[d]);
         }
     }
     return DPAR_OK;
@@ -6113,12 +6105,11 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_des
     dpari_gx *g = NULL;
     dpar_status st;
     if (!c) {
-        dpari_say(DPAR_E_ARG, why, "grid: communicator is NULL", 0, 0, 0, 0);
+        dpari_wrong(why, "grid: communicator is NULL");
         return DPAR_E_ARG;
     }
-    st = desc && grid
-             ? dpari_gx_new(desc, &g, why)
-             : dpari_say(DPAR_E_ARG, why, "grid: its description or result is NULL", 0, 0, 0, 0);
+    st = desc && grid ? dpari_gx_new(desc, &g, why)
+                      : dpari_wrong(why, "grid: its description or result is NULL");
     st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
     st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
     st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
@@ -6148,8 +6139,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     int32_t i;
     for (p = c ? g->plans : NULL; p; p = p->next) {
         if (p->active && c->status == DPAR_OK) {
-            return dpari_comm_wrong(c, DPAR_E_ARG, "grid: an exchange of # arrays has not ended",
-                                    p->n, 0, 0, 0);
+            return dpari_comm_wrong(c, "grid: an exchange of %d arrays has not ended", p->n);
         }
     }
     if (c && !ended && g->d.closes && !g->plans) { /* else they wait for the others, and say why */
@@ -6185,8 +6175,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
         dpari_os_unmap(g, g->bytes);
         closed = closes ? dpar_comm_free(c) : DPAR_OK;
         if (st == DPAR_OK && closed != DPAR_OK) {
-            st = dpari_say_word(closed, said, "grid: the close of its communicator: @",
-                                dpar_status_text(closed), 80, 0, 0, 0, 0);
+            st = dpari_say(closed, said, "grid: the close of its communicator: %s",
+                           dpar_status_text(closed));
         }
     }
     return st;
@@ -6356,15 +6346,14 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpar
     const int32_t rank = g->head.comm->rank;
     const dpari_gx_array *a = dpari_gx_met_by(g, s, u, low, high);
     if (dpari_gx_way(g, u) || (a && dpari_gx_way(g, a->at))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "grid: the exchange of the array of rank # at this place has not ended",
-                         rank, 0, 0, 0);
+        return dpari_wrong(
+            why, "grid: the exchange of the array of rank %d at this place has not ended", rank);
     }
     return a && a->memory
-               ? dpari_say(DPAR_E_ARG, why,
-                           "grid: the array of rank # has elements in common with one of "
-                           "dpar_grid_array, # bytes behind its first own point",
-                           rank, (int64_t)(uintptr_t)u - (int64_t)(uintptr_t)a->at, 0, 0)
+               ? dpari_wrong(why,
+                             "grid: the array of rank %d has elements in common with one of "
+                             "dpar_grid_array, %ld bytes behind its first own point",
+                             rank, (int64_t)(uintptr_t)u - (int64_t)(uintptr_t)a->at)
                : DPAR_OK;
 }
 
@@ -6381,8 +6370,8 @@ static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh,
         }
     }
     return p && *fresh ? DPAR_OK
-                       : dpari_say(DPAR_E_MEMORY, why, "grid: # bytes cannot be had",
-                                   (int64_t)(sizeof **fresh + sizeof *p), 0, 0, 0);
+                       : dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be had",
+                                   (int64_t)(sizeof **fresh + sizeof *p));
 }
 
 /* Arrays with points between low and high, in common with this one: their memory has been given
@@ -6458,20 +6447,19 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
     *st = dpari_gx_room(g, &fresh, why);
     *st = *st == DPAR_OK ? dpari_gx_check_field(g, type, field, why) : *st;
     if (*st == DPAR_OK && attached && !u) {
-        *st = dpari_say(DPAR_E_ARG, why, "grid: the array of rank # is NULL", c->rank, 0, 0, 0);
+        *st = dpari_wrong(why, "grid: the array of rank %d is NULL", c->rank);
     }
     if (*st == DPAR_OK) {
         dpari_gx_shape_of(g, type, field, fresh);
         *st = dpari_gx_check_span(g, fresh, c->rank, &low, &high, why);
         if (*st == DPAR_OK && g->shapes_known == DPARI_GX_SHAPES) {
-            *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than # shapes",
-                            DPARI_GX_SHAPES, 0, 0, 0);
+            *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than %d shapes",
+                            (int32_t)DPARI_GX_SHAPES);
         }
         if (*st == DPAR_OK && !attached && g->mem != c->mem) {
-            *st = dpari_say(DPAR_E_ARG, why,
-                            "grid: arrays are in a device's memory, which the communicator has "
-                            "not: allocate and attach them",
-                            0, 0, 0, 0);
+            *st = dpari_wrong(why,
+                              "grid: arrays are in a device's memory, which the communicator has "
+                              "not: allocate and attach them");
         }
     }
     if (*st == DPAR_OK && !attached) {
@@ -6481,7 +6469,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         *st = dpar_comm_alloc(c, skew + high * bytes, &memory);
         u = memory ? (void *)((char *)memory + skew) : NULL;
         if (*st != DPAR_OK) {
-            (void)dpari_say_word(*st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+            (void)dpari_say(*st, why, "%s", c->why.text);
         }
     }
     low = (int64_t)(uintptr_t)u + low * dpar_type_bytes(type);
@@ -6496,7 +6484,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         fresh->reach = w && dpari_ref(w, u, 1) != 0;
         *st = dpari_gx_known(g, fresh, &known);
         if (*st != DPAR_OK) {
-            (void)dpari_say_word(*st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+            (void)dpari_say(*st, why, "%s", c->why.text);
         }
     }
     if (*st != DPAR_OK) {
@@ -6531,8 +6519,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
     dpari_gx *g = dpari_gx_of(grid);
     dpar_status st;
     if (!g) {
-        return dpari_say_word(DPAR_E_ARG, why, "grid: @",
-                              grid ? "its world was closed" : "it is NULL", 80, 0, 0, 0, 0);
+        return dpari_wrong(why, "grid: %s", grid ? "its world was closed" : "it is NULL");
     }
     (void)dpari_gx_add(g, type, field, 1, u, &st, why);
     return st;
@@ -6784,8 +6771,8 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
     }
     if (!p || !p->rest) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: # bytes for a plan cannot be had (is ulimit -v too small?)", bytes,
-                         0, 0, 0);
+                         "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
+                         bytes);
     }
     (void)dpari_gx_mirrors(g, p->shape, n, depth, p->mirror);
     return DPAR_OK;
@@ -6883,32 +6870,32 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *g, void *const
 {
     int32_t i;
     if (!list || n < 1 || n > 4096) {
-        return dpari_say(DPAR_E_ARG, why,
-                         list ? "grid: a list of # arrays (1 to 4096)"
-                              : "grid: the list is NULL, of # arrays",
-                         n, 0, 0, 0);
+        return dpari_wrong(why,
+                           list ? "grid: a list of %d arrays (1 to 4096)"
+                                : "grid: the list is NULL, of %d arrays",
+                           n);
     }
     if (depth < 0 || depth > g->widest) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: depth #, the halo is # wide", depth, g->widest,
-                         0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "grid: depth %d, the halo is %ld wide", depth,
+                         g->widest);
     }
     for (i = 0; i < n; i++) {
         const dpari_gx_array *a = !list[i] || g->d.type == 0 || dpari_gx_find(g, list[i])
                                       ? NULL
                                       : dpari_gx_in_another(g, list[i]);
         if (a) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: number # of the arrays given lies in another, # bytes behind "
-                             "its first own point: wanted is the address of that",
-                             i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)a->at, 0, 0);
+            return dpari_wrong(
+                why,
+                "grid: number %d of the arrays given lies in another, %ld bytes behind "
+                "its first own point: wanted is the address of that",
+                i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)a->at);
         }
         if (!dpari_gx_shape_at(g, list[i])) {
-            return dpari_say_word(DPAR_E_ARG, why,
-                                  n > 1 ? "grid: number # of the arrays given @"
-                                        : "grid: the array given @",
-                                  "is none of the grid: wanted is the address of its first own "
-                                  "point, from dpar_grid_array or given to dpar_grid_attach",
-                                  160, i, 0, 0, 0);
+            return dpari_wrong(why,
+                               "grid: array %d of the list of %d is not of this grid: give the "
+                               "address of its first own point, which dpar_grid_array returned or "
+                               "dpar_grid_attach was given",
+                               i, n);
         }
     }
     return DPAR_OK;
@@ -6989,10 +6976,10 @@ static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const 
     int32_t i;
     for (i = 0; list && i < n; i++) {
         if (dpari_gx_way(g, list[i])) {
-            return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                    "grid: the exchange of number # of the # arrays given has "
+            return dpari_comm_wrong(g->head.comm,
+                                    "grid: the exchange of number %d of the %d arrays given has "
                                     "begun and not ended: dpar_grid_end first",
-                                    i, n, 0, 0);
+                                    i, n);
         }
     }
     return DPAR_OK;
@@ -7057,8 +7044,7 @@ static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan
     const dpari_gx *g = dpari_gx_of(grid);
     *plan = g ? dpari_gx_way(g, u) : NULL;
     return *plan ? DPAR_OK
-           : g   ? dpari_comm_wrong(grid->comm, DPAR_E_ARG,
-                                    "grid: no exchange of this array has begun", 0, 0, 0, 0)
+           : g   ? dpari_comm_wrong(grid->comm, "grid: no exchange of this array has begun")
                  : DPAR_E_ARG;
 }
 
@@ -7253,7 +7239,7 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
     k.shape = dpari_gx_shape_at(g, u);
     k.array = (char *)u;
     if (st == DPAR_OK && c->rank == 0 && !whole) {
-        st = dpari_say(DPAR_E_ARG, &why, "grid: rank 0 gave NULL for the whole array", 0, 0, 0, 0);
+        st = dpari_wrong(&why, "grid: rank 0 gave NULL for the whole array");
     }
     if (st == DPAR_OK) {
         for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
@@ -7262,7 +7248,7 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
         bytes *= dpar_type_bytes(k.shape->type);
         st = dpar_comm_alloc(c, bytes, &block);
         st = st == DPAR_OK && pins ? g->mem->pin(g->mem->ctx, block, bytes) : st;
-        (void)dpari_say(st, &why, "grid: # bytes for a block cannot be had", bytes, 0, 0, 0);
+        (void)dpari_say(st, &why, "grid: %ld bytes for a block cannot be had", bytes);
     }
     given.g = g;
     given.list = &u;

@@ -5617,7 +5617,7 @@ DPAR_API dpar_status dpar_mpi_make(MPI_Comm user, const dpar_mpi_desc *options, 
     dpar_status status = dpari_mpi_usable(user, why);
     int code;
     if (status == DPAR_OK && out == NULL) {
-        status = dpari_say(DPAR_E_ARG, why, "dpar_mpi_make: the result is NULL", 0, 0, 0, 0);
+        status = dpari_wrong(why, "dpar_mpi_make: the result is NULL");
     }
     if (status < 0) {
         return status;
@@ -5678,26 +5678,24 @@ static dpar_status dpari_mpi_cart(MPI_Comm cart, dpar_grid_desc *d, dpar_why *wh
         }
         return d->dims > 0 && n == d->dims
                    ? DPAR_OK
-                   : dpari_say(DPAR_E_ARG, why,
-                               "grid: the communicator has no process grid: give it the one that "
-                               "MPI_Cart_create made, or say the parts of each dim",
-                               0, 0, 0, 0);
+                   : dpari_wrong(why,
+                                 "grid: the communicator has no process grid: give it the one that "
+                                 "MPI_Cart_create made, or say the parts of each dim");
     }
     MPI_Cartdim_get(cart, &n);
     if (n > DPAR_MAX_DIMS || (d->dims != 0 && d->dims != n)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "grid: the communicator's process grid has # dims (1 to #), desc #", n,
-                         DPAR_MAX_DIMS, d->dims, 0);
+        return dpari_wrong(
+            why, "grid: the communicator's process grid has %d dims (1 to %d), desc %d", n,
+            (int32_t)DPAR_MAX_DIMS, d->dims);
     }
     MPI_Cart_get(cart, n, parts, periods, coords);
     d->dims = (int32_t)n;
     for (k = 0; k < n; k++) {
         const int at = d->order == DPAR_ORDER_FIRST_FASTEST ? n - 1 - k : k;
         if (d->parts[at] != 0 && d->parts[at] != parts[k]) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "grid: dim # has # parts in desc, # in the communicator's process grid", at,
-                d->parts[at], parts[k], 0);
+            return dpari_wrong(
+                why, "grid: dim %d has %d parts in desc, %d in the communicator's process grid",
+                at, d->parts[at], parts[k]);
         }
         d->parts[at] = (int32_t)parts[k];
         d->periodic[at] |= periods[k] != 0;
@@ -5716,9 +5714,7 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *opti
         return status;
     }
     memset(&said, 0, sizeof said);
-    status = desc && grid ? DPAR_OK
-                          : dpari_say(DPAR_E_ARG, &said, "grid: its description or result is NULL",
-                                      0, 0, 0, 0);
+    status = desc && grid ? DPAR_OK : dpari_wrong(&said, "grid: its description or result is NULL");
     if (status == DPAR_OK) {
         d = *desc;
         d.closes = 1;

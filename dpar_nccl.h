@@ -40,8 +40,8 @@
  *         -L/usr/local/cuda/lib64 -lcudart -ldl
  *
  * One file of a program defines DPAR_IMPLEMENTATION. dpar_comm.h and dpar.h have to be in the same
- * folder as this header. dpar_cuda.h has kernels for strategies and halos. docs/records/gpu.md lists
- * what was run on which machine.
+ * folder as this header. dpar_cuda.h has kernels for strategies and halos. docs/records/gpu.md
+ * lists what was run on which machine.
  *
  * Compiling requires the CUDA runtime and nccl.h 2.18 or later, and C99 or C++11. Running requires
  * libnccl.so.2, or the file that DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl)
@@ -385,12 +385,6 @@ typedef struct dpari_nccl_api {
 } dpari_nccl_api;
 enum { DPARI_NCCL_SHRINK_ABORT = 1, DPARI_NCCL_WIN_SYMMETRIC = 1 };
 
-static dpar_status dpari_nccl_says(dpar_status status, dpar_why *why, const char *a, const char *b,
-                                   const char *c, const char *d)
-{
-    return dpari_job_says(status, why, a, b, c, d);
-}
-
 #if defined(DPAR_NCCL_LINK)
 #if NCCL_VERSION_CODE >= 22902 /* nccl_device.h declares it, which C cannot read */
 #ifdef __cplusplus
@@ -440,8 +434,10 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
     api->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (api->library == NULL) {
         said = dlerror();
-        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot load NCCL: ", said != NULL ? said : name,
-                               "; set LD_LIBRARY_PATH, or DPAR_NCCL_LIBRARY to the file", NULL);
+        return dpari_say(
+            DPAR_E_SYSTEM, why,
+            "cannot load NCCL: %s; set LD_LIBRARY_PATH, or DPAR_NCCL_LIBRARY to the file",
+            said != NULL ? said : name);
     }
 #define DPARI_NCCL_NEED(name, args)                                                                \
     if (!dpari_nccl_symbol(api->library, "nccl" #name, &api->name)) {                              \
@@ -459,7 +455,7 @@ static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
 #undef DPARI_NCCL_NEED
 #undef DPARI_NCCL_TRY
     return lacks == NULL ? (dpar_status)DPAR_OK
-                         : dpari_nccl_says(DPAR_E_SYSTEM, why, name, " lacks ", lacks, NULL);
+                         : dpari_say(DPAR_E_SYSTEM, why, "%s lacks %s", name, lacks);
 }
 #endif
 
@@ -511,8 +507,7 @@ static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
     if (api->GetVersion(&version) != ncclSuccess || version < DPARI_NCCL_OLDEST) {
         dpar_text_init(&t, text, sizeof text);
         dpari_nccl_put_version(&t, version);
-        return dpari_nccl_says(DPAR_E_SYSTEM, why, "NCCL ", text,
-                               " is too old: dpar needs 2.18 or later", NULL);
+        return dpari_say(DPAR_E_SYSTEM, why, "NCCL %s is too old: dpar needs 2.18 or later", text);
     }
     dpari_nccl_by_version(api, (int32_t)version);
     return DPAR_OK;
@@ -804,8 +799,7 @@ static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char 
                            ncclResult_t code)
 {
     const char *more = api->GetLastError != NULL ? api->GetLastError(NULL) : NULL;
-    (void)dpari_nccl_says(DPAR_E_SYSTEM, why, doing, ": NCCL says: ", api->GetErrorString(code),
-                          NULL);
+    (void)dpari_say(DPAR_E_SYSTEM, why, "%s: NCCL says: %s", doing, api->GetErrorString(code));
     if (why != NULL && more != NULL && more[0] != 0) {
         size_t n = strlen(why->text);
         dpar_text t;
@@ -818,14 +812,14 @@ static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char 
 static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
 {
     (void)cudaGetLastError(); /* it is said: the next call is not to find it */
-    return dpari_nccl_says(code == cudaErrorMemoryAllocation ? (dpar_status)DPAR_E_MEMORY
-                                                             : (dpar_status)DPAR_E_SYSTEM,
-                           why, doing, ": CUDA says: ", cudaGetErrorString(code), NULL);
+    return dpari_say(code == cudaErrorMemoryAllocation ? (dpar_status)DPAR_E_MEMORY
+                                                       : (dpar_status)DPAR_E_SYSTEM,
+                     why, "%s: CUDA says: %s", doing, cudaGetErrorString(code));
 }
 
 static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *c, dpar_status status, const char *what)
 {
-    return dpari_nccl_says(status, &c->comm.why, what, NULL, NULL, NULL);
+    return dpari_say(status, &c->comm.why, "%s", what);
 }
 
 /* ==== breaking ==== */
@@ -885,7 +879,7 @@ static dpar_status dpari_nccl_break(dpari_nccl_ctx *c, dpar_status status, const
         return c->comm.status;
     }
     if (text != c->comm.why.text) {
-        (void)dpari_nccl_says(status, &c->comm.why, text, NULL, NULL, NULL);
+        (void)dpari_say(status, &c->comm.why, "%s", text);
     }
     DPARI_STORE(&c->comm.status, status);
     c->told = !tell;
@@ -905,8 +899,9 @@ static dpar_status dpari_nccl_failed(dpari_nccl_ctx *c, const char *doing, ncclR
         return c->comm.status;
     }
     if (code == ncclInProgress) {
-        (void)dpari_nccl_says(DPAR_E_TIMEOUT, &why, doing, ": not enqueued before the deadline: ",
-                              "not all ranks came to connect", NULL);
+        (void)dpari_say(DPAR_E_TIMEOUT, &why,
+                        "%s: not enqueued before the deadline: not all ranks came to connect",
+                        doing);
         return dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
     }
     dpari_nccl_say(&c->world->api, &why, doing, code);
@@ -1757,9 +1752,9 @@ static int32_t dpari_nccl_place(dpari_nccl_ctx *c, const dpar_call *call)
     int32_t out = dpari_call_has_out(&c->comm, call) ? dpari_nccl_where(call->out)
                                                      : (int32_t)DPARI_NCCL_NOWHERE;
     if (in != DPARI_NCCL_NOWHERE && out != DPARI_NCCL_NOWHERE && in != out) {
-        return dpari_nccl_says(DPAR_E_ARG, &c->comm.why, dpar_call_name(call->kind),
-                               ": one of in and out is the host's memory, one the device's", NULL,
-                               NULL);
+        return dpari_wrong(&c->comm.why,
+                           "%s: one of in and out is the host's memory, one the device's",
+                           dpar_call_name(call->kind));
     }
     return in != DPARI_NCCL_NOWHERE    ? in
            : out != DPARI_NCCL_NOWHERE ? out
@@ -2743,13 +2738,12 @@ static dpar_status dpari_nccl_secret_file(const char *name, char *to, size_t *n,
         dpar_text_init(&t, text, sizeof text);
         dpari_os_error(&t, errno);
         (void)(fd >= 0 ? close(fd) : 0);
-        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot read the secret in ", name, text, NULL);
+        return dpari_say(DPAR_E_SYSTEM, why, "cannot read the secret in %s%s", name, text);
     }
     (void)close(fd);
     if (!S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 ||
         (info.st_uid != geteuid() && info.st_uid != 0)) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "others can read or write the secret in ", name,
-                               ": chmod 600", NULL);
+        return dpari_wrong(why, "others can read or write the secret in %s: chmod 600", name);
     }
     while (got > 0 && (unsigned char)to[got - 1] <= ' ') {
         got--;
@@ -2784,8 +2778,7 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
         w->side.secret = DPARI_NCCL_BY_FILE;
         status = name[0] != 0 ? dpari_nccl_secret_file(name, kept, &n, why) : status;
         if (status == DPAR_MORE && file != NULL && file[0] != 0) {
-            return dpari_nccl_says(DPAR_E_ARG, why, "there is no ", name, ": DPAR_SECRET_FILE",
-                                   NULL);
+            return dpari_wrong(why, "there is no %s: DPAR_SECRET_FILE", name);
         }
     }
     if (status < 0) {
@@ -2794,9 +2787,9 @@ static dpar_status dpari_nccl_secret(dpari_nccl_world *w, dpar_why *why)
     if (status == DPAR_MORE) {
         w->side.secret = DPARI_NCCL_BY_NOTHING;
     } else if (n < DPARI_NCCL_SECRET_LEAST) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "the secret of ", from,
-                               " has less than 16 characters: openssl rand -hex 32 makes one",
-                               NULL);
+        return dpari_wrong(
+            why, "the secret of %s has less than 16 characters: openssl rand -hex 32 makes one",
+            from);
     }
     dpari_nccl_hmac("dpar_nccl", 9, text, n, w->side.card.key);
     return DPAR_OK;
@@ -3853,13 +3846,13 @@ static dpar_status dpari_nccl_choose(dpar_nccl_desc *o, const dpar_nccl_desc *gi
         o->scratch_bytes <= 0 ? (int64_t)32 << 20 : (o->scratch_bytes + 63) / 64 * 64;
     o->staging_bytes = o->staging_bytes <= 0 ? (int64_t)4 << 20 : (o->staging_bytes + 63) / 64 * 64;
     if (o->exact && (o->adds == NULL || o->adds->reduce == NULL || o->comm_stream == NULL)) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "exact needs `adds`, a table whose work goes to ",
-                               "comm_stream, and that stream", NULL, NULL);
+        return dpari_wrong(
+            why, "exact needs `adds`, a table whose work goes to comm_stream, and that stream");
     }
     if (o->scratch_bytes < (int64_t)size * 8 * DPARI_NCCL_LIMIT ||
         o->staging_bytes < (int64_t)size * 256) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "scratch_bytes takes at least 512, staging_bytes ",
-                               "at least 256 bytes a rank", NULL, NULL);
+        return dpari_wrong(
+            why, "scratch_bytes takes at least 512, staging_bytes at least 256 bytes a rank");
     }
     return DPAR_OK;
 }
@@ -3871,8 +3864,7 @@ static dpar_status dpari_nccl_make_slots(dpari_nccl_world *w, dpar_why *why)
     w->slots = (dpari_nccl_slot *)calloc((size_t)n, sizeof *w->slots);
     w->used = (dpari_nccl_used *)calloc((size_t)n + 1, sizeof *w->used);
     if (w->slots == NULL || w->used == NULL) {
-        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
-                               NULL);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
     }
     for (i = 0; i < n; i++) {
         dpari_nccl_slot *s = &w->slots[i];
@@ -4021,8 +4013,7 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     dpar_status status;
     *out = w;
     if (w == NULL) {
-        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
-                               NULL);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
     }
     w->rank = rank;
     w->size = size;
@@ -4105,7 +4096,7 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
     if (given != NULL) {
         memcpy(card->key, given->key, sizeof card->key);
     } else if (dpari_nccl_draw(card->key, sizeof card->key) != 0) {
-        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot read /dev/urandom", NULL, NULL, NULL);
+        return dpari_say(DPAR_E_SYSTEM, why, "cannot read /dev/urandom");
     }
     code = dpari_nccl_listens(w, given, given != NULL ? given->port : 0);
     if (code != 0 && given != NULL) {
@@ -4115,8 +4106,7 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
         dpar_text_put(&t, "rank 0 cannot listen at port ");
         dpari_text_int(&t, given->port);
         dpari_os_error(&t, code);
-        return dpari_nccl_says(DPAR_E_SYSTEM, why, text, "; set DPAR_NCCL_PORT to one that is free",
-                               NULL, NULL);
+        return dpari_say(DPAR_E_SYSTEM, why, "%s; set DPAR_NCCL_PORT to one that is free", text);
     }
     return DPAR_OK;
 }
@@ -4138,24 +4128,24 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_n
     char mine[24], theirs[24];
     dpar_text t;
     if (card->magic != DPARI_NCCL_MAGIC || card->size != w->size) {
-        return dpari_nccl_says(DPAR_E_MISMATCH, why, "rank 0 was started with another number of ",
-                               "ranks, or is another dpar", NULL, NULL);
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank 0 was started with another number of ranks, or is another dpar");
     }
     if (card->ending != 0) {
-        return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 could not begin: see what it says", NULL,
-                               NULL, NULL);
+        return dpari_say(DPAR_E_PEER, why, "rank 0 could not begin: see what it says");
     }
     if (card->version != w->api.version) {
         dpar_text_init(&t, mine, sizeof mine);
         dpari_nccl_put_version(&t, w->api.version);
         dpar_text_init(&t, theirs, sizeof theirs);
         dpari_nccl_put_version(&t, card->version);
-        return dpari_nccl_says(DPAR_E_MISMATCH, why, "this rank has NCCL ", mine, ", rank 0 has ",
-                               theirs);
+        return dpari_say(DPAR_E_MISMATCH, why, "this rank has NCCL %s, rank 0 has %s", mine,
+                         theirs);
     }
     if (card->options != dpari_nccl_bits(&w->options)) {
-        return dpari_nccl_says(DPAR_E_MISMATCH, why, "this rank's options are not rank 0's ",
-                               "(exact, elastic, quiet, timeout_s < 0)", NULL, NULL);
+        return dpari_say(
+            DPAR_E_MISMATCH, why,
+            "this rank's options are not rank 0's (exact, elastic, quiet, timeout_s < 0)");
     }
     return DPAR_OK;
 }
@@ -4175,8 +4165,7 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
         s->knock == NULL || pipe(w->wake) != 0 ||
         (w->wake[0] = dpari_os_beyond_standard(w->wake[0])) < 0 ||
         (w->wake[1] = dpari_os_beyond_standard(w->wake[1])) < 0) {
-        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a side channel", NULL, NULL,
-                               NULL);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for a side channel");
     }
     for (r = 0; r < 2; r++) {
         (void)fcntl(w->wake[r], F_SETFD, FD_CLOEXEC);
@@ -4227,9 +4216,8 @@ static dpar_status dpari_nccl_cannot_shrink(dpar_comm *comm, dpar_comm **out, in
     (void)comm;
     (void)out;
     (void)was;
-    return dpari_nccl_says(DPAR_E_SYSTEM, why,
-                           "shrink: NCCL has to be told which ranks are gone: ", "dpar_nccl_shrink",
-                           NULL, NULL);
+    return dpari_say(DPAR_E_SYSTEM, why,
+                     "shrink: NCCL has to be told which ranks are gone: dpar_nccl_shrink");
 }
 
 static void dpari_nccl_table(dpar_engine *e)
@@ -4359,8 +4347,7 @@ static dpar_status dpari_nccl_begin_world(dpari_nccl_world *w, dpari_nccl_ctx **
     dpar_status status;
     int32_t r;
     if (c == NULL) {
-        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
-                               NULL);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
     }
     for (r = 0; r < w->size; r++) {
         c->member[r] = r;
@@ -4551,20 +4538,19 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
     int *list;
     if (comm == NULL || out == NULL || gone == NULL || n < 1 ||
         strcmp(comm->engine.name, "nccl") != 0) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "shrink: needs a communicator of dpar_nccl.h, the ",
-                               "ranks that are gone, and out", NULL, NULL);
+        return dpari_wrong(
+            why, "shrink: needs a communicator of dpar_nccl.h, the ranks that are gone, and out");
     }
     c = dpari_nccl_ctx_of(comm);
     w = c->world;
     if (w->api.CommShrink == NULL || !w->options.elastic || c->nccl == NULL) {
-        return dpari_nccl_says(DPAR_E_UNKNOWN, why, "shrink: needs NCCL 2.27 and elastic = 1", NULL,
-                               NULL, NULL);
+        return dpari_say(DPAR_E_UNKNOWN, why, "shrink: needs NCCL 2.27 and elastic = 1");
     }
     for (r = 0; r < n; r++) {
         if (gone[r] < 0 || gone[r] >= comm->size || gone[r] == comm->rank ||
             (r > 0 && gone[r] <= gone[r - 1])) {
-            return dpari_nccl_says(DPAR_E_ARG, why, "shrink: the ranks that are gone are ranks of ",
-                                   "the communicator other than this one, ascending", NULL, NULL);
+            return dpari_wrong(why, "shrink: the ranks that are gone are ranks of the communicator "
+                                    "other than this one, ascending");
         }
         rank += gone[r] < comm->rank;
     }
@@ -4575,8 +4561,7 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int3
         if (part != NULL) {
             dpari_nccl_ctx_free(part);
         }
-        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
-                               NULL);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for a communicator");
     }
     for (r = 0; r < comm->size; r++) {
         if (i < n && gone[i] == r) {
@@ -5225,8 +5210,7 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
     int32_t r;
     w->node = (uint64_t *)malloc((size_t)w->size * sizeof *w->node);
     if (w->node == NULL) {
-        status =
-            dpari_nccl_says(DPAR_E_MEMORY, said, "no memory for a communicator", NULL, NULL, NULL);
+        status = dpari_say(DPAR_E_MEMORY, said, "no memory for a communicator");
     }
     status = dpari_nccl_worst(host, status, said);
     if (status < 0) {
@@ -5271,8 +5255,9 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *optio
     dpar_why said;
     dpar_status status;
     if (host == NULL || out == NULL) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "dpar_nccl_make needs a communicator of the ranks ",
-                               "and somewhere to put the new one", NULL, NULL);
+        return dpari_wrong(
+            why,
+            "dpar_nccl_make needs a communicator of the ranks and somewhere to put the new one");
     }
     memset(&said, 0, sizeof said);
     status = dpari_nccl_world_make(host->rank, host->size, options, &w, &said);
@@ -5289,7 +5274,7 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *optio
     if (w != NULL) {
         dpari_nccl_world_end(w);
     }
-    return dpari_nccl_says(status, why, said.text, NULL, NULL, NULL);
+    return dpari_say(status, why, "%s", said.text);
 }
 
 /* ---- PMI-1: lines of text over a descriptor ---- */
@@ -5374,13 +5359,13 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
               strstr(answer, "rc=0") == NULL;
     }
     if (bad) {
-        return dpari_nccl_says(
-            DPAR_E_SYSTEM, why, "PMI_FD does not speak PMI-1 (Cray PMI and PMIx ",
-            "do not): set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE", NULL, NULL);
+        return dpari_say(DPAR_E_SYSTEM, why,
+                         "PMI_FD does not speak PMI-1 (Cray PMI and PMIx do not): set MASTER_ADDR "
+                         "and MASTER_PORT, or DPAR_NCCL_FILE");
     }
     if (dpari_nccl_pmi_ask(fd, "cmd=barrier_in\n", answer, sizeof answer, until) != 0) {
-        return dpari_nccl_says(DPAR_E_TIMEOUT, why, "not all ranks came to PMI's barrier before ",
-                               "the deadline", NULL, NULL);
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "not all ranks came to PMI's barrier before the deadline");
     }
     dpar_text_init(&t, line, sizeof line);
     dpar_text_put(&t, "cmd=get kvsname=");
@@ -5389,8 +5374,7 @@ static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, d
     if (dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
         dpari_nccl_pmi_value(answer, "value=", value, sizeof value) != 0 ||
         strlen(value) != 2 * n) {
-        return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 has put nothing into PMI: see what it ",
-                               "says", NULL, NULL);
+        return dpari_say(DPAR_E_PEER, why, "rank 0 has put nothing into PMI: see what it says");
     }
     for (i = 0; rank != 0 && i < n; i++) {
         const char *high = strchr(hex, value[2 * i]), *low = strchr(hex, value[2 * i + 1]);
@@ -5440,7 +5424,7 @@ static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, si
         dpar_text_init(&t, text, sizeof text);
         dpari_os_error(&t, errno);
         (void)unlink(aside);
-        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot write ", name, text, NULL);
+        return dpari_say(DPAR_E_SYSTEM, why, "cannot write %s%s", name, text);
     }
     return DPAR_OK;
 }
@@ -5483,10 +5467,9 @@ static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, d
             return DPAR_OK;
         }
         if (dpari_os_now() > until) {
-            return dpari_nccl_says(DPAR_E_TIMEOUT, why,
-                                   whole ? "rank 0 does not answer that wrote "
-                                         : "no rank 0 wrote ",
-                                   name, " before the deadline", NULL);
+            return dpari_say(DPAR_E_TIMEOUT, why, "%s%s before the deadline",
+                             whole ? "rank 0 does not answer that wrote " : "no rank 0 wrote ",
+                             name);
         }
         dpari_os_sleep(nap);
         nap = nap < 0.1 ? nap * 1.5 : nap;
@@ -5508,8 +5491,7 @@ static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_n
     dpari_text_int(&t, port);
     code = getaddrinfo(address, service, &hints, &all);
     if (code != 0) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "cannot find rank 0's machine ", address, ": ",
-                               gai_strerror(code));
+        return dpari_wrong(why, "cannot find rank 0's machine %s: %s", address, gai_strerror(code));
     }
     card->port = port;
     card->addresses = 0;
@@ -5587,8 +5569,7 @@ static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_w
         dpari_nccl_link *l = &w->side.link[r];
         if (dpari_nccl_write(l->fd, &m, sizeof m, until) != 0 ||
             dpari_nccl_write(l->fd, &card, sizeof card, until) != 0) {
-            return dpari_nccl_says(DPAR_E_PEER, why, "a rank left while the id was given out", NULL,
-                                   NULL, NULL);
+            return dpari_say(DPAR_E_PEER, why, "a rank left while the id was given out");
         }
     }
     return status;
@@ -5620,8 +5601,7 @@ static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m
         dpari_nccl_fits(w, m) && m->kind == DPARI_NCCL_WELCOME) {
         l->state = DPARI_NCCL_HERE;
         if (dpari_nccl_read(l->fd, &w->side.card, sizeof w->side.card, until) != 0) {
-            return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 left while it gave out the id", NULL,
-                                   NULL, NULL);
+            return dpari_say(DPAR_E_PEER, why, "rank 0 left while it gave out the id");
         }
         memcpy(w->side.card.address, known.address, sizeof known.address);
         memcpy(w->side.card.key, known.key, sizeof known.key);
@@ -5632,7 +5612,7 @@ static dpar_status dpari_nccl_tcp_try(dpari_nccl_world *w, dpari_nccl_message *m
     l->fd = -1;
     m->text[sizeof m->text - 1] = 0;
     if (well && m->magic == DPARI_NCCL_MAGIC && m->kind == DPARI_NCCL_REFUSED && m->status < 0) {
-        return dpari_nccl_says(m->status, why, "rank 0 says: ", m->text, NULL, NULL);
+        return dpari_say(m->status, why, "rank 0 says: %s", m->text);
     }
     *problem = m->magic == DPARI_NCCL_MAGIC && m->kind == DPARI_NCCL_REFUSED
                    ? m->text
@@ -5656,12 +5636,13 @@ static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address,
         }
         wrong = problem != NULL ? 0 : wrong > 0 ? wrong : now;
         if (problem == NULL && (now > until || now > wrong + 5)) {
-            return dpari_nccl_says(
-                DPAR_E_MISMATCH, why, "rank 0 at ", address, " has another secret than this rank, ",
-                "or one of them has none: DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret");
+            return dpari_say(DPAR_E_MISMATCH, why,
+                             "rank 0 at %s has another secret than this rank, or one of them has "
+                             "none: DPAR_SECRET, DPAR_SECRET_FILE or ~/.dpar_secret",
+                             address);
         }
         if (now > until) {
-            return dpari_nccl_says(DPAR_E_TIMEOUT, why, problem, ", at ", address, NULL);
+            return dpari_say(DPAR_E_TIMEOUT, why, "%s, at %s", problem, address);
         }
         dpari_os_sleep(nap);
         nap = nap < 0.1 ? nap * 1.5 : nap;
@@ -5738,8 +5719,7 @@ static dpar_status dpari_nccl_by_callback(dpari_nccl_world *w, const dpar_nccl_r
     dpar_status status =
         w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
     if (meet->broadcast(meet->user, &w->side.card, sizeof w->side.card, 0) != 0) {
-        return dpari_nccl_says(DPAR_E_SYSTEM, why, "the broadcast that was given failed", NULL,
-                               NULL, NULL);
+        return dpari_say(DPAR_E_SYSTEM, why, "the broadcast that was given failed");
     }
     return status;
 }
@@ -5752,7 +5732,7 @@ static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_rendez
     dpar_status told,
         status = w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
     if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "PMI_FD is not set", NULL, NULL, NULL);
+        return dpari_wrong(why, "PMI_FD is not set");
     }
     told = dpari_nccl_pmi((int)number, w->rank, &w->side.card, sizeof w->side.card, until,
                           status < 0 ? NULL : why); /* also that rank 0 could not begin */
@@ -5764,7 +5744,7 @@ static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_rendezv
                                     dpar_why *why)
 {
     if (getenv("NCCL_COMM_ID") == NULL) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "NCCL_COMM_ID is not set", NULL, NULL, NULL);
+        return dpari_wrong(why, "NCCL_COMM_ID is not set");
     }
     w->side.card.magic = DPARI_NCCL_MAGIC;
     w->side.card.job = meet->job;
@@ -5788,8 +5768,7 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
     }
     if (m->way < 0 || m->way >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
         (m->size > 0 && m->rank >= m->size) || m->size < 0) {
-        return dpari_nccl_says(DPAR_E_ARG, why, "meeting: the way, rank or size is out of its ",
-                               "domain", NULL, NULL);
+        return dpari_wrong(why, "meeting: the way, rank or size is out of its domain");
     }
     if (m->size == 0) {
         status = dpar_launcher_detect(job, why);
@@ -5820,10 +5799,10 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
     if (m->way == DPAR_NCCL_ANY || (m->way == DPAR_NCCL_FILE && m->file == NULL) ||
         (m->way == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
         (m->way == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
-        return dpari_nccl_says(
-            DPAR_E_ARG, why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, ",
-            "or DPAR_NCCL_FILE (in a folder that all see), or NCCL_COMM_ID=host:port; or give ",
-            "broadcast, or use dpar_nccl_make with a communicator (dpar_mpi.h)", NULL);
+        return dpari_wrong(
+            why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE "
+                 "(in a folder that all see), or NCCL_COMM_ID=host:port; or give broadcast, or use "
+                 "dpar_nccl_make with a communicator (dpar_mpi.h)");
     }
     return DPAR_OK;
 }
@@ -5880,9 +5859,7 @@ DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
     double until;
     dpar_status status = dpari_nccl_find_way(meeting, &m, &job, why);
     if (status < 0 || out == NULL) {
-        return status < 0 ? status
-                          : dpari_nccl_says(DPAR_E_ARG, why, "nowhere to put the communicator",
-                                            NULL, NULL, NULL);
+        return status < 0 ? status : dpari_wrong(why, "nowhere to put the communicator");
     }
     if (m.way == DPAR_NCCL_NODE) {
         return dpari_nccl_by_node(options, out, why);

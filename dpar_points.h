@@ -1297,9 +1297,7 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
 
 DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
@@ -1361,8 +1359,8 @@ static void dpari_pt_close(dpari_pt_mail *m)
 
 static dpar_status dpari_pt_nobody(const dpari_points *x, int64_t id, int64_t ghost, dpar_why *why)
 {
-    return dpari_say(DPAR_E_ARG, why, "id #, ghost # of rank #, is owned by no rank", id, ghost,
-                     x->head.comm->rank, 0);
+    return dpari_wrong(why, "id %ld, ghost %ld of rank %d, is owned by no rank", id, ghost,
+                       x->head.comm->rank);
 }
 
 /* The last rank whose first id is not above. */
@@ -1423,8 +1421,8 @@ static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_de
             return dpari_pt_nobody(x, d->ghost_id[g], g, why);
         }
         if (owner[g] < 0 || owner[g] >= x->head.comm->size) {
-            return dpari_say(DPAR_E_ARG, why, "ghost #, id #: its owner is rank # of #", g,
-                             d->ghost_id[g], owner[g], x->head.comm->size);
+            return dpari_wrong(why, "ghost %ld, id %ld: its owner is rank %d of %d", g,
+                               d->ghost_id[g], owner[g], x->head.comm->size);
         }
     }
     return DPAR_OK;
@@ -1466,11 +1464,9 @@ static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar
         for (end += n[r]; k < end; k++) {
             const int64_t was = dpari_pt_put(t, m->in[k], r);
             if (was == r) {
-                st = dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #",
-                               m->in[k], r, 0, 0);
+                st = dpari_wrong(why, "id %ld is twice among the own ids of rank %d", m->in[k], r);
             } else if (was >= 0) {
-                st = dpari_say(DPAR_E_ARG, why, "id # is owned by two ranks, # and #", m->in[k],
-                               was, r, 0);
+                st = dpari_wrong(why, "id %ld is owned by two ranks, %ld and %d", m->in[k], was, r);
             }
         }
     }
@@ -1499,7 +1495,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc
         dpari_pt_table_init(&t, (dpari_pt_entry *)pages, m.ins + 1);
         st = dpari_pt_note(&t, &m, why);
     } else if (st == DPAR_OK) {
-        st = dpari_say(DPAR_E_MEMORY, why, "no memory for # ids", m.ins, 0, 0, 0);
+        st = dpari_say(DPAR_E_MEMORY, why, "no memory for %ld ids", m.ins);
     }
     dpari_pt_close(&m);
     dpari_pt_homes(d->ghost_id, d->ghost_count, c->size, to);
@@ -1572,8 +1568,8 @@ static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int
     both->pages[i] = dpari_os_pages(both->bytes[i]);
     return both->pages[i]
                ? DPAR_OK
-               : dpari_say(DPAR_E_MEMORY, why, "no memory: # bytes are needed for a while",
-                           both->bytes[i], 0, 0, 0);
+               : dpari_say(DPAR_E_MEMORY, why, "no memory: %ld bytes are needed for a while",
+                           both->bytes[i]);
 }
 
 /* Sets the counts of both sides, and the list of what is sent. */
@@ -1606,9 +1602,9 @@ static dpar_status dpari_pt_look_up(const dpari_points *x, const dpari_pt_mail *
         for (end += both->sends[r]; k < end; k++) {
             const int64_t at = dpari_pt_own_index(x, m->in[k]);
             if (at < 0) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "id #, which rank # reads, is not among the own ids of rank #",
-                                 m->in[k], r, m->c->rank, 0);
+                return dpari_wrong(
+                    why, "id %ld, which rank %d reads, is not among the own ids of rank %d",
+                    m->in[k], r, m->c->rank);
             }
             both->send_at[k] = (int32_t)at;
         }
@@ -1646,8 +1642,8 @@ static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dp
     for (i = 0; i < d->own_count && x->hashed; i++) {
         const int64_t was = dpari_pt_put(&x->table, d->own_id[i], i);
         if (was >= 0) {
-            return dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #: # and #",
-                             d->own_id[i], x->head.comm->rank, was, i);
+            return dpari_wrong(why, "id %ld is twice among the own ids of rank %d: %ld and %ld",
+                               d->own_id[i], x->head.comm->rank, was, i);
         }
     }
     return DPAR_OK;
@@ -1738,9 +1734,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const d
                        dpar_all_to_all(x->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);
     for (i = 0; i < size && st == DPAR_OK; i++) {
         if (told[i] != both->receives[i]) {
-            st =
-                dpari_say(DPAR_E_MISMATCH, why, "rank # sends # values to rank #, which receives #",
-                          i, told[i], x->head.comm->rank, both->receives[i]);
+            st = dpari_say(DPAR_E_MISMATCH, why,
+                           "rank %d sends %ld values to rank %d, which receives %ld", i, told[i],
+                           x->head.comm->rank, both->receives[i]);
         }
     }
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
@@ -1945,20 +1941,19 @@ static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_point
     const int32_t n = v->components > 0 ? v->components : 1;
     const int64_t own = x->head.own_count, all = own + x->head.ghost_count;
     if (dpar_type_bytes(v->type) == 0 || v->components < 0 || v->components > 1 << 20) {
-        return dpari_comm_wrong_word(c, DPAR_E_ARG, "vector #: # components of @",
-                                     dpar_type_name(v->type), 8, i, v->components, 0, 0);
+        return dpari_comm_wrong(c, "vector %d: %d components of %s", i, v->components,
+                                dpar_type_name(v->type));
     }
     if (v->stride < 0 || v->component_stride < 0 || v->stride > INT64_C(1) << 31 ||
         v->component_stride > INT64_C(1) << 40 ||
         (v->component_stride <= 1 && v->stride > 0 && v->stride < n)) {
-        return dpari_comm_wrong(c, DPAR_E_ARG,
-                                "vector #: stride #, component_stride # for # components", i,
-                                v->stride, v->component_stride, n);
+        return dpari_comm_wrong(c, "vector %d: stride %ld, component_stride %ld for %d components",
+                                i, v->stride, v->component_stride, n);
     }
     if ((!v->data && (own > 0 || (all > 0 && !v->ghosts))) ||
         (!v->ghosts && !v->data && all > own)) {
-        return dpari_comm_wrong(c, DPAR_E_ARG, "vector #: data is NULL, # values lie there", i,
-                                v->ghosts ? own : all, 0, 0);
+        return dpari_comm_wrong(c, "vector %d: data is NULL, %ld values lie there", i,
+                                v->ghosts ? own : all);
     }
     return DPAR_OK;
 }
@@ -2092,8 +2087,8 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, in
     x->named.type = DPAR_TYPE_NONE;
     x->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !v) {
-        return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
-                                v ? n : 0, DPARI_PT_MOST, 0, 0);
+        return dpari_comm_wrong(c, "points exchange of %d vectors: 1 to %d are possible", v ? n : 0,
+                                (int32_t)DPARI_PT_MOST);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_pt_check_vector(x, &v[i], i);
@@ -2727,8 +2722,7 @@ static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_field *v, i
         return st;
     }
     if (x->active) {
-        return dpari_comm_wrong(x->head.comm, DPAR_E_ARG, "points exchange # has not ended",
-                                x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
     }
     st = dpari_pt_name(x, v, n);
     st = st == DPAR_OK ? dpari_rest_post(x->head.comm) : st;
@@ -2801,13 +2795,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG, "operation #: sum, max and min are possible",
-                                op, 0, 0, 0);
+        return dpari_comm_wrong(p->comm, "operation %d: sum, max and min are possible", op);
     }
     for (i = 0; i < n && v; i++) {
         if (!dpari_type_can_reduce(v[i].type)) {
-            return dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "vector # of @ cannot be combined",
-                                         dpar_type_name(v[i].type), 8, i, 0, 0, 0);
+            return dpari_comm_wrong(p->comm, "vector %d of %s cannot be combined", i,
+                                    dpar_type_name(v[i].type));
         }
     }
     return dpari_pt_begin(dpari_pt_of(p), v, n, op);
@@ -2852,8 +2845,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
     }
     st = dpari_pt_broken(x);
     if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->head.comm, DPAR_E_ARG, "points exchange # has not ended",
-                                x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->head.comm, NULL); /* peers may still look at this rank's words */
@@ -2899,21 +2891,20 @@ static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_des
     if (l->peer[i] < 0 || l->peer[i] >= c->size || l->send_count[i] < 0 ||
         l->send_count[i] > INT32_MAX - s || l->receive_count[i] < 0 ||
         l->receive_count[i] > INT32_MAX) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "peer #, rank # of #: # values go to it, or how many come from it is wrong", i,
-            l->peer[i], c->size, l->send_count[i]);
+        return dpari_wrong(
+            why, "peer %d, rank %d of %d: %ld values go to it, or how many come from it is wrong",
+            i, l->peer[i], c->size, l->send_count[i]);
     }
     for (j = 0; j < i; j++) {
         if (l->peer[j] == l->peer[i]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # is twice among the peers: # and #",
-                             l->peer[i], j, i, 0);
+            return dpari_wrong(why, "rank %d is twice among the peers: %d and %d", l->peer[i], j,
+                               i);
         }
     }
     for (k = s; k < s + l->send_count[i]; k++) {
         if (l->send_index[k] < 0 || l->send_index[k] >= d->own_count) {
-            return dpari_say(DPAR_E_ARG, why, "send_index[#], to rank #, is #: own values are # ",
-                             k, l->peer[i], l->send_index[k], d->own_count);
+            return dpari_wrong(why, "send_index[%ld], to rank %d, is %d: own values are %ld ", k,
+                               l->peer[i], l->send_index[k], d->own_count);
         }
     }
     return DPAR_OK;
@@ -2927,13 +2918,12 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
     int32_t i;
     if (l->peer_count < 0 ||
         (l->peer_count > 0 && (!l->peer || !l->send_count || !l->receive_count))) {
-        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL",
-                         l->peer_count, 0, 0, 0);
+        return dpari_wrong(why, "lists of %d peers: an array of them is NULL", l->peer_count);
     }
     for (i = 0; i < l->peer_count; i++) {
         dpar_status st;
         if (l->send_count[i] > 0 && !l->send_index) {
-            return dpari_say(DPAR_E_ARG, why, "send_index is NULL", 0, 0, 0, 0);
+            return dpari_wrong(why, "send_index is NULL");
         }
         st = dpari_pt_check_list(c, d, i, s, why);
         if (st != DPAR_OK) {
@@ -2946,14 +2936,15 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
         }
     }
     if (r != d->ghost_count) {
-        return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
-                         d->ghost_count, 0);
+        return dpari_wrong(why, "%ld values are received, %ld sent: ghosts are %ld", r, s,
+                           d->ghost_count);
     }
     for (k = 0; k < r && l->receive_index; k++) {
         if (l->receive_index[k] < d->own_count ||
             l->receive_index[k] >= d->own_count + d->ghost_count) {
-            return dpari_say(DPAR_E_ARG, why, "receive_index[#] is #: ghosts are # to #", k,
-                             l->receive_index[k], d->own_count, d->own_count + d->ghost_count - 1);
+            return dpari_wrong(why, "receive_index[%ld] is %d: ghosts are %ld to %ld", k,
+                               l->receive_index[k], d->own_count,
+                               d->own_count + d->ghost_count - 1);
         }
     }
     return DPAR_OK;
@@ -2964,8 +2955,8 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
     const int64_t own =
         dpar_layout_is_primary(d->layout, c->rank) ? dpar_layout_count(d->layout, c->rank) : 0;
     if (!d->own_id && own != d->own_count) {
-        return dpari_say(DPAR_E_ARG, why, "the layout gives rank # # values, own_count is #",
-                         c->rank, own, d->own_count, 0);
+        return dpari_wrong(why, "the layout gives rank %d %ld values, own_count is %ld", c->rank,
+                           own, d->own_count);
     }
     return DPAR_OK;
 }
@@ -2974,29 +2965,27 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
 static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     if (d->own_count < 0 || d->ghost_count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "own_count is #, ghost_count #", d->own_count,
-                         d->ghost_count, 0, 0);
+        return dpari_wrong(why, "own_count is %ld, ghost_count %ld", d->own_count, d->ghost_count);
     }
     if (d->own_count > INT32_MAX || d->ghost_count > INT32_MAX - d->own_count) {
-        return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
-                         d->own_count, d->ghost_count, INT32_MAX, 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld own values and %ld ghosts: %d together are possible", d->own_count,
+                         d->ghost_count, (int32_t)INT32_MAX);
     }
     if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->method < 0 ||
         d->method > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
-        return dpari_say(DPAR_E_ARG, why, "order is #, method #, tag #, run_bytes #", d->order,
-                         d->method, d->tag, d->run_bytes);
+        return dpari_wrong(why, "order is %d, method %d, tag %d, run_bytes %ld", d->order,
+                           d->method, d->tag, d->run_bytes);
     }
     if (c->mem && !c->node && !dpari_world_of(c)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "points: values are the host's, the communicator's memory is a device's",
-                         0, 0, 0, 0);
+        return dpari_wrong(
+            why, "points: values are the host's, the communicator's memory is a device's");
     }
     if (d->lists) {
         return dpari_pt_check_lists(c, d, why);
     }
     if (d->ghost_count > 0 && !d->ghost_id) {
-        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghost_count is #", d->ghost_count, 0,
-                         0, 0);
+        return dpari_wrong(why, "ghost_id is NULL, ghost_count is %ld", d->ghost_count);
     }
     return d->layout ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
 }
@@ -3008,8 +2997,7 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *se
     for (k = 0; k < d->ghost_count && d->lists->receive_index; k++) {
         const int64_t g = d->lists->receive_index[k] - d->own_count;
         if (seen[g / 64] >> g % 64 & 1) {
-            return dpari_say(DPAR_E_ARG, why, "receive_index names # twice", g + d->own_count, 0, 0,
-                             0);
+            return dpari_wrong(why, "receive_index names %ld twice", g + d->own_count);
         }
         seen[g / 64] |= UINT64_C(1) << g % 64;
     }
@@ -3075,12 +3063,12 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
     st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
                        : st;
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", c->why.text);
     }
     if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
-        return dpari_say_word(DPAR_E_MISMATCH, why,
-                              "points: @ is NULL on some ranks and given on others",
-                              g->all[0] && g->all[1] ? "own_id" : "owner", 8, 0, 0, 0, 0);
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "points: %s is NULL on some ranks and given on others",
+                         g->all[0] && g->all[1] ? "own_id" : "owner");
     }
     return DPAR_OK;
 }
@@ -3125,7 +3113,7 @@ static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t number
         if (pass == 0) {
             st = dpar_comm_alloc(of, r.used, &memory);
             if (st != DPAR_OK) {
-                return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+                return dpari_say(st, why, "%s", of->why.text);
             }
             x->lists = r.at = (unsigned char *)memory;
         }
@@ -3189,9 +3177,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
     if (st != DPAR_OK && x->node != x->head.comm) { /* other nodes would wait for this one */
         dpar_comm_abort(x->head.comm, st, x->node->why.text);
     }
-    return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "@", x->node->why.text, sizeof x->node->why.text,
-                                          0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->node->why.text);
 }
 
 static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
@@ -3268,9 +3254,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
             st = dpari_pt_hear(x, i);
         }
     }
-    return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "@", x->head.comm->why.text,
-                                          sizeof x->head.comm->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->head.comm->why.text);
 }
 
 static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)
@@ -3278,8 +3262,8 @@ static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpa
     int32_t peers;
     const int64_t numbers = dpari_pt_count_peers(x, both, &peers);
     dpar_status st = both->sent > INT32_MAX
-                         ? dpari_say(DPAR_E_RANGE, why, "# values are sent: # are possible",
-                                     both->sent, INT32_MAX, 0, 0)
+                         ? dpari_say(DPAR_E_RANGE, why, "%ld values are sent: %d are possible",
+                                     both->sent, (int32_t)INT32_MAX)
                          : dpari_pt_alloc(x, peers, numbers, why);
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st == DPAR_OK) {
@@ -3307,14 +3291,15 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     }
     if (desc->bytes < need) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "points: desc.bytes is #, but the plan needs # bytes of memory",
-                         desc->bytes, need, 0, 0);
+                         "points: desc.bytes is %ld, but the plan needs %ld bytes of memory",
+                         desc->bytes, need);
     }
     if (desc->memory == NULL || (uintptr_t)desc->memory % DPARI_ROOM_ALIGN != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "points: desc.memory is NULL, or not aligned to # bytes, but desc.bytes "
-                         "is #",
-                         DPARI_ROOM_ALIGN, desc->bytes, 0, 0);
+        return dpari_wrong(
+            why,
+            "points: desc.memory is NULL, or not aligned to %d bytes, but desc.bytes "
+            "is %ld",
+            (int32_t)DPARI_ROOM_ALIGN, desc->bytes);
     }
     *memory = desc->memory;
     return DPAR_OK;
@@ -3372,7 +3357,7 @@ static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *des
 {
     dpar_status status;
     if (!desc || !points) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: desc or points is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_points_make: desc or points is NULL");
     }
     status = dpari_pt_check(comm, desc, why);
     if (status != DPAR_OK) {
@@ -3391,7 +3376,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     int64_t need = 0;
     dpar_status status;
     if (!comm) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: comm is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_points_make: comm is NULL");
     }
     dpari_zero(&given, sizeof given);
     given.d = desc;
@@ -3430,18 +3415,17 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *i
         return DPAR_E_ARG;
     }
     if (x->listed || (n > 0 && (!ids || !at))) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                "points have no ids (planned by lists: #), or an array is NULL",
-                                x->listed, 0, 0, 0);
+        return dpari_comm_wrong(
+            p->comm, "points have no ids (planned by lists: %d), or an array is NULL", x->listed);
     }
     for (i = 0; i < n; i++) {
         at[i] = (int32_t)dpari_pt_index(x, ids[i]);
         lost = at[i] < 0 && lost < 0 ? i : lost;
     }
-    return lost < 0 ? DPAR_OK
-                    : dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                       "ids[#] is #: rank # neither owns nor reads it", lost,
-                                       ids[lost], p->comm->rank, 0);
+    return lost < 0
+               ? DPAR_OK
+               : dpari_comm_wrong(p->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
+                                  lost, ids[lost], p->comm->rank);
 }
 
 /* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
@@ -3468,17 +3452,16 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
         return DPAR_E_ARG;
     }
     if (rows < 0 || rows > INT32_MAX || !core || (rows > 0 && (!begin || !row))) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG, "# rows, or begin, row or core is NULL", rows,
-                                0, 0, 0);
+        return dpari_comm_wrong(p->comm, "%ld rows, or begin, row or core is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
         const int reads = begin[i + 1] < begin[i] || (begin[i + 1] > begin[i] && !column)
                               ? -1
                               : dpari_pt_reads_ghost(p, begin, column, i);
         if (reads < 0) {
-            return dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                    "row # (columns # to #) names what is no local index below #",
-                                    i, begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
+            return dpari_comm_wrong(
+                p->comm, "row %ld (columns %ld to %ld) names what is no local index below %ld", i,
+                begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
         }
         n += !reads;
     }
@@ -3553,8 +3536,8 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
     }
     c = p->comm;
     if (c->size > DPARI_PT_DRAWN) {
-        return dpari_comm_wrong(c, DPAR_E_RANGE, "# ranks: a matrix of # is drawn", c->size,
-                                DPARI_PT_DRAWN, 0, 0);
+        return dpari_comm_say(c, DPAR_E_RANGE, "%d ranks: a matrix of %d is drawn", c->size,
+                              (int32_t)DPARI_PT_DRAWN);
     }
     for (i = 0; i < p->peer_count; i++) {
         row[x->peer[i].rank] = x->peer[i].send.count;
@@ -3643,9 +3626,9 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_fie
         const int64_t at =
             dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 0);
         if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own_count, 0) < 0) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "vector #: ghost #, local index # of rank #, is not filled", i,
-                             at - p->own_count, at, p->comm->rank);
+            return dpari_wrong(why,
+                               "vector %d: ghost %ld, local index %ld of rank %d, is not filled", i,
+                               at - p->own_count, at, p->comm->rank);
         }
     }
     return DPAR_OK;
@@ -3689,12 +3672,12 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     if (st == DPAR_OK) {
         at = dpari_pt_stale(p, v, &copy);
     } else {
-        st = dpari_say_word(st, why, "@", p->comm->why.text, sizeof p->comm->why.text, 0, 0, 0, 0);
+        st = dpari_say(st, why, "%s", p->comm->why.text);
     }
     if (at >= 0) {
         st = dpari_say(DPAR_E_MISMATCH, why,
-                       "vector #: ghost #, local index # of rank #, is not its owner's value", i,
-                       at - p->own_count, at, p->comm->rank);
+                       "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
+                       i, at - p->own_count, at, p->comm->rank);
     }
     dpar_comm_release(p->comm, copy.ghosts);
     return dpari_agree(p->comm, st, why);
@@ -3710,8 +3693,8 @@ static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_
             v[i].component_stride < 0 ||
             (!v[i].data && (p->own_count > 0 || !v[i].ghosts) &&
              p->own_count + p->ghost_count > 0)) {
-            return dpari_say_word(DPAR_E_ARG, why, "vector #: # components of @, or data is NULL",
-                                  dpar_type_name(v[i].type), 8, i, v[i].components, 0, 0);
+            return dpari_wrong(why, "vector %d: %d components of %s, or data is NULL", i,
+                               v[i].components, dpar_type_name(v[i].type));
         }
     }
     return DPAR_OK;
@@ -3723,7 +3706,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_poi
     dpar_status st = DPAR_OK;
     int32_t i;
     if (!p || n < 0 || (n > 0 && !v) || what < DPAR_POINTS_POISON || what > DPAR_POINTS_STALE) {
-        return dpari_say(DPAR_E_ARG, why, "points: check # of # vectors", what, n, 0, 0);
+        return dpari_wrong(why, "points: check %d of %d vectors", what, n);
     }
     st = dpari_pt_check_named(p, v, n, why);
     st = what == DPAR_POINTS_STALE ? dpari_agree(p->comm, st, why) : st;
@@ -3754,8 +3737,8 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_
     if (components < 0 || dpar_type_bytes(type) == 0 ||
         !dpari_mul(p->own_count + p->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "an array of # components of @",
-                                    dpar_type_name(type), 8, components, 0, 0, 0);
+        (void)dpari_comm_wrong(p->comm, "an array of %d components of %s", components,
+                               dpar_type_name(type));
         return NULL;
     }
     (void)dpar_comm_alloc(p->comm, bytes, &memory); /* NULL if it fails */
@@ -3852,8 +3835,8 @@ DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int6
         at = dpari_os_pages(all + 8);
     }
     if (!at) {
-        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: # times # bytes are needed for a while", n,
-                        bytes, 0, 0);
+        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: %ld times %ld bytes are needed for a while",
+                        n, bytes);
         return NULL;
     }
     p->at[p->used] = at;
@@ -3873,17 +3856,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why
 {
     return !c->mem || c->node || dpari_world_of(c)
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why,
-                           "points lie in the host's memory, the communicator's is a device's", 0,
-                           0, 0, 0);
+               : dpari_wrong(why,
+                             "points lie in the host's memory, the communicator's is a device's");
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
                                                     dpar_why *why)
 {
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
@@ -4011,27 +3991,24 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d
     int64_t i;
     int32_t k;
     if (!d || d->dims < 2 || d->dims > 3) {
-        return dpari_say(DPAR_E_ARG, why, "# dims: there are 2 or 3", d ? d->dims : 0, 0, 0, 0);
+        return dpari_wrong(why, "%d dims: there are 2 or 3", d ? d->dims : 0);
     }
     if (d->count < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
         (d->count > 0 && (!d->position || !owner))) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # parts, position or owner is NULL", d->count,
-                         d->parts, 0, 0);
+        return dpari_wrong(why, "%ld points, %d parts, position or owner is NULL", d->count,
+                           d->parts);
     }
     if (d->count > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "# points on a rank: at most 2^31 - 1", d->count, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld points on a rank: at most 2^31 - 1", d->count);
     }
     for (i = 0; i < d->count; i++) {
         for (k = 0; k < d->dims; k++) {
             if (!dpari_finite(d->position[i * d->dims + k])) {
-                return dpari_say(DPAR_E_ARG, why, "point #: coordinate # is not finite", i, k, 0,
-                                 0);
+                return dpari_wrong(why, "point %ld: coordinate %d is not finite", i, k);
             }
         }
         if (d->weight && !(d->weight[i] >= 0 && dpari_finite(d->weight[i]))) {
-            return dpari_say(DPAR_E_ARG, why, "point #: its weight is negative or not finite", i, 0,
-                             0, 0);
+            return dpari_wrong(why, "point %ld: its weight is negative or not finite", i);
         }
     }
     return DPAR_OK;
@@ -4061,7 +4038,7 @@ static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
         return dpari_po_said(x->c, st, why);
     }
     if (x->points > 0 && !(least[6] < 0)) {
-        return dpari_say(DPAR_E_ARG, why, "the weights of all # points are 0", x->points, 0, 0, 0);
+        return dpari_wrong(why, "the weights of all %ld points are 0", x->points);
     }
     x->largest = -least[6];
     for (k = 0; k < d->dims; k++) { /* halves: no difference is infinite */
@@ -4285,7 +4262,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
     dpari_pc x;
     dpar_status st;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "no communicator", 0, 0, 0, 0);
+        return dpari_wrong(why, "no communicator");
     }
     dpari_zero(&x, sizeof x);
     st = dpari_po_host(c, why);
@@ -4361,8 +4338,8 @@ static dpar_status dpari_pm_check_owners(const dpar_comm *c, const int32_t *owne
     int64_t i;
     for (i = 0; owner && i < n; i++) {
         if (owner[i] < 0 || owner[i] >= c->size) {
-            return dpari_say_word(DPAR_E_ARG, why, "@ #: its owner is to be rank # of #", what,
-                                  DPARI_WHOLE, i, owner[i], c->size, 0);
+            return dpari_wrong(why, "%s %ld: its owner is to be rank %d of %d", what, i, owner[i],
+                               c->size);
         }
     }
     return DPAR_OK;
@@ -4376,20 +4353,20 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
         return st;
     }
     if (!d || d->point_count < 0 || d->element_count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # elements", d ? d->point_count : 0,
-                         d ? d->element_count : 0, 0, 0);
+        return dpari_wrong(why, "%ld points, %ld elements", d ? d->point_count : 0,
+                           d ? d->element_count : 0);
     }
     if (d->element_count > 0 &&
         (!d->corner || d->corner_count < 1 || d->corner_count > DPARI_PM_MOST_CORNERS)) {
-        return dpari_say(DPAR_E_ARG, why, "corner is NULL, or # corners are not 1 to #",
-                         d->corner_count, DPARI_PM_MOST_CORNERS, 0, 0);
+        return dpari_wrong(why, "corner is NULL, or %d corners are not 1 to %d", d->corner_count,
+                           (int32_t)DPARI_PM_MOST_CORNERS);
     }
     if (d->point_count > INT32_MAX ||
         (d->element_count > 0 &&
          d->element_count > (INT32_MAX - d->point_count) / d->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "# points and # elements of # corners: 2^31 - 1 numbers are possible",
-                         d->point_count, d->element_count, d->corner_count, 0);
+                         "%ld points and %ld elements of %d corners: 2^31 - 1 numbers are possible",
+                         d->point_count, d->element_count, d->corner_count);
     }
     st = dpari_pm_check_owners(c, d->owner, d->point_count, "point", why);
     return st != DPAR_OK
@@ -4400,8 +4377,7 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *what, dpar_why *why)
 {
     return said[0] && said[1]
-               ? dpari_say_word(DPAR_E_MISMATCH, why, "@ is given on some ranks, NULL on others",
-                                what, DPARI_WHOLE, 0, 0, 0, 0)
+               ? dpari_say(DPAR_E_MISMATCH, why, "%s is given on some ranks, NULL on others", what)
                : DPAR_OK;
 }
 
@@ -4432,12 +4408,13 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
     st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ELEMENT_ID, "element_id", why) : st;
     if (st == DPAR_OK && s[DPARI_PM_CORNERS] > 0 &&
         s[DPARI_PM_CORNERS] != -s[DPARI_PM_NO_CORNERS]) {
-        st = dpari_say(DPAR_E_MISMATCH, why, "elements have # corners on one rank, # on another",
-                       -s[DPARI_PM_NO_CORNERS], s[DPARI_PM_CORNERS], 0, 0);
+        st =
+            dpari_say(DPAR_E_MISMATCH, why, "elements have %ld corners on one rank, %ld on another",
+                      -s[DPARI_PM_NO_CORNERS], s[DPARI_PM_CORNERS]);
     }
     if (st == DPAR_OK && (s[DPARI_PM_NO_OWNER] || s[DPARI_PM_NO_ELEMENT_OWNER]) &&
         !s[DPARI_PM_OWNER] && !s[DPARI_PM_ELEMENT_OWNER]) {
-        st = dpari_say(DPAR_E_ARG, why, "neither owner nor element_owner is given", 0, 0, 0, 0);
+        st = dpari_wrong(why, "neither owner nor element_owner is given");
     }
     x->corners = (int32_t)s[DPARI_PM_CORNERS];
     x->slots = d->element_count * x->corners;
@@ -4651,8 +4628,9 @@ static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *wh
         m->came += m->receives[r];
     }
     if (m->n + m->came > INT32_MAX) {
-        st = dpari_say(DPAR_E_RANGE, why, "# go from and # come to rank #: together at most #",
-                       m->n, m->came, c->rank, INT32_MAX);
+        st =
+            dpari_say(DPAR_E_RANGE, why, "%ld go from and %ld come to rank %d: together at most %d",
+                      m->n, m->came, c->rank, (int32_t)INT32_MAX);
     }
     m->in = (int64_t *)dpari_po_take(&m->pages, 2 * m->came, 8, &st, why);
     m->receive_at = (int32_t *)dpari_po_take(&m->pages, m->came, 4, &st, why);
@@ -4741,8 +4719,8 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     dpari_zero(&pages, sizeof pages);
     owner = (int32_t *)dpari_po_take(&pages, x->slots, 4, &st, why);
     if (!dpari_mul(x->to->element_count, x->corners, &n->slots) || n->slots > INT32_MAX) {
-        st = dpari_say(DPAR_E_RANGE, why, "# elements of # corners come to rank #",
-                       x->to->element_count, x->corners, x->c->rank, 0);
+        st = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
+                       x->to->element_count, x->corners, x->c->rank);
     }
     n->corner = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
     n->owner = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
@@ -4892,13 +4870,12 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     void *memory = NULL;
     dpar_status st, closed;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "no communicator", 0, 0, 0, 0);
+        return dpari_wrong(why, "no communicator");
     }
     dpari_zero(&x, sizeof x);
     x.c = c;
     x.d = d;
-    st =
-        moved ? dpari_pm_check(c, d, why) : dpari_say(DPAR_E_ARG, why, "moved is NULL", 0, 0, 0, 0);
+    st = moved ? dpari_pm_check(c, d, why) : dpari_wrong(why, "moved is NULL");
     st = dpari_agree(c, st, why);
     st = st == DPAR_OK ? dpari_pm_alike(&x, why) : st;
     if (st != DPAR_OK) {

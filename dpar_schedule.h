@@ -1639,13 +1639,12 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
     if (needed < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # actions: 1 to 65535 of the first two", ranks, stages,
-                         actions, 0);
+        return dpari_wrong(why, "%d ranks, %d stages, %ld actions: 1 to 65535 of the first two",
+                           ranks, stages, actions);
     }
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "# actions on # ranks take # bytes, there are #",
+        return dpari_say(DPAR_E_ROOM, why, "%ld actions on %d ranks take %ld bytes, there are %ld",
                          actions, ranks, needed, bytes);
     }
     s->ranks = ranks;
@@ -1947,8 +1946,8 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
         return -1;
     }
     if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule", c.rows,
-                        c.stages, 0, 0);
+        (void)dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+                        c.rows, c.stages);
         return -1;
     }
     return dpari_schedule_bytes(c.rows, c.stages, c.actions);
@@ -1970,16 +1969,16 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
                 continue;
             }
             if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
-                return dpari_say(DPAR_E_ARG, why, "stage # is on rank # and on rank #", a->stage,
-                                 s->rank_of[a->stage], r, 0);
+                return dpari_wrong(why, "stage %d is on rank %d and on rank %d", a->stage,
+                                   s->rank_of[a->stage], r);
             }
             s->rank_of[a->stage] = (uint16_t)r;
         }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] == nobody) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on no rank, stage # on rank #", i,
-                             s->stages - 1, s->rank_of[s->stages - 1], 0);
+            return dpari_wrong(why, "stage %d is on no rank, stage %d on rank %d", i, s->stages - 1,
+                               s->rank_of[s->stages - 1]);
         }
     }
     return DPAR_OK;
@@ -1996,10 +1995,11 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
         }
         other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
-            return dpari_say_word(
-                DPAR_E_ARG, why,
-                other < 0 ? "#@#: stage # ends its chain" : "#@#: stage # is on the same rank",
-                dpari_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
+            return dpari_wrong(why,
+                               other < 0 ? "%d%s%d: stage %d ends its chain"
+                                         : "%d%s%d: stage %d is on the same rank",
+                               a->stage, dpari_action_name(a->kind), a->micro,
+                               other < 0 ? a->stage : other);
         }
         a->peer = s->rank_of[other];
     }
@@ -2017,12 +2017,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         return st;
     }
     if (in->chain < 0 || (in->chain > 0 && c.stages % in->chain != 0)) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", in->chain,
-                         c.stages, 0, 0);
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", in->chain, c.stages);
     }
     if (c.rows < 1 || c.stages < 1) {
-        return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
-                         c.rows, c.stages, 0, 0);
+        return dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+                         c.rows, c.stages);
     }
     st = dpari_schedule_empty(&got, c.rows, c.stages, c.actions, mem, bytes, why);
     if (st != DPAR_OK) {
@@ -2149,12 +2148,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
             return DPAR_OK;
         }
     }
-    return dpari_say_word(
-        DPAR_E_UNKNOWN, why,
-        "no schedule '@': gpipe, gpipe-lifo, 1f1b, eager-1f1b, interleaved, "
-        "breadth-first, zb-h1, zb-2p, interleaved-zb, zbv, v-half, v-min, 1f1b-v, "
-        "dualpipe, dualpipev, moe-overlap, seq1f1b, chimera, forward-only",
-        name, 24, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why,
+                     "no schedule '%.*s': gpipe, gpipe-lifo, 1f1b, eager-1f1b, interleaved, "
+                     "breadth-first, zb-h1, zb-2p, interleaved-zb, zbv, v-half, v-min, 1f1b-v, "
+                     "dualpipe, dualpipev, moe-overlap, seq1f1b, chimera, forward-only",
+                     (int32_t)24, name);
 }
 
 /* ---- what an order means -------------------------------------------------------------------- */
@@ -2255,37 +2253,30 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
 {
     const char *name = dpar_schedule_name(o->rule);
     if (o->rule == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
     }
     if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule,
-                         DPAR_SCHEDULE_END - 1, 0, 0);
+        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule, DPAR_SCHEDULE_END - 1);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MAX_STAGES, 0, 0);
+        return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
     if (o->micros < 1 || o->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MAX_MICRO_BATCHES, 0,
-                         0);
+        return dpari_wrong(why, "micros=%d: 1 to %d", o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "slices=#: seq1f1b cuts sequences into 1 or more, other rules do not",
-                         o->slices, 0, 0, 0);
+        return dpari_wrong(
+            why, "slices=%d: seq1f1b cuts sequences into 1 or more, other rules do not", o->slices);
     }
     if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_say(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for other rules", o->lifo, 0,
-                         0, 0);
+        return dpari_wrong(why, "lifo=%d: 0 or 1 for gpipe, 0 for other rules", o->lifo);
     }
     if (o->group != 0 && !dpari_order_groups(o->rule)) {
-        return dpari_say_word(DPAR_E_ARG, why, "group=#: @ has no groups of micro-batches", name,
-                              16, o->group, 0, 0, 0);
+        return dpari_wrong(why, "group=%d: %s has no groups of micro-batches", o->group, name);
     }
     if (o->group != 0 && o->group < o->ranks) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "group=#: at least as many micro-batches as there are ranks, #", o->group,
-                         o->ranks, 0, 0);
+        return dpari_wrong(why, "group=%d: at least as many micro-batches as there are ranks, %d",
+                           o->group, o->ranks);
     }
     return DPAR_OK;
 }
@@ -2296,41 +2287,39 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
     int own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              dpari_order_loops(o->rule) ? "chunks=#: @ has 1 or more on each rank"
-                                                         : "chunks=#: @ has # on each rank",
-                              name, 16, o->chunks, own, 0, 0);
+        return dpari_wrong(why, "chunks=%d: %s has %d%s on each rank", o->chunks, name, own,
+                           dpari_order_loops(o->rule) ? " or more" : "");
     }
     if (chunks * o->ranks > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
-                         o->ranks, chunks, chunks * o->ranks, DPAR_MAX_STAGES);
+        return dpari_say(DPAR_E_RANGE, why, "ranks=%d x chunks=%ld: %ld stages are more than %d",
+                         o->ranks, chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
     if (o->stages != 0 &&
         (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
          !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "stages=#: breadth-first and forward-only take up to #, with rank_of and "
-                         "without chunks",
-                         o->stages, DPAR_MAX_STAGES, 0, 0);
+        return dpari_wrong(
+            why,
+            "stages=%d: breadth-first and forward-only take up to %d, with rank_of and "
+            "without chunks",
+            o->stages, (int32_t)DPAR_MAX_STAGES);
     }
     if (slices * o->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
-                         slices, slices * o->micros, DPAR_MAX_MICRO_BATCHES);
+        return dpari_say(DPAR_E_RANGE, why, "micros=%d x slices=%ld: %ld are more than %d",
+                         o->micros, slices, slices * o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
-        return dpari_say_word(DPAR_E_DIVIDE, why,
-                              "@ runs both ways through an even number of ranks, not #", name, 16,
-                              o->ranks, 0, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "%s runs both ways through an even number of ranks, not %d", name,
+                         o->ranks);
     }
     if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micros % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "dualpipe sends half of the micro-batches each way: # is odd", o->micros,
-                         0, 0, 0);
+                         "dualpipe sends half of the micro-batches each way: %d is odd", o->micros);
     }
     if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
         o->micros / 2 < o->ranks) {
-        return dpari_say_word(DPAR_E_ARG, why, "@ on # ranks takes at least # micro-batches, not #",
-                              name, 16, o->ranks, 2 * (int64_t)o->ranks, o->micros, 0);
+        return dpari_wrong(why, "%s on %d ranks takes at least %ld micro-batches, not %d", name,
+                           o->ranks, 2 * (int64_t)o->ranks, o->micros);
     }
     return DPAR_OK;
 }
@@ -2346,13 +2335,13 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
-            return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
-                             o->rank_of[i], k.p, 0);
+            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i, o->rank_of[i],
+                               k.p);
         }
         if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "stage # on rank #: the rule has it with stage #, on rank #", i,
-                             o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
+            return dpari_wrong(why,
+                               "stage %d on rank %d: the rule has it with stage %d, on rank %d", i,
+                               o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
@@ -2363,8 +2352,8 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
                 continue;
             }
             if (taken[at / 8] >> (at % 8) & 1) {
-                return dpari_say(DPAR_E_ARG, why, "rank # has the stages of two ranks of the rule",
-                                 o->rank_of[i], 0, 0, 0);
+                return dpari_wrong(why, "rank %d has the stages of two ranks of the rule",
+                                   o->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
         }
@@ -2816,11 +2805,11 @@ static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule
     }
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say_word(DPAR_E_ROOM, why,
-                              "@ of # ranks and # micro-batches takes # bytes, "
-                              "there are #",
-                              dpar_schedule_name(order->rule), 16, order->ranks, order->micros,
-                              needed, mem == NULL ? 0 : bytes);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "%s of %d ranks and %d micro-batches takes %ld bytes, "
+                         "there are %ld",
+                         dpar_schedule_name(order->rule), order->ranks, order->micros, needed,
+                         mem == NULL ? 0 : bytes);
     }
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
@@ -2925,25 +2914,24 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES || s->micros < 0 || s->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # micro-batches: 1 to 65535 of the first two, 0 to "
-                         "65535 of the last",
-                         s->ranks, s->stages, s->micros, 0);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d stages, %d micro-batches: 1 to 65535 of the first two, 0 to "
+            "65535 of the last",
+            s->ranks, s->stages, s->micros);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
-                         s->stages, 0, 0);
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
-                             s->ranks, 0);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
         }
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_say(DPAR_E_ARG, why, "rank #'s list is of the actions # to #", r,
-                             s->begin[r], s->begin[r + 1], 0);
+            return dpari_wrong(why, "rank %d's list is of the actions %ld to %ld", r, s->begin[r],
+                               s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const char *wrong = dpari_lower_wrong(s, r, k);
@@ -2967,8 +2955,8 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     int32_t i;
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
-                         0);
+        return dpari_say(DPAR_E_ROOM, why, "the pass takes %ld bytes, there are %ld", needed,
+                         bytes);
     }
     st = dpari_schedule_empty(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
@@ -3520,7 +3508,7 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
         dpari_lower_by_time(l);
     }
     if (l->too_long) {
-        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than #", INT64_MAX, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %d", (int32_t)INT64_MAX);
     }
     for (r = 0; r < l->in->ranks; r++) {
         if (l->head[r].at < l->head[r].end) {
@@ -3542,9 +3530,9 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, in
             const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
             const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
-                                 i, value, most, 0);
+                return dpari_wrong(
+                    why, "stage %d: a time, size or bandwidth of %ld; lowering takes 0 to %ld", i,
+                    value, most);
             }
         }
     }
@@ -3572,17 +3560,17 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
     }
     if (how->passes == DPAR_LOWER_LATE_RECV) {
         return how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT
-                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
+                   ? dpari_wrong(why, "channel %d is not 0 to 2", how->channel)
                    : dpari_lower_check(in, 0, why);
     }
     if (how->passes < 0 || (how->passes & ~DPARI_LOWER_TOGETHER) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
-                         how->passes, 0, 0, 0);
+        return dpari_wrong(why,
+                           "passes %d are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
+                           how->passes);
     }
     if (how->max_active < 1 || how->max_active > DPAR_LOWER_MAX_ACTIVE) {
-        return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
-                         DPAR_LOWER_MAX_ACTIVE, 0, 0);
+        return dpari_wrong(why, "max_active %d is not 1 to %d", how->max_active,
+                           (int32_t)DPAR_LOWER_MAX_ACTIVE);
     }
     if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
         how->passes |= DPAR_LOWER_MESSAGES;
@@ -3973,7 +3961,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
-                                           const dpar_schedule_lower_desc *how, dpar_why *why)
+                                             const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;
     return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
@@ -4130,37 +4118,35 @@ static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
 {
     int32_t r;
     if (s->begin[0] != 0) {
-        return dpari_say(DPAR_E_ARG, why, "rank 0 begins at action #, not 0", s->begin[0], 0, 0, 0);
+        return dpari_wrong(why, "rank 0 begins at action %ld, not 0", s->begin[0]);
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r + 1] < s->begin[r]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # begins at action # and ends at #", r,
-                             s->begin[r], s->begin[r + 1], 0);
+            return dpari_wrong(why, "rank %d begins at action %ld and ends at %ld", r, s->begin[r],
+                               s->begin[r + 1]);
         }
     }
     return s->begin[s->ranks] < INT32_MAX
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "# actions: at most 2147483646 can be checked",
-                           s->begin[s->ranks], 0, 0, 0);
+               : dpari_wrong(why, "%ld actions: at most 2147483646 can be checked",
+                             s->begin[s->ranks]);
 }
 
 static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 {
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks, # stages: 1 to 65535 of each", s->ranks,
-                         s->stages, 0, 0);
+        return dpari_wrong(why, "%d ranks, %d stages: 1 to 65535 of each", s->ranks, s->stages);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
-                         s->stages, 0, 0);
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     if (s->micros < 1 || s->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_ARG, why, "# micro-batches: 1 to 65535", s->micros, 0, 0, 0);
+        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micros);
     }
     if (s->slices < 1 || s->micros % s->slices != 0) {
-        return dpari_say(DPAR_E_ARG, why, "slices of # do not divide # micro-batches", s->slices,
-                         s->micros, 0, 0);
+        return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
+                           s->micros);
     }
     return dpari_proof_begins(s, why);
 }
@@ -4183,7 +4169,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t l
 }
 
 DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
-                                           const dpar_schedule_check_desc *how)
+                                             const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
@@ -4251,9 +4237,8 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     for (r = 0; r < s->ranks; r++) {
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             if (s->action[i].kind >= DPAR_ACTION_COUNT) {
-                return dpari_say(DPAR_E_ARG, w->why,
-                                 "rank #: action # of its list has kind #: 0 to #", r,
-                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
+                return dpari_wrong(w->why, "rank %d: action %ld of its list has kind %d: 0 to %d",
+                                   r, i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -4492,13 +4477,11 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     int32_t m, k;
     for (m = 0; m < s->micros; m++) {
         if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_say(DPAR_E_ARG, w->why, "micro-batch # of # is nowhere", m, s->micros, 0,
-                             0);
+            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micros);
         }
         if (w->chain[m] != w->chain[m - m % s->slices]) {
-            return dpari_say(DPAR_E_ARG, w->why,
-                             "# and # are slices of one micro-batch, but in two chains",
-                             m - m % s->slices, m, 0, 0);
+            return dpari_wrong(w->why, "%d and %d are slices of one micro-batch, but in two chains",
+                               m - m % s->slices, m);
         }
     }
     for (k = 0; k < s->chain && st == DPAR_OK; k++) {
@@ -4514,17 +4497,16 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
     const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
     int32_t k;
     if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
-        return dpari_say(DPAR_E_ARG, w->why, "there is a REDUCE_GRAD, but no backward", 0, 0, 0, 0);
+        return dpari_wrong(w->why, "there is a REDUCE_GRAD, but no backward");
     }
     for (k = 0; k < w->s->stages; k++) {
         if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
-            return dpari_say(DPAR_E_ARG, w->why, "rank #: after the last #UNSHARD no #RESHARD",
-                             w->s->rank_of[k], k, k, 0);
+            return dpari_wrong(w->why, "rank %d: after the last %dUNSHARD no %dRESHARD",
+                               w->s->rank_of[k], k, k);
         }
         if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
             (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
-            return dpari_say(DPAR_E_ARG, w->why, "rank #: #REDUCE_GRAD is missing",
-                             w->s->rank_of[k], k, 0, 0);
+            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing", w->s->rank_of[k], k);
         }
     }
     return DPAR_OK;
@@ -4966,8 +4948,7 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     int32_t r;
     for (r = 0; r < s->stages && st == DPAR_OK; r++) {
         if (s->rank_of[r] >= s->ranks) {
-            st = dpari_say(DPAR_E_ARG, w->why, "stage # is on rank # of #", r, s->rank_of[r],
-                           s->ranks, 0);
+            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, s->rank_of[r], s->ranks);
         }
     }
     for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
@@ -4989,7 +4970,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
     dpari_proof_lay(&w, s, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
-        st = dpari_say(DPAR_E_ARG, why, "there is no backward", 0, 0, 0, 0);
+        st = dpari_wrong(why, "there is no backward");
     }
     if (st == DPAR_OK && (flags & DPAR_CHECK_TAGGED) == 0) {
         st = dpari_proof_channels(&w);
@@ -5063,9 +5044,9 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
         int32_t next = dpari_schedule_behind(w->s, k);
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
-            return dpari_say(DPAR_E_ARG, w->why,
-                             "stage # on rank # feeds stage # on rank #, but there are no messages",
-                             k, w->s->rank_of[k], next, w->s->rank_of[next]);
+            return dpari_wrong(
+                w->why, "stage %d on rank %d feeds stage %d on rank %d, but there are no messages",
+                k, w->s->rank_of[k], next, w->s->rank_of[next]);
         }
     }
     return DPAR_OK;
@@ -5096,27 +5077,25 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
-                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
+        return dpari_wrong(why, "transport %d: 0 to %d", how->transport, DPAR_TRANSPORT_COUNT - 1);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
-        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
-                         0, 0);
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->room);
     }
     st = dpari_proof_shape(s, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (dpari_proof_cells(s) == 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
-                         s->micros, s->begin[s->ranks], 0);
+        return dpari_wrong(why, "%d stages of a chain and %d micro-batches, but only %ld actions",
+                           s->chain, s->micros, s->begin[s->ranks]);
     }
     needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "the check of %ld actions takes %ld bytes, there are %ld",
+                         s->begin[s->ranks], needed, bytes);
     }
     return DPAR_OK;
 }
@@ -5363,8 +5342,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
     dpari_slots_lay(&w, s, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
     if (full >= 0) {
-        return dpari_say(DPAR_E_RANGE, why, "rank # needs more than 65535 slots of a kind", full, 0,
-                         0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
     }
     (void)dpari_slots_walk(&w, how->slots, how->counts);
     return DPAR_OK;
@@ -5378,13 +5356,13 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how->in_flight < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
+        return dpari_wrong(why, "%d sends in flight: 0 or more", how->in_flight);
     }
     needed = dpari_schedule_slots_bytes(s);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+        return dpari_say(DPAR_E_ROOM, why, "slots of %ld actions take %ld bytes, there are %ld",
+                         s->begin[s->ranks], needed, bytes);
     }
     dpari_zero(&tagged, sizeof(tagged));
     tagged.flags = DPAR_CHECK_TAGGED;
@@ -5536,7 +5514,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_sc
 }
 
 DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
-                                              const dpar_schedule_simulate_desc *how)
+                                                     const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
     return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
@@ -5591,15 +5569,15 @@ static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, i
     int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
     int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "edge #: latency #, # bytes, bandwidth #: 0 or more of each", stage,
-                         latency, bytes, bandwidth);
+        return dpari_wrong(why, "edge %d: latency %ld, %ld bytes, bandwidth %ld: 0 or more of each",
+                           stage, latency, bytes, bandwidth);
     }
     *edge = latency;
     *turn = bandwidth == 0 ? 0 : dpari_sim_scale(bytes, bandwidth, 9, &left);
     if (*turn < 0 || !dpari_sum(turn, left > 0) || !dpari_sum(edge, *turn)) {
-        return dpari_say(DPAR_E_RANGE, why, "edge #: # + # bytes at bandwidth # take too long",
-                         stage, latency, bytes, bandwidth);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "edge %d: %ld + %ld bytes at bandwidth %ld take too long", stage, latency,
+                         bytes, bandwidth);
     }
     return DPAR_OK;
 }
@@ -5646,17 +5624,17 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
-            return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
-                                  kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
-                                  16, stage, st->cost[kind], 0, 0);
+            return dpari_wrong(why, "stage %d: %s takes %ld units of time: 0 or more", stage,
+                               kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
+                               st->cost[kind]);
         }
     }
     st->cost[DPAR_ACTION_IDLE] = 0;
     if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
         st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
         if (!dpari_sum(&st->cost[DPAR_ACTION_BACKWARD], st->cost[DPAR_ACTION_WEIGHT])) {
-            return dpari_say(DPAR_E_RANGE, why, "stage #: # + # units of time are too many", stage,
-                             st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT], 0);
+            return dpari_say(DPAR_E_RANGE, why, "stage %d: %ld + %ld units of time are too many",
+                             stage, st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT]);
         }
     }
     return DPAR_OK;
@@ -5693,12 +5671,11 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
         }
         dpari_sim_holding(st, t, i);
         if (always < 0) {
-            return dpari_say(DPAR_E_ARG, why, "stage # always holds # bytes: 0 or more", i, always,
-                             0, 0);
+            return dpari_wrong(why, "stage %d always holds %ld bytes: 0 or more", i, always);
         }
         if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
-            return dpari_say(DPAR_E_RANGE, why, "rank #: too many bytes with stage #",
-                             m->s.rank_of[i], i, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "rank %d: too many bytes with stage %d",
+                             m->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
@@ -5925,8 +5902,8 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
-        return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
-                         rank, a->kind, a->stage, a->micro);
+        return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
+                           a->kind, a->stage, a->micro);
     }
     if (s->rank_of[a->stage] != rank) {
         return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
@@ -5976,13 +5953,13 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (!dpari_sum(&m->total, st->cost[a->kind]) ||
         (a->joined && !dpari_sum(&m->total, st->overlap)) ||
         (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
-        return dpari_say(DPAR_E_RANGE, why, "rank #, action #: the times add up to too much", rank,
-                         i - m->s.begin[rank], 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times add up to too much",
+                         rank, i - m->s.begin[rank]);
     }
     return dpari_sim_memory(&m->rank[rank], st, a->kind)
                ? DPAR_OK
-               : dpari_say(DPAR_E_RANGE, why, "rank #, action #: too many bytes", rank,
-                           i - m->s.begin[rank], 0, 0);
+               : dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: too many bytes", rank,
+                           i - m->s.begin[rank]);
 }
 
 static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
@@ -6677,8 +6654,8 @@ static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
         out->makespan = dpari_most(out->makespan, m->rank[r].free);
     }
     if (!dpari_mul(out->makespan, s->ranks, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "# ranks times # units of time are too many", s->ranks,
-                         out->makespan, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d ranks times %ld units of time are too many",
+                         s->ranks, out->makespan);
     }
     for (r = 0; r < s->ranks; r++) {
         dpari_sim_close(&m->rank[r], out->makespan, out);
@@ -6728,46 +6705,43 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
 {
     int32_t i;
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# stages in chains of #, # micro-batches with # slices each: no schedule",
-                         s->stages, s->chain, s->micros, s->slices);
+        return dpari_wrong(
+            why, "%d stages in chains of %d, %d micro-batches with %d slices each: no schedule",
+            s->stages, s->chain, s->micros, s->slices);
     }
     for (i = 0; i < s->ranks; i++) {
         if (s->begin[i] > s->begin[i + 1]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # has actions # up to #", i, s->begin[i],
-                             s->begin[i + 1], 0);
+            return dpari_wrong(why, "rank %d has actions %ld up to %ld", i, s->begin[i],
+                               s->begin[i + 1]);
         }
         if (dpari_each(&t->cap, i) < 0) {
-            return dpari_say(DPAR_E_ARG, why, "rank # may hold # bytes: 0 or more", i,
-                             dpari_each(&t->cap, i), 0, 0);
+            return dpari_wrong(why, "rank %d may hold %ld bytes: 0 or more", i,
+                               dpari_each(&t->cap, i));
         }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
-                             s->ranks, 0);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
         }
     }
     if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
         t->links >= DPAR_CONTENTION_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "sends #, links #: unknown", t->sends, t->links, 0, 0);
+        return dpari_wrong(why, "sends %d, links %d: unknown", t->sends, t->links);
     }
     if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
-        return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
-                         t->sends, t->links, 0, 0);
+        return dpari_wrong(why, "sends %d, links %d: only buffered sends share links", t->sends,
+                           t->links);
     }
     if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport,
-                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
+        return dpari_wrong(why, "transport %d: 0 to %d", t->transport, DPAR_TRANSPORT_COUNT - 1);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
-        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", t->room, 0, 0,
-                         0);
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->room);
     }
     if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "sends #, links #: transport # says how messages go, leave them 0",
-                         t->sends, t->links, t->transport, 0);
+        return dpari_wrong(why,
+                           "sends %d, links %d: transport %d says how messages go, leave them 0",
+                           t->sends, t->links, t->transport);
     }
     return DPAR_OK;
 }
@@ -6816,12 +6790,11 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, d
     m->total = 0;
     if (!m->lowered && m->sends != DPAR_SEND_MODE_BUFFERED) {
         if (dpari_sim_crosses(&m->s)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             t->transport == DPAR_TRANSPORT_NONE
-                                 ? "sends # need a list with messages: lower it first"
-                                 : "transport # needs a list with messages: lower it first",
-                             t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport, 0, 0,
-                             0);
+            return dpari_wrong(why,
+                               t->transport == DPAR_TRANSPORT_NONE
+                                   ? "sends %d need a list with messages: lower it first"
+                                   : "transport %d needs a list with messages: lower it first",
+                               t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport);
         }
         m->sends = DPAR_SEND_MODE_BUFFERED; /* there are none */
     }
@@ -6856,8 +6829,8 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     needed = dpari_schedule_simulate_bytes(s, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+        return dpari_say(DPAR_E_ROOM, why, "%ld actions take %ld bytes, there are %ld",
+                         s->begin[s->ranks], needed, bytes);
     }
     (void)dpari_sim_lay(m, s, t, mem);
     status = dpari_sim_ready(m, t, why);
@@ -7249,12 +7222,13 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     q->c = t->latency.all;
     q->fb = t->overlap.all;
     if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
-        return dpari_say(DPAR_E_ARG, why, "times of #, #, #, latency #: 0 or more", q->f, q->i,
-                         q->w, q->c);
+        return dpari_wrong(why, "times of %ld, %ld, %ld, latency %ld: 0 or more", q->f, q->i, q->w,
+                           q->c);
     }
     if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
         q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "times of #, #, # are too long", q->f, q->i, q->w, 0);
+        return dpari_say(DPAR_E_RANGE, why, "times of %ld, %ld, %ld are too long", q->f, q->i,
+                         q->w);
     }
     q->b = q->b == 0 ? q->i + q->w : q->b;
     q->fb = q->fb == 0 ? q->f + q->b : q->fb;
@@ -7344,16 +7318,15 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
         return status;
     }
     if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "formula # of rank # of #: unknown", what, rank,
-                         order->ranks, 0);
+        return dpari_wrong(why, "formula %d of rank %d of %d: unknown", what, rank, order->ranks);
     }
     dpari_closed_value(&q, t, what, rank);
     if (q.unmet != NULL) {
         return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
     if (q.over) {
-        return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
-                         order->micros, order->ranks, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches on %d ranks take too long",
+                         order->micros, order->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
            (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);
@@ -7817,24 +7790,24 @@ static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_
         job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micros < 1 ||
         job->micros > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
-                         "stages than ranks, stages x micro-batches at most 2^28",
-                         job->ranks, job->stages, job->micros, 0);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d stages, %d micro-batches: 1 to 4096, 16384 and 65535, no fewer "
+            "stages than ranks, stages x micro-batches at most 2^28",
+            job->ranks, job->stages, job->micros);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
         job->objective > DPAR_OBJECTIVE_SPAN) {
-        return dpari_say(DPAR_E_ARG, why, "no times, or split # or objective # is not 0 or 1",
-                         job->split, job->objective, 0, 0);
+        return dpari_wrong(why, "no times, or split %d or objective %d is not 0 or 1", job->split,
+                           job->objective);
     }
     if (job->rank_of == NULL && job->map != DPAR_STAGE_MAP_LOOP && job->map != DPAR_STAGE_MAP_V) {
-        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V",
-                         job->map, 0, 0, 0);
+        return dpari_wrong(why, "map %d is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V", job->map);
     }
     for (s = 0; s < job->stages; s++) {
         r = dpari_pipe_rank(job, s);
         if (r >= job->ranks) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", s, r, job->ranks, 0);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", s, r, job->ranks);
         }
     }
     return DPAR_OK;
@@ -7862,22 +7835,22 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
         int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
         if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
             wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "stage #: times, latency and bytes are 0 or more, bandwidth 0 to "
-                             "INT64_MAX / 10",
-                             s, 0, 0, 0);
+            return dpari_wrong(why,
+                               "stage %d: times, latency and bytes are 0 or more, bandwidth 0 to "
+                               "INT64_MAX / 10",
+                               s);
         }
         lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
                   ? INT64_MAX
                   : dpari_pipe_message(t, s);
         if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
             !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
-            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to # pass 2^60", s, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to %d pass 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # units of time pass 2^60",
-                         job->micros, sum, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time pass 2^60",
+                         job->micros, sum);
     }
     return DPAR_OK;
 }
@@ -7892,20 +7865,20 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         int64_t w = dpari_pipe_hold(job->times, DPARI_W, s);
         if (f < 0 || i > 0 || w > 0 || i < -f || w != -f - i ||
             dpari_each_at(&job->times->hold_always, s) < 0) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "stage # holds # for F, # for I and # for W: F takes what I and W give "
+            return dpari_wrong(
+                why,
+                "stage %d holds %ld for F, %ld for I and %ld for W: F takes what I and W give "
                 "back, hold_always is 0 or more",
                 s, f, i, w);
         }
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
-            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to # pass 2^60", s, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to %d pass 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # bytes pass 2^60", job->micros,
-                         sum, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60", job->micros,
+                         sum);
     }
     return DPAR_OK;
 }
@@ -7929,20 +7902,19 @@ static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_
         stages++;
     }
     if (stages == 0 || cap < 0) {
-        return dpari_say(DPAR_E_ARG, why, "rank # has # stages and a cap of #", rank, stages, cap,
-                         0);
+        return dpari_wrong(why, "rank %d has %d stages and a cap of %ld", rank, stages, cap);
     }
     if (cap == 0 || need <= cap - always) {
         return DPAR_OK;
     }
     if (alike && always == 0) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "cannot fit: rank # needs # activations of # bytes, its cap is #", rank,
-                         stages, one, cap);
+                         "cannot fit: rank %d needs %d activations of %ld bytes, its cap is %ld",
+                         rank, stages, one, cap);
     }
     return dpari_say(DPAR_E_MEMORY, why,
-                     "cannot fit: rank # holds # bytes always and needs # more for one "
-                     "micro-batch, its cap is #",
+                     "cannot fit: rank %d holds %ld bytes always and needs %ld more for one "
+                     "micro-batch, its cap is %ld",
                      rank, always, need, cap);
 }
 
@@ -8616,18 +8588,19 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
     }
     if (job->ranks > DPARI_EXACT_RANKS || job->stages > DPARI_EXACT_STAGES ||
         job->micros > DPARI_EXACT_MICROS) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # micro-batches: an exact search takes up to 12, 24 "
-                         "and 255",
-                         job->ranks, job->stages, job->micros, 0);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d stages, %d micro-batches: an exact search takes up to 12, 24 "
+            "and 255",
+            job->ranks, job->stages, job->micros);
     }
     for (s = 0; s < job->stages; s++) {
         int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
         int64_t w = dpari_job_weight(job, s), lag = dpari_job_lag(job, s);
         if (f < 1 || i < 1 || dpari_most(f, dpari_most(i, w)) > INT32_MAX || lag > INT32_MAX) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "stage #: F # and I # take 1 to 2^31 - 1, W and messages 0 to that", s,
-                             f, i, 0);
+            return dpari_wrong(
+                why, "stage %d: F %ld and I %ld take 1 to 2^31 - 1, W and messages 0 to that", s, f,
+                i);
         }
     }
     return DPAR_OK;
@@ -8656,16 +8629,15 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {
-        st = dpari_say(DPAR_E_ARG, why, "# nodes and a known # are 0 or more", nodes, known, 0, 0);
+        st = dpari_wrong(why, "%ld nodes and a known %ld are 0 or more", nodes, known);
     }
     if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "the schedule is laid out for # ranks and # stages, not # and #", s->ranks,
-                       s->stages, job->ranks, job->stages);
+        st = dpari_wrong(why, "the schedule is laid out for %d ranks and %d stages, not %d and %d",
+                         s->ranks, s->stages, job->ranks, job->stages);
     }
     if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
-        st = dpari_say(DPAR_E_ROOM, why, "the search takes # bytes or more, there are #",
-                       dpari_exact_bytes(job, 1), bytes, 0, 0);
+        st = dpari_say(DPAR_E_ROOM, why, "the search takes %ld bytes or more, there are %ld",
+                       dpari_exact_bytes(job, 1), bytes);
     }
     if (st != DPAR_OK) {
         return st;
@@ -9373,12 +9345,12 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
     char *work;
     dpar_status st = dpari_pipe_check(job, why);
     if (st == DPAR_OK && job->nodes < 0) {
-        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", job->nodes, 0, 0, 0);
+        st = dpari_wrong(why, "%ld nodes: 0 or more", job->nodes);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #", needed, bytes,
-                       0, 0);
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes %ld bytes, there are %ld", needed,
+                       bytes);
     }
     if (st == DPAR_OK) {
         st = dpari_schedule_empty(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem,
@@ -9476,10 +9448,10 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
             v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
             if (v < 0 || v > most - sum) {
                 return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                                 v < 0 ? "layer #: times, hold_forward and hold_always are 0 or "
+                                 v < 0 ? "layer %d: times, hold_forward and hold_always are 0 or "
                                          "more, hold_input and hold_weight 0 or less"
-                                       : "the times or bytes of layers 0 to # pass 2^60",
-                                 l, 0, 0, 0);
+                                       : "the times or bytes of layers 0 to %d pass 2^60",
+                                 l);
             }
             sum += v;
         }
@@ -9488,9 +9460,9 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t f = dpari_each_at(&t->hold_forward, l), i = dpari_each_at(&t->hold_input, l);
         int64_t w = dpari_each_at(&t->hold_weight, l);
         if (f + i + w != 0) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "layer # holds # for F, # for I and # for W: their sum is not 0", l, f,
-                             i, w);
+            return dpari_wrong(
+                why, "layer %d holds %ld for F, %ld for I and %ld for W: their sum is not 0", l, f,
+                i, w);
         }
     }
     return DPAR_OK;
@@ -9704,17 +9676,17 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
     const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPARI_OPTIMIZE_MAX_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# layers on # stages: one a stage at least, 2^24 at most", how->layers,
-                         job->stages, 0, 0);
+        return dpari_wrong(why, "%d layers on %d stages: one a stage at least, 2^24 at most",
+                           how->layers, job->stages);
     }
     if (given != NULL &&
         (given->ranks != job->ranks || given->stages != job->stages ||
          given->micros != job->micros || given->chain != given->stages || given->slices != 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "the schedule has # ranks, # stages of one chain or more, # micro-batches "
-                         "(slices: #): not the job's",
-                         given->ranks, given->stages, given->micros, given->slices);
+        return dpari_wrong(
+            why,
+            "the schedule has %d ranks, %d stages of one chain or more, %d micro-batches "
+            "(slices: %d): not the job's",
+            given->ranks, given->stages, given->micros, given->slices);
     }
     return DPAR_OK;
 }
@@ -9810,8 +9782,9 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
             r++;
             dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
         }
-        return dpari_say(DPAR_E_MEMORY, why, "cannot fit: rank # holds # at its peak, its cap is #",
-                         r, dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r), 0);
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "cannot fit: rank %d holds %ld at its peak, its cap is %ld", r,
+                         dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r));
     }
     best->result = x->cut[0].result;
     best->result.bound = dpari_pipe_bound(&x->staged);
@@ -9835,15 +9808,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
         needed = dpari_schedule_place_bytes(how);
     }
     if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "# tries, # ranks, # micro-batches: 1 or more, or the job is out of its "
-                       "domain",
-                       how->tries, job->ranks, job->micros, 0);
+        st = dpari_wrong(
+            why,
+            "%ld tries, %d ranks, %d micro-batches: 1 or more, or the job is out of its "
+            "domain",
+            how->tries, job->ranks, job->micros);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #", needed, bytes,
-                       0, 0);
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes %ld bytes, there are %ld", needed,
+                       bytes);
     }
     if (st != DPAR_OK) {
         return st;
@@ -9896,18 +9870,18 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "action # of rank # is of kind #, stage #: no such",
-                         k - s->begin[rank], rank, a->kind, a->stage);
+        return dpari_wrong(why, "action %ld of rank %d is of kind %d, stage %d: no such",
+                           k - s->begin[rank], rank, a->kind, a->stage);
     }
     if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
-        return dpari_say(DPAR_E_ARG, why, "action # of rank # runs from # to #", k - s->begin[rank],
-                         rank, g->start[k], g->end[k]);
+        return dpari_wrong(why, "action %ld of rank %d runs from %ld to %ld", k - s->begin[rank],
+                           rank, g->start[k], g->end[k]);
     }
     if (a->joined &&
         (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
          (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_say(DPAR_E_ARG, why, "action # of rank # overlaps no backward behind it",
-                         k - s->begin[rank], rank, 0, 0);
+        return dpari_wrong(why, "action %ld of rank %d overlaps no backward behind it",
+                           k - s->begin[rank], rank);
     }
     return DPAR_OK;
 }
@@ -9921,14 +9895,14 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
         g->unit > INT64_C(1000000000000)) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks, # ticks a unit: 1 to 65535 and 1 to 1e12",
-                         s->ranks, g->unit, 0, 0);
+        return dpari_wrong(why, "%d ranks, %ld ticks a unit: 1 to 65535 and 1 to 1e12", s->ranks,
+                           g->unit);
     }
     *last = 0;
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # has the actions # up to #", r, s->begin[r],
-                             s->begin[r + 1], 0);
+            return dpari_wrong(why, "rank %d has the actions %ld up to %ld", r, s->begin[r],
+                               s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
             st = dpari_gantt_check_action(g, k, r, why);
@@ -10744,14 +10718,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_sche
     switch (format) {
     case DPAR_SCHEDULE_DRAW_TEXT:
         if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
-            return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", g->width, 0, 0,
-                             0);
+            return dpari_wrong(why, "a chart of %d characters: 32 to 4096", g->width);
         }
         dpari_chart_draw(t, g, last);
         return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
-    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
+    default: return dpari_wrong(why, "format %d: 0 to 2", format);
     }
 }
 
@@ -10776,15 +10749,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     how.times = &times;
     own = dpari_schedule_simulate_bytes(s, &how);
     if (own < 0) {
-        return dpari_say(DPAR_E_ARG, why, "this is no schedule", 0, 0, 0, 0);
+        return dpari_wrong(why, "this is no schedule");
     }
     actions = s->begin[s->ranks];
     need = own + 16 * actions;
     if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
         dpari_needs_bytes(why, need);
-        return dpari_say(DPAR_E_ROOM, why,
-                         "a picture of # actions takes # bytes at a multiple of 8, there are #",
-                         actions, need, mem == NULL ? 0 : bytes, 0);
+        return dpari_say(
+            DPAR_E_ROOM, why,
+            "a picture of %ld actions takes %ld bytes at a multiple of 8, there are %ld", actions,
+            need, mem == NULL ? 0 : bytes);
     }
     how.start = (int64_t *)mem;
     how.end = how.start + actions;

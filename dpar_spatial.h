@@ -504,20 +504,18 @@ static dpar_status dpari_spatial_other(const dpar_spatial_desc *s, int32_t d, in
         *m = s->out_extent[d];
         if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
             (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "dim #: # points from # by # taps: 1, 2 or 4, and extents of 1 to 2^30", d, *m, n,
-                v->kernel);
+            return dpari_wrong(
+                why, "dim %d: %ld points from %ld by %ld taps: 1, 2 or 4, and extents of 1 to 2^30",
+                d, *m, n, v->kernel);
         }
         return DPAR_OK;
     }
     *m = dpari_spatial_spread(s, d, n, &most);
     *m = s->out_extent[d] > 0 ? dpari_most(s->out_extent[d], *m) : *m; /* fewer are refused below */
     if (*m < 1 || *m > most || s->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
-            most, s->padding[d]);
+        return dpari_wrong(
+            why, "dim %d: %ld transposed outputs, %ld at most, at least 1; padding %d (zero alone)",
+            d, *m, most, s->padding[d]);
     }
     return DPAR_OK;
 }
@@ -531,14 +529,13 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, i
     dpar_status st;
     *m = n;
     if (n < 1) {
-        return dpari_say(DPAR_E_ARG, why, "dim # has # points: at least 1", d, n, 0, 0);
+        return dpari_wrong(why, "dim %d has %ld points: at least 1", d, n);
     }
     if (!dpari_spatial_touches(s, d)) {
         return DPAR_OK;
     }
     if (s->padding[d] < DPAR_SPATIAL_PAD_ZERO || s->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
-        return dpari_say(DPAR_E_ARG, why, "dim #: padding # does not exist", d, s->padding[d], 0,
-                         0);
+        return dpari_wrong(why, "dim %d: padding %d does not exist", d, s->padding[d]);
     }
     if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
         v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
@@ -546,20 +543,20 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, i
         s->out_extent[d] < 0 || n > dpari_spatial_limit) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "dim # of # points, kernel #, stride #: from 0 (dilation, pads, extent too) "
+            "dim %d of %ld points, kernel %ld, stride %ld: from 0 (dilation, pads, extent too) "
             "to 2^30",
             d, n, v->kernel, v->stride);
     }
     st = s->kind == DPAR_SPATIAL_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
                                              : dpari_spatial_other(s, d, m, why);
     if (st == DPAR_OK && s->out_extent[d] != 0 && s->out_extent[d] != *m) {
-        st = dpari_say(DPAR_E_ARG, why, "dim #: # outputs are said, there are #", d,
-                       s->out_extent[d], *m, 0);
+        st = dpari_wrong(why, "dim %d: %ld outputs are said, there are %ld", d, s->out_extent[d],
+                         *m);
     }
     if (st == DPAR_OK && s->kind == DPAR_SPATIAL_CONVOLUTION &&
         s->padding[d] == DPAR_SPATIAL_PAD_REFLECT && (v->pad_low >= n || v->pad_high >= n)) {
-        st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
-                       d, v->pad_low, v->pad_high, n);
+        st = dpari_wrong(why, "dim %d: pads of %ld and %ld are reflected in %ld points: too few", d,
+                         v->pad_low, v->pad_high, n);
     }
     return st;
 }
@@ -748,18 +745,16 @@ static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t
     int32_t i;
     for (i = 0; i < in->dims; i++) {
         if (g->dims != in->dims || g->extent[i] != m[i]) {
-            return dpari_say(DPAR_E_ARG, why, "the layer has # outputs in dim #, its layout #",
-                             m[i], i, g->dims == in->dims ? g->extent[i] : 0, 0);
+            return dpari_wrong(why, "the layer has %ld outputs in dim %d, its layout %ld", m[i], i,
+                               g->dims == in->dims ? g->extent[i] : 0);
         }
     }
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
         if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
             (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
-                0);
+            return dpari_wrong(
+                why, "mesh axis %d does something else with the outputs than with the inputs", i);
         }
     }
     return DPAR_OK;
@@ -770,30 +765,29 @@ static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, d
     dpar_status st = DPAR_OK;
     int32_t d;
     if (s->in.dims < 0 || s->in.dims > DPAR_MAX_DIMS || s->in.mesh.size < 1) {
-        return dpari_say(DPAR_E_ARG, why, "inputs of # dims on # ranks: dpar_layout_init makes it",
-                         s->in.dims, s->in.mesh.size, 0, 0);
+        return dpari_wrong(why, "inputs of %d dims on %d ranks: dpar_layout_init makes it",
+                           s->in.dims, s->in.mesh.size);
     }
     if (s->kind < DPAR_SPATIAL_CONVOLUTION || s->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
         s->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED || s->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 1 to 4 and 0 to 2", s->kind,
-                         s->outputs, 0, 0);
+        return dpari_wrong(why, "kind %d, outputs %d: there are 1 to 4 and 0 to 2", s->kind,
+                           s->outputs);
     }
     if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_MAX_TENSORS || s->planes < 0 ||
         s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
         dpar_type_bytes(s->type) == 0) {
-        return dpari_say_type(why, "# tensors (at most 4) of # and # planes, type @", s->type,
-                              s->tensors, s->planes, s->out_planes, 0);
+        return dpari_wrong(why, "%d tensors (at most 4) of %ld and %ld planes, type %s", s->tensors,
+                           s->planes, s->out_planes, dpar_type_name(s->type));
     }
     if (s->input_gradient != NULL && !dpari_type_can_reduce(s->type)) {
-        return dpari_say_type(why, "gradients of type @ cannot be added on their way back", s->type,
-                              0, 0, 0, 0);
+        return dpari_wrong(why, "gradients of type %s cannot be added on their way back",
+                           dpar_type_name(s->type));
     }
     for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
         st = dpari_spatial_extent(s, d, &m[d], why);
         if (st == DPAR_OK && s->padding[d] == DPAR_SPATIAL_PAD_LOWEST && s->type == DPAR_F8) {
-            st = dpari_say(DPAR_E_ARG, why,
-                           "dim #: the least number of f8 depends on its encoding: pad it yourself",
-                           d, 0, 0, 0);
+            st = dpari_wrong(
+                why, "dim %d: the least number of f8 depends on its encoding: pad it yourself", d);
         }
     }
     return st == DPAR_OK && s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN
@@ -849,9 +843,8 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_
         placement[i] = dpar_shard_by(placement[i].dim, DPAR_SPLIT_EVEN, 0);
         placement[i].order = s->in.axis[i].order;
         if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "outputs that follow: dim # is cut by more than one mesh axis",
-                             placement[i].dim, 0, 0, 0);
+            return dpari_wrong(why, "outputs that follow: dim %d is cut by more than one mesh axis",
+                               placement[i].dim);
         }
         if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && cuts != NULL) {
             placement[i].rule = DPAR_SPLIT_RAGGED;
@@ -867,8 +860,8 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_
 static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
-    dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
-                           : dpari_say(DPAR_E_ARG, why, "no layer: NULL", 0, 0, 0, 0);
+    dpar_status st =
+        layer ? dpari_spatial_layer(layer, m, why) : dpari_wrong(why, "no layer: NULL");
     return st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
 }
 
@@ -1133,20 +1126,20 @@ static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *le
     const dpar_box *given = &p->head.layer.in_box;
     const int none = given->dims == 0;
     if (!none && (given->dims != p->head.layer.in.dims || !dpari_spatial_has_room(given, 1))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "in_box of # dims for inputs of #, or not a box of lo <= hi within 2^60",
-                         given->dims, p->head.layer.in.dims, 0, 0);
+        return dpari_wrong(
+            why, "in_box of %d dims for inputs of %d, or not a box of lo <= hi within 2^60",
+            given->dims, p->head.layer.in.dims);
     }
     p->head.in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
     if (least->dims > 0 && !dpari_box_contains(&p->head.in_box, least)) {
-        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_check says", 0, 0,
-                         0, 0);
+        return dpari_wrong(why, "in_box does not hold what dpar_spatial_check says");
     }
     if (!dpari_spatial_has_room(&p->head.in_box, p->head.layer.planes) ||
         !dpari_spatial_has_room(&p->head.out_owned, p->head.layer.out_planes)) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "# planes of inputs or # of outputs on rank #: more than 2^60 elements",
-                         p->head.layer.planes, p->head.layer.out_planes, p->comm->rank, 0);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "%ld planes of inputs or %ld of outputs on rank %d: more than 2^60 elements",
+            p->head.layer.planes, p->head.layer.out_planes, p->comm->rank);
     }
     return DPAR_OK;
 }
@@ -1201,7 +1194,7 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spati
     int64_t m[DPAR_MAX_DIMS], more = 0;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the layer is NULL");
     }
     st = dpari_spatial_outputs(layer, m, why);
     if (st != DPAR_OK) {
@@ -1210,7 +1203,7 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spati
     dpari_spatial_parts(layer, &at);
     memory = dpari_os_pages(at.exchange);
     if (memory == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
+        return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes to plan a layer in", at.exchange);
     }
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
@@ -1290,8 +1283,8 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **consta
     st = dpar_comm_alloc(p->comm, DPARI_SPATIAL_CONSTANTS, constants);
     if (st != DPAR_OK) {
         *constants = NULL;
-        return dpari_say(st, why, "no # bytes for what padding is filled with",
-                         DPARI_SPATIAL_CONSTANTS, 0, 0, 0);
+        return dpari_say(st, why, "no %d bytes for what padding is filled with",
+                         (int32_t)DPARI_SPATIAL_CONSTANTS);
     }
     dpari_zero(&s, sizeof s);
     s.to = (unsigned char *)*constants + DPARI_SPATIAL_LOWEST;
@@ -1321,7 +1314,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spati
     int32_t k;
     dpar_status st;
     if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator or plan is NULL");
     }
     st = dpari_spatial_count(c, layer, &exchange, &need, why);
     if (st == DPAR_OK) {
@@ -1785,15 +1778,16 @@ static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
            (p->head.out_owned.dims > 0 && !dpari_box_contains(&a->out_box, &p->head.out_owned)));
     if (missing > 0 || cut) {
         dpar_why why;
-        (void)dpari_say(DPAR_E_ARG, &why,
-                        cut ? "rank #: out_box, of # points, does not hold all # outputs"
-                            : "rank #: # arrays of a layer of # inputs are NULL, though there are "
-                              "points",
-                        p->comm->rank,
-                        !cut                                       ? missing
-                        : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
-                                                                   : 0,
-                        cut ? dpar_box_volume(&p->head.out_owned) : p->head.layer.tensors, 0);
+        (void)dpari_wrong(
+            &why,
+            cut ? "rank %d: out_box, of %ld points, does not hold all %ld outputs"
+                : "rank %d: %ld arrays of a layer of %ld inputs are NULL, though there are "
+                  "points",
+            p->comm->rank,
+            !cut                                       ? missing
+            : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
+                                                       : 0,
+            cut ? dpar_box_volume(&p->head.out_owned) : p->head.layer.tensors);
         return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
     }
     return DPAR_OK;
@@ -1885,8 +1879,8 @@ static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const
     if (points == 0 || (x->data != NULL && y->data != NULL)) {
         return DPAR_OK;
     }
-    (void)dpari_say(DPAR_E_ARG, &why, "rank #: a tile of a norm has # points and no data", c->rank,
-                    points, 0, 0);
+    (void)dpari_wrong(&why, "rank %d: a tile of a norm has %ld points and no data", c->rank,
+                      points);
     return dpari_comm_wrong_all(c, DPAR_E_ARG, &why);
 }
 
@@ -1900,21 +1894,19 @@ static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n,
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
     if (!dpari_is_wide(n->type)) {
-        return dpari_comm_wrong_word(c, DPAR_E_ARG, "a norm of type @: f64 or f32",
-                                     dpar_type_name(n->type), 8, 0, 0, 0, 0);
+        return dpari_comm_wrong(c, "a norm of type %s: f64 or f32", dpar_type_name(n->type));
     }
     if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
         (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
         (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
         return dpari_comm_wrong(
-            c, DPAR_E_ARG,
-            "a norm of # samples, # channels, # groups over # planes, the same points "
+            c,
+            "a norm of %d samples, %d channels, %d groups over %ld planes, the same points "
             "in both tiles: does not fit",
             n->samples, n->channels, n->groups, x->planes);
     }
     if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
-        return dpari_comm_wrong(c, DPAR_E_ARG, "the epsilon of a norm is a number from 0 to 1e300",
-                                0, 0, 0, 0);
+        return dpari_comm_wrong(c, "the epsilon of a norm is a number from 0 to 1e300");
     }
     return dpari_norm_check_data(c, x, y);
 }
@@ -1978,7 +1970,7 @@ static void dpari_norm_join(dpar_mem_norm *m)
 
 static dpar_status dpari_norm_missing(dpar_comm *c, const char *what)
 {
-    return c == NULL ? DPAR_E_ARG : dpari_comm_wrong(c, DPAR_E_ARG, what, 0, 0, 0, 0);
+    return c == NULL ? DPAR_E_ARG : dpari_comm_wrong(c, "%s", what);
 }
 
 /* A collective of `count` numbers in which ranks must have given n alike. */
@@ -2124,10 +2116,11 @@ static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, 
     if (a->window < 1 ||
         (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
-                         "EVEN), of # elements a token (at most 2^24)",
-                         a->window, a->tokens.rule, each, 0);
+        return dpari_wrong(
+            why,
+            "a halo for a window of %ld tokens (at least 1), cut by rule %d (CHUNK or "
+            "EVEN), of %ld elements a token (at most 2^24)",
+            a->window, a->tokens.rule, each);
     }
     return DPAR_OK;
 }

@@ -2344,9 +2344,9 @@ DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
 /* And their type, beside weights of this one. */
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
-/* E_ARG, with a sentence whose '#' are these numbers in order. */
-DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a, double b,
-                                               double c);
+/* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
+DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
+    DPARI_PRINTF(2, 3);
 
 /* ==== train/lanes.h ==== */
 
@@ -2701,19 +2701,15 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int3
                                             : DPAR_F32;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
-                                                          double b, double c)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
 {
     dpar_text t;
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    for (; *form != 0; form++) {
-        if (*form != '#') {
-            dpari_text_char(&t, *form);
-            continue;
-        }
-        dpari_text_real(&t, a, 9);
-        a = b;
-        b = c;
+    va_list list;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        va_start(list, form);
+        dpari_text_print_list(&t, form, &list);
+        va_end(list);
     }
     return DPAR_E_ARG;
 }
@@ -2723,43 +2719,42 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                                      dpar_why *why)
 {
     if (o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "optimizer: it is NULL");
     }
     if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
         (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: kind # (AdamW 1, SGD 2), nesterov # and stochastic # (0 or 1)",
-                         o->kind, o->nesterov, o->stochastic, 0);
+        return dpari_wrong(
+            why, "optimizer: kind %d (AdamW 1, SGD 2), nesterov %d and stochastic %d (0 or 1)",
+            o->kind, o->nesterov, o->stochastic);
     }
     if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
-        return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
-                              o->moment_type, 0, 0, 0, 0);
+        return dpari_wrong(why, "optimizer: moments of type %s: bf16, or left out",
+                           dpar_type_name(o->moment_type));
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_optimizer_say(why, "optimizer: decay is #: 0 or more, and finite", o->decay,
-                                   0.0, 0.0);
+        return dpari_optimizer_say(why, "optimizer: decay is %.9g: 0 or more, and finite",
+                                   o->decay);
     }
     if (o->kind == DPAR_OPTIMIZER_ADAMW &&
         (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
          !dpari_finite(o->epsilon))) {
-        return dpari_optimizer_say(why,
-                                   "optimizer: AdamW's beta1 is #, beta2 # (0 or more, below 1), "
-                                   "epsilon # (above 0, finite)",
-                                   o->beta1, o->beta2, o->epsilon);
+        return dpari_optimizer_say(
+            why,
+            "optimizer: AdamW's beta1 is %.9g, beta2 %.9g (0 or more, below 1), "
+            "epsilon %.9g (above 0, finite)",
+            o->beta1, o->beta2, o->epsilon);
     }
     if (o->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(o->momentum)) {
-        return dpari_optimizer_say(why, "optimizer: SGD's momentum is # (0 or more, below 1)",
-                                   o->momentum, 0.0, 0.0);
+        return dpari_optimizer_say(why, "optimizer: SGD's momentum is %.9g (0 or more, below 1)",
+                                   o->momentum);
     }
     if (!dpari_is_float(weight_type)) {
-        return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
-                              weight_type, 0, 0, 0, 0);
+        return dpari_wrong(why, "optimizer: weights of type %s: f64, f32, bf16 or f16",
+                           dpar_type_name(weight_type));
     }
     if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16", 0, 0, 0,
-            0);
+        return dpari_wrong(
+            why, "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(o);
@@ -5857,10 +5852,10 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 {
     dpar_why why;
     if (c->status >= 0) {
-        (void)dpari_say_word(DPAR_E_UNKNOWN, &why,
-                             "rank #: its memory has no operations of layers (dpar_mem.layers is "
-                             "NULL): @ is needed",
-                             what, 20, c->rank, 0, 0, 0);
+        (void)dpari_say(DPAR_E_UNKNOWN, &why,
+                        "rank %d: its memory has no operations of layers (dpar_mem.layers is "
+                        "NULL): %s is needed",
+                        c->rank, what);
         dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
     }
     return DPAR_E_UNKNOWN;
@@ -6446,8 +6441,7 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     if (given == NULL && bytes == 0) {
         *memory = dpari_made_room(c, need);
         if (*memory == NULL) {
-            return dpari_say_word(DPAR_E_MEMORY, why, "@: no memory for # bytes", module,
-                                  DPARI_WHOLE, need, 0, 0, 0);
+            return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
         }
         return DPAR_OK;
     }
@@ -6455,11 +6449,11 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     if (given != NULL && past == 0 && bytes >= need) {
         return DPAR_OK;
     }
-    return dpari_say_word(
+    return dpari_say(
         DPAR_E_ROOM, why,
-        "@: desc.memory must have # bytes at a multiple of 64, but has # bytes, # "
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes, %ld "
         "past one",
-        module, DPARI_WHOLE, need, given != NULL ? bytes : 0, past, 0);
+        module, need, given != NULL ? bytes : 0, past);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
@@ -6509,31 +6503,31 @@ static int dpari_ddp_no_flag(int32_t v)
 static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_desc *o, dpar_why *why)
 {
     if (c == NULL || o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or options are NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "ddp: communicator or options are NULL");
     }
     if (o->params < 0 || (o->params > 0 && o->numel == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: # parameters; options.numel is NULL: #", o->params,
-                         o->numel == NULL, 0, 0);
+        return dpari_wrong(why, "ddp: %d parameters; options.numel is NULL: %d", o->params,
+                           o->numel == NULL);
     }
     if (!dpari_is_float(o->type)) {
-        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
-                              0, 0);
+        return dpari_wrong(why, "ddp: gradients of type %s: f64, f32, f16 or bf16",
+                           dpar_type_name(o->type));
     }
     if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
-        return dpari_say_type(why,
-                              "ddp: gradients cannot travel as @ (wire #): f64 as f32, f32 as f16 "
-                              "or bf16",
-                              o->wire, o->wire, 0, 0, 0);
+        return dpari_wrong(why,
+                           "ddp: gradients cannot travel as %s (wire %d): f64 as f32, f32 as f16 "
+                           "or bf16",
+                           dpar_type_name(o->wire), o->wire);
     }
     if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
         dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: sum #, scatter #, unused #, finite #: each 0 or 1",
-                         o->sum, o->scatter, o->unused, o->finite);
+        return dpari_wrong(why, "ddp: sum %d, scatter %d, unused %d, finite %d: each 0 or 1",
+                           o->sum, o->scatter, o->unused, o->finite);
     }
     if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "ddp: buckets of # and # B, starts at #, ends at #: none may be negative",
-                         o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+        return dpari_wrong(
+            why, "ddp: buckets of %ld and %ld B, starts at %ld, ends at %ld: none may be negative",
+            o->first_bytes, o->bucket_bytes, o->align, o->multiple);
     }
     return DPAR_OK;
 }
@@ -6604,7 +6598,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
     int32_t buckets = 0;
     dpar_status st = dpari_ddp_count(c, options, &buckets, &needed, why);
     if (bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "ddp: bytes is NULL");
     }
     *bytes = st == DPAR_OK ? needed : *bytes;
     return st;
@@ -6669,8 +6663,8 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
         d->pinned = st == DPAR_OK;
     }
     return st == DPAR_OK ? st
-                         : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
-                                     d->elements, each, wire, 0);
+                         : dpari_say(st, why, "ddp: no memory for %ld gradients of %ld and %ld B",
+                                     d->elements, each, wire);
 }
 
 static void dpari_ddp_free(dpar_ddp *d)
@@ -6700,7 +6694,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_
     int32_t buckets = 0;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "ddp: communicator or result is NULL");
     }
     dpari_zero(&given, sizeof given);
     st = dpari_ddp_count(c, options, &buckets, &needed, why);
@@ -6778,8 +6772,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass begins before the last has ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: a pass begins before the last has ended");
     }
     d->under_way = 1;
     d->open = d->params;
@@ -6947,12 +6940,12 @@ static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
-    return dpari_comm_wrong(d->c, DPAR_E_ARG,
-                            !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+    return dpari_comm_wrong(d->c,
+                            !d->under_way ? "ddp: parameter %d of %d is ready outside of a pass"
                             : i < 0 || i >= d->params
-                                ? "ddp: parameter # of # is ready: there is none"
-                                : "ddp: parameter # of # is ready for the second time in a pass",
-                            i, d->params, 0, 0);
+                                ? "ddp: parameter %d of %d is ready: there is none"
+                                : "ddp: parameter %d of %d is ready for the second time in a pass",
+                            i, d->params);
 }
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
@@ -7007,7 +7000,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *d)
         return d->ends(d);
     }
     if (!d->under_way) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: no pass is under way");
     }
     if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
@@ -7031,7 +7024,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
         return DPAR_OK;
     }
     if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: a pass is under way");
     }
     dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
@@ -7355,8 +7348,7 @@ DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d)
 {
     if (d == NULL || d->ends != dpari_over_end) {
         if (d != NULL) {
-            (void)dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: it was not made by dpar_ddp_over", 0, 0,
-                                   0, 0);
+            (void)dpari_comm_wrong(d->c, "ddp: it was not made by dpar_ddp_over");
         }
         return NULL;
     }
@@ -7388,17 +7380,18 @@ static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, in
     const uintptr_t begin = (uintptr_t)o->array->data;
     const int64_t bytes = at >= begin ? (int64_t)(at - begin) : -(int64_t)(begin - at);
     const int64_t each = dpar_type_bytes(o->d.options.type);
-    return dpari_comm_wrong(
-        o->d.c, DPAR_E_ARG,
-        o->arrays > 1 ? "ddp: # elements are done that lie in none of the # arrays"
-        : bytes % each != 0
-            ? "ddp: # elements are done that begin within one: # bytes behind the first"
-            : "ddp: # elements from # on are done, of # gradients",
-        count,
-        o->arrays > 1       ? o->arrays
-        : bytes % each != 0 ? bytes
-                            : bytes / each,
-        o->elements, 0);
+    if (o->arrays > 1) {
+        return dpari_comm_wrong(o->d.c,
+                                "ddp: %ld elements are done that lie in none of the %d arrays",
+                                count, o->arrays);
+    }
+    if (bytes % each != 0) {
+        return dpari_comm_wrong(
+            o->d.c, "ddp: %ld elements are done that begin within one: %ld bytes behind the first",
+            count, bytes);
+    }
+    return dpari_comm_wrong(o->d.c, "ddp: %ld elements from %ld on are done, of %ld gradients",
+                            count, bytes / each, o->elements);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
@@ -7416,10 +7409,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64
     }
     i = dpari_spans_find(&o->seen, lo + 1);
     if (count > 0 && i < o->seen.count && o->seen.at[i].lo < lo + count) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG,
-                                "ddp: elements # to # are done, of which # to # were already", lo,
-                                lo + count - 1, dpari_most(lo, o->seen.at[i].lo),
-                                dpari_least(lo + count, o->seen.at[i].hi) - 1);
+        return dpari_comm_wrong(
+            d->c, "ddp: elements %ld to %ld are done, of which %ld to %ld were already", lo,
+            lo + count - 1, dpari_most(lo, o->seen.at[i].lo),
+            dpari_least(lo + count, o->seen.at[i].hi) - 1);
     }
     o->open = 1;
     o->ended = 0;
@@ -7476,23 +7469,24 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     int32_t k;
     *elements = 0;
     if (arrays < 0 || (arrays > 0 && list == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: # arrays of gradients; the list is NULL: #", arrays,
-                         list == NULL, 0, 0);
+        return dpari_wrong(why, "ddp: %d arrays of gradients; the list is NULL: %d", arrays,
+                           list == NULL);
     }
     if (!dpari_is_float(type)) {
-        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", type, 0, 0, 0,
-                              0);
+        return dpari_wrong(why, "ddp: gradients of type %s: f64, f32, f16 or bf16",
+                           dpar_type_name(type));
     }
     for (k = 0; k < arrays; k++) {
         if (list[k].count < 0 || (list[k].count > 0 && list[k].data == NULL)) {
-            return dpari_say(DPAR_E_ARG, why, "ddp: array # of # elements; it is NULL: #", k,
-                             list[k].count, list[k].data == NULL, 0);
+            return dpari_wrong(why, "ddp: array %d of %ld elements; it is NULL: %d", k,
+                               list[k].count, list[k].data == NULL);
         }
         if (list[k].count > INT64_MAX / 16 - *elements) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "ddp: array # has # elements, those before it #: in all they are at "
-                             "most 2^59 - 1",
-                             k, list[k].count, *elements, 0);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "ddp: array %d has %ld elements, those before it %ld: in all they are at "
+                "most 2^59 - 1",
+                k, list[k].count, *elements);
         }
         *elements += list[k].count;
     }
@@ -7507,7 +7501,7 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
     int32_t i, k, step, n = 0;
     dpar_status st = DPAR_OK;
     if (at == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "ddp: no memory to compare # arrays", arrays, 0, 0, 0);
+        return dpari_say(DPAR_E_MEMORY, why, "ddp: no memory to compare %d arrays", arrays);
     }
     for (k = 0; k < arrays; k++) {
         at[n] = k;
@@ -7528,10 +7522,11 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
         const dpar_ddp_array *a = &list[at[i - 1]];
         const uintptr_t apart = (uintptr_t)list[at[i]].data - (uintptr_t)a->data;
         if (apart < (uintptr_t)(a->count * each)) {
-            st = dpari_say(DPAR_E_ARG, why,
-                           "ddp: array # begins # bytes behind the beginning of array #, which has "
-                           "# bytes: none may lie in another",
-                           at[i], (int64_t)apart, at[i - 1], a->count * each);
+            st = dpari_wrong(
+                why,
+                "ddp: array %d begins %ld bytes behind the beginning of array %d, which has "
+                "%ld bytes: none may lie in another",
+                at[i], (int64_t)apart, at[i - 1], a->count * each);
         }
     }
     dpari_made_give(at);
@@ -7570,7 +7565,7 @@ static DPARI_COLD dpar_status dpari_over_take(dpari_over *o, const dpar_ddp_arra
     }
     *memory = dpari_made_room(o->d.c, bytes);
     if (*memory == NULL || (packed > 0 && dpar_comm_alloc(o->d.c, packed, &pack) != DPAR_OK)) {
-        st = dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for # and # B", bytes, packed, 0, 0);
+        st = dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for %ld and %ld B", bytes, packed);
     }
     o->pack = (unsigned char *)pack;
     return st;
@@ -7613,7 +7608,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     void *memory = NULL;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
-        dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        dpari_wrong(why, "ddp: communicator or result is NULL");
         return DPAR_E_ARG;
     }
     dpari_zero(&counted, sizeof counted);
@@ -7656,7 +7651,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
         return d == NULL ? DPAR_OK : DPAR_E_ARG;
     }
     if (o->open && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: a pass is under way");
     }
     (void)dpar_wait_all(o->work, o->posted); /* of a pass that broke */
     if (o->zero1.pinned && d->c->mem->unpin != NULL) {
@@ -7729,7 +7724,7 @@ static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_
         z->pinned = st == DPAR_OK;
     }
     if (st != DPAR_OK) {
-        (void)dpari_say(st, why, "zero1: no memory for # moments of # B", g->moments, each, 0, 0);
+        (void)dpari_say(st, why, "zero1: no memory for %d moments of %ld B", g->moments, each);
     }
     z->moment[0] = (unsigned char *)memory;
     z->moment[1] = g->moments > 1 && memory != NULL ? z->moment[0] + each : NULL;
@@ -7743,16 +7738,15 @@ static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *
     const dpari_zero1 *z = &o->zero1;
     dpar_status st;
     if (o->arrays != 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "zero1: gradients are # arrays: it wants one (dpar_ddp_over)", o->arrays,
-                         0, 0, 0);
+        return dpari_wrong(why, "zero1: gradients are %d arrays: it wants one (dpar_ddp_over)",
+                           o->arrays);
     }
     st = dpar_optimizer_check(of, o->d.options.type, &g->moments, &g->moment_type, why);
     if (st == DPAR_OK && z->kind != 0 &&
         (z->kind != of->kind || z->moments != g->moments || z->moment_type != g->moment_type)) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "zero1: an optimizer of kind # with # moments, and state of kind # with #",
-                       of->kind, g->moments, z->kind, z->moments);
+        st = dpari_wrong(
+            why, "zero1: an optimizer of kind %d with %d moments, and state of kind %d with %d",
+            of->kind, g->moments, z->kind, z->moments);
     }
     return st;
 }
@@ -7786,14 +7780,14 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimi
     dpari_zero1_given g;
     dpar_status st;
     if (o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
     }
     dpari_zero(&g, sizeof g);
     g.of = optimizer;
     g.steps = steps;
     st = dpari_zero1_check(o, optimizer, &g, why);
     if (st == DPAR_OK && (steps < 0 || steps > INT64_MAX / 2)) {
-        st = dpari_say(DPAR_E_ARG, why, "zero1: # steps", steps, 0, 0, 0);
+        st = dpari_wrong(why, "zero1: %ld steps", steps);
     }
     return dpari_zero1_begin(o, st, &g, why);
 }
@@ -7839,24 +7833,25 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
     int64_t at = 0;
     int32_t i;
     if (g->groups < 0 || (g->groups > 0 && g->group == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: # groups; they are NULL: #", g->groups,
-                         g->group == NULL, 0, 0);
+        return dpari_wrong(why, "zero1: %d groups; they are NULL: %d", g->groups, g->group == NULL);
     }
     for (i = 0; i < g->groups; i++) {
         const dpar_zero1_group *p = &g->group[i];
         if (p->first < at || p->count < 0 || p->first > o->elements ||
             p->count > o->elements - p->first) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "zero1: group # begins at # and has # elements: groups ascend, and "
-                             "there are # elements",
-                             i, p->first, p->count, o->elements);
+            return dpari_wrong(
+                why,
+                "zero1: group %d begins at %ld and has %ld elements: groups ascend, and "
+                "there are %ld elements",
+                i, p->first, p->count, o->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
-            return dpari_optimizer_say(why,
-                                       "zero1: group # has decay # and rate #: each is 0 or more, "
-                                       "and finite",
-                                       i, p->decay, p->rate);
+            return dpari_optimizer_say(
+                why,
+                "zero1: group %d has decay %.9g and rate %.9g: each is 0 or more, "
+                "and finite",
+                i, p->decay, p->rate);
         }
         at = p->first + p->count;
     }
@@ -7872,7 +7867,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_
     int32_t i;
     dpar_status st;
     if (o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
     }
     dpari_zero(&g, sizeof g);
     g.group = group;
@@ -7882,7 +7877,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_
         memory = dpari_made_room(d->c, groups * (int64_t)sizeof *group);
         st = memory != NULL
                  ? st
-                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for # groups", groups, 0, 0, 0);
+                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for %d groups", groups);
     }
     st =
         dpari_made_or(dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why), memory);
@@ -7991,17 +7986,18 @@ static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *param
     const int64_t apart = (int64_t)((uintptr_t)params - (uintptr_t)o->array->data);
     const int64_t bytes = o->elements * dpar_type_bytes(o->d.options.type);
     if (!dpari_finite(rate) || clip != clip) {
-        return dpari_optimizer_say(why, "zero1: the rate is # (finite), the clip # (a number)",
-                                   rate, clip, 0.0);
+        return dpari_optimizer_say(
+            why, "zero1: the rate is %.9g (finite), the clip %.9g (a number)", rate, clip);
     }
     if (bytes > 0 && params == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: params are NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "zero1: params are NULL");
     }
     return apart < bytes && -apart < bytes
-               ? dpari_say(DPAR_E_ARG, why,
-                           "zero1: params lie where the gradients are: # bytes behind their # "
-                           "bytes' beginning",
-                           apart, bytes, 0, 0)
+               ? dpari_wrong(
+                     why,
+                     "zero1: params lie where the gradients are: %ld bytes behind their %ld "
+                     "bytes' beginning",
+                     apart, bytes)
                : DPAR_OK;
 }
 
@@ -8014,7 +8010,7 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, c
     if (c->status == DPAR_OK) {
         c->why = *own;
     } else {
-        (void)dpari_say_word(st, &why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        (void)dpari_say(st, &why, "%s", c->why.text);
         c->why = *own;
         dpari_zero1_add(c, "; ", why.text);
     }
@@ -8073,8 +8069,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
         st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip)) : st;
     if (st == DPAR_E_MISMATCH && d->c->status == st) {
         why = d->c->why;
-        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is #, the clip #. ", rate, clip,
-                                  0.0);
+        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
+                                  clip);
         dpari_zero1_add(d->c, "", why.text);
     }
     return st;
@@ -8207,20 +8203,20 @@ static int32_t dpari_fsdp_params(const dpar_fsdp_desc *o, int32_t u)
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *o, dpar_why *why)
 {
     if (!dpari_is_float(o->type)) {
-        return dpari_say_type(why, "fsdp: type is @, but must be f64, f32, bf16 or f16", o->type, 0,
-                              0, 0, 0);
+        return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
+                           dpar_type_name(o->type));
     }
     if (o->compute_type != o->type && !dpari_narrows(o->type, o->compute_type)) {
-        return dpari_say_type(why,
-                              "fsdp: compute_type is @, but must be `type`, or f32 if that is f64, "
-                              "or bf16 or f16 if that is f32",
-                              o->compute_type, 0, 0, 0, 0);
+        return dpari_wrong(why,
+                           "fsdp: compute_type is %s, but must be `type`, or f32 if that is f64, "
+                           "or bf16 or f16 if that is f32",
+                           dpar_type_name(o->compute_type));
     }
     if (!dpari_is_float(o->gradient_type) ||
         (o->gradient_type != o->compute_type &&
          dpar_type_bytes(o->gradient_type) <= dpar_type_bytes(o->compute_type))) {
-        return dpari_say_type(why, "fsdp: gradient_type is @, but must be compute_type or wider",
-                              o->gradient_type, 0, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: gradient_type is %s, but must be compute_type or wider",
+                           dpar_type_name(o->gradient_type));
     }
     return DPAR_OK;
 }
@@ -8235,37 +8231,35 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 {
     dpar_status st;
     if (shards < 1) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: # ranks share a copy of the model (1 or more)",
-                         shards, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: %d ranks share a copy of the model (1 or more)", shards);
     }
     if (o->units < 0) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: the number of units is # (0 or more)", o->units, 0,
-                         0, 0);
+        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", o->units);
     }
     if (o->units > 0 && o->count == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: count is NULL, but there are # units", o->units, 0,
-                         0, 0);
+        return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", o->units);
     }
     if (o->zero < 1 || o->zero > 3) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: zero is # (1, 2 or 3)", o->zero, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", o->zero);
     }
     if (!dpari_fsdp_is_flag(o->reduce_last) || !dpari_fsdp_is_flag(o->sum) ||
         !dpari_fsdp_is_flag(o->overwrite_gradients)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: reduce_last is #, sum #, overwrite_gradients # (each 0 or 1)",
-                         o->reduce_last, o->sum, o->overwrite_gradients, 0);
+        return dpari_wrong(why,
+                           "fsdp: reduce_last is %d, sum %d, overwrite_gradients %d (each 0 or 1)",
+                           o->reduce_last, o->sum, o->overwrite_gradients);
     }
     if (o->prefetch < 0 || o->gradient_buffers < 0 || o->align < 0 || o->units_in_use < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: prefetch is #, gradient_buffers #, align #, units_in_use #: none "
-                         "may be negative",
-                         o->prefetch, o->gradient_buffers, o->align, o->units_in_use);
+        return dpari_wrong(
+            why,
+            "fsdp: prefetch is %d, gradient_buffers %d, align %ld, units_in_use %d: none "
+            "may be negative",
+            o->prefetch, o->gradient_buffers, o->align, o->units_in_use);
     }
     if (o->gradient_buffers > 0 && o->gradient_buffers < o->units_in_use) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "fsdp: units_in_use is #, but gradient_buffers holds the gradients of "
-                         "only # units",
-                         o->units_in_use, o->gradient_buffers, 0, 0);
+                         "fsdp: units_in_use is %d, but gradient_buffers holds the gradients of "
+                         "only %d units",
+                         o->units_in_use, o->gradient_buffers);
     }
     st = dpari_fsdp_judge_types(o, why);
     if (st != DPAR_OK) {
@@ -8303,12 +8297,11 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
         if (count[i] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "fsdp: parameter # of unit # has # elements", i, u,
-                             count[i], 0);
+            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements", i, u,
+                               count[i]);
         }
         if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
-            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit # has more than 2^48 elements", u, 0, 0,
-                             0);
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
         }
         *total = at + count[i];
     }
@@ -8344,9 +8337,8 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         const int32_t here = dpari_fsdp_params(o, u);
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "fsdp: unit # has # parameters, at multiples of # elements", u, here,
-                             align, 0);
+            return dpari_wrong(why, "fsdp: unit %d has %d parameters, at multiples of %ld elements",
+                               u, here, align);
         }
         st = dpari_fsdp_total(u, here, o->count + params, align, &total, why);
         if (st != DPAR_OK) {
@@ -8359,10 +8351,11 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         d->largest = dpari_most(d->largest, total * shards);
         d->full += total > 0;
         if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "fsdp: the units up to # have # parameters and # elements: at most "
-                             "2^31 - 1 and 2^50",
-                             u, params, d->whole_sum, 0);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "fsdp: the units up to %d have %ld parameters and %ld elements: at most "
+                "2^31 - 1 and 2^50",
+                u, params, d->whole_sum);
         }
     }
     d->params = (int32_t)params;
@@ -8375,9 +8368,9 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
     }
     if (d->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "fsdp: # units of up to # elements are kept at once: at most 2^50 "
+                         "fsdp: %ld units of up to %ld elements are kept at once: at most 2^50 "
                          "elements in all",
-                         pool, d->largest, 0, 0);
+                         pool, d->largest);
     }
     return DPAR_OK;
 }
@@ -8417,7 +8410,7 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *d, int32_t shards, const dpar_fsdp
     dpar_fsdp_desc full;
     dpar_status st;
     if (desc == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: the descriptor is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: the descriptor is NULL");
     }
     full = dpari_fsdp_complete(desc);
     st = dpari_fsdp_judge(shards, &full, why);
@@ -8436,7 +8429,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 {
     dpar_fsdp d;
     if (sizes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_sizes_init: sizes is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_fsdp_sizes_init: sizes is NULL");
     }
     return dpari_fsdp_plan(&d, shards, desc, sizes, why);
 }
@@ -8561,8 +8554,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@: no memory for # bytes", "fsdp", DPARI_WHOLE,
-                              s->registered, 0, 0, 0);
+        return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
     at = d->memory = (unsigned char *)memory;
     d->weights = at; /* whole or a pool: one of both is 0 */
@@ -8638,8 +8630,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     void *memory = NULL;
     dpar_status st;
     if (c == NULL || fsdp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_make: the communicator or the result is NULL",
-                         0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_fsdp_make: the communicator or the result is NULL");
     }
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
@@ -8695,8 +8686,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
         return DPAR_OK;
     }
     if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_free: the pass has not ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* A communicator that broke within a pass still has operations, which end here. */
     (void)dpari_fsdp_forget(d);
@@ -8857,19 +8847,16 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
         return DPAR_E_ARG;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_set: the pass has not ended", 0, 0,
-                                0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the pass has not ended");
     }
     if (i < 0 || i >= d->params) {
         return dpari_comm_wrong(
-            d->shard, DPAR_E_ARG,
-            "dpar_fsdp_set: parameter # does not exist (the model has # parameters)", i, d->params,
-            0, 0);
+            d->shard, "dpar_fsdp_set: parameter %d does not exist (the model has %d parameters)", i,
+            d->params);
     }
     if (values == NULL && d->count[i] > 0) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_set: the # values of parameter # are NULL", d->count[i],
-                                i, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the %ld values of parameter %d are NULL",
+                                d->count[i], i);
     }
     each = dpar_type_bytes(d->desc.type);
     st = dpari_fsdp_forget(d);
@@ -8919,11 +8906,11 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
         n++;
     }
     if (n > NAMED) {
-        dpar_text_put(&t, " and # more");
+        dpari_text_say(&t, " and %d more", n - (int32_t)NAMED);
     }
     dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
                                 : ", which are in use; desc.units_in_use sets how many");
-    return dpari_comm_wrong(d->shard, DPAR_E_ROOM, why.text, n - NAMED, 0, 0, 0);
+    return dpari_comm_say(d->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
 /* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
@@ -9230,8 +9217,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
         return d->shard->status != DPAR_OK ? d->shard->status : d->replicas->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_begin: the pass before has not ended", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_begin: the pass before has not ended");
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -9246,15 +9232,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
 static dpar_status dpari_fsdp_check_unit(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u)) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "fsdp: unit # does not exist (there are # units)", u, d->units, 0,
-                                0);
+        return dpari_comm_wrong(d->shard, "fsdp: unit %d does not exist (there are %d units)", u,
+                                d->units);
     }
     if (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "fsdp: direction # of unit # is neither DPAR_ACTION_FORWARD nor "
+        return dpari_comm_wrong(d->shard,
+                                "fsdp: direction %d of unit %d is neither DPAR_ACTION_FORWARD nor "
                                 "DPAR_ACTION_BACKWARD",
-                                direction, u, 0, 0);
+                                direction, u);
     }
     return DPAR_OK;
 }
@@ -9271,18 +9256,15 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
         return st;
     }
     if (d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_unshard: unit # is already in use",
-                                u, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
     }
     if (back && !d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_unshard: unit # goes backward outside of a pass", u, 0,
-                                0, 0);
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_unshard: unit %d goes backward outside of a pass", u);
     }
     if (back && d->unit[u].state != DPARI_FSDP_NONE) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_unshard: unit # goes backward twice in a pass", u, 0, 0,
-                                0);
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_unshard: unit %d goes backward twice in a pass", u);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -9310,8 +9292,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32
         return st;
     }
     if (!d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_reshard: unit # is not in use", u,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
     }
     d->unit[u].used = 0;
     return DPAR_OK;
@@ -9323,10 +9304,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
         return DPAR_E_ARG;
     }
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_ready: unit # of # was not unsharded for backward in "
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_ready: unit %d of %d was not unsharded for backward in "
                                 "this pass, or is already ready",
-                                u, d->units, 0, 0);
+                                u, d->units);
     }
     d->unit[u].state = DPARI_FSDP_DONE;
     if (d->status == DPAR_OK) {
@@ -9345,10 +9326,10 @@ static void dpari_fsdp_look(dpar_fsdp *d)
         if (n->used || n->state == DPARI_FSDP_OPEN ||
             (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
             dpar_why why;
-            (void)dpari_say(DPAR_E_ARG, &why,
-                            n->used ? "dpar_fsdp_end: unit # is still in use on rank #"
-                                    : "dpar_fsdp_end: unit # is not ready on rank #",
-                            u, d->shard->rank, 0, 0);
+            (void)dpari_wrong(&why,
+                              n->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
+                                      : "dpar_fsdp_end: unit %d is not ready on rank %d",
+                              u, d->shard->rank);
             dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
             d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
         }
@@ -9362,8 +9343,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
         return DPAR_E_ARG;
     }
     if (!d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_end: no pass is under way", 0, 0,
-                                0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_end: no pass is under way");
     }
     dpari_fsdp_look(d);
     for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
@@ -9416,11 +9396,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
         return DPAR_E_ARG;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_norm: the pass has not ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: the pass has not ended");
     }
     if (norm == NULL) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_norm: norm is NULL", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: norm is NULL");
     }
     st = dpari_fsdp_squares(d);
     if (st != DPAR_OK) {
@@ -9442,8 +9421,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
         return DPAR_E_ARG;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_step: the pass has not ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_step: the pass has not ended");
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {
@@ -9523,10 +9501,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     dpar_status st;
     if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "dpar_fsdp_layout: no unit #, or # ranks from rank # on, or layout is NULL", u, ranks,
-            first, 0);
+        return dpari_wrong(
+            why, "dpar_fsdp_layout: no unit %d, or %d ranks from rank %d on, or layout is NULL", u,
+            ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -9585,10 +9562,11 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
         const dpar_status got =
             read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
-            st = dpari_say(got, why,
-                           "dpar_fsdp_load: reading # elements of array # of unit # that rank # "
-                           "saved failed",
-                           t.extent[0], array, u, t.peer);
+            st = dpari_say(
+                got, why,
+                "dpar_fsdp_load: reading %ld elements of array %d of unit %d that rank %d "
+                "saved failed",
+                t.extent[0], array, u, t.peer);
         }
     }
     return st;
@@ -9602,14 +9580,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
     int32_t array, u;
     dpar_status st = DPAR_OK;
     if (d == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_load: the fsdp is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_fsdp_load: the fsdp is NULL");
     }
     if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
-        st =
-            dpari_say(DPAR_E_ARG, why,
-                      "dpar_fsdp_load: # ranks (1 or more), # steps (0 or more), pass under way: # "
-                      "(0), or read is NULL",
-                      ranks, steps, d->under_way, 0);
+        st = dpari_wrong(
+            why,
+            "dpar_fsdp_load: %d ranks (1 or more), %ld steps (0 or more), pass under way: %d "
+            "(0), or read is NULL",
+            ranks, steps, d->under_way);
     } else {
         st = dpari_fsdp_forget(d);
     }
@@ -9750,10 +9728,10 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     dpar_tensor_parallel made;
     dpar_status st;
     if (t == NULL || c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
-        return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
+        return dpari_wrong(why, "layers of type %s: f64 or f32", dpar_type_name(type));
     }
     dpari_zero(&made, sizeof made);
     st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
@@ -9774,12 +9752,14 @@ static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
 }
 
 /* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
-static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st,
-                                                  const char *form, int64_t a, int64_t b, int64_t c,
-                                                  int64_t d)
+static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
+    dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st, const char *form, ...)
 {
     dpar_why why;
-    (void)dpari_say(st, &why, form, a, b, c, d);
+    va_list list;
+    va_start(list, form);
+    (void)dpari_say_list(st, &why, form, &list);
+    va_end(list);
     return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
@@ -9791,8 +9771,8 @@ static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int describ
         return DPAR_E_ARG;
     }
     return described ? DPAR_OK
-                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank #: a layer's description is NULL",
-                                           t->comm->rank, 0, 0, 0);
+                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                                           t->comm->rank);
 }
 
 static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
@@ -9800,14 +9780,13 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "layers of type # on # ranks, tokens cut in # parts", t->type,
-                                   t->comm->size, t->tokens.parts, 0);
+                                   "layers of type %d on %d ranks, tokens cut in %d parts", t->type,
+                                   t->comm->size, t->tokens.parts);
     }
     if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "tokens cut by rule #: those of a rank must follow each other",
-                                   rule, 0, 0, 0);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG, "tokens cut by rule %d: those of a rank must follow each other", rule);
     }
     return DPAR_OK;
 }
@@ -9828,7 +9807,7 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_mat
     p->ldc = dpari_most(1, p->n);
     st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
     return st >= 0 ? DPAR_OK
-                   : dpari_tensor_refuse(t, st, "rank #: a product of # x # x # failed",
+                   : dpari_tensor_refuse(t, st, "rank %d: a product of %ld x %ld x %ld failed",
                                          t->comm->rank, p->m, p->n, p->k);
 }
 
@@ -10038,8 +10017,10 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 /* Reports the number of arrays that are missing, if any, to all ranks. */
 static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
 {
-    return missing == 0 ? DPAR_OK
-                        : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
+    if (missing == 0) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, (int32_t)missing);
 }
 
 static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
@@ -10058,15 +10039,16 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     }
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
         ((a->accumulate_dx || a->defer_reduce) && !column)) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "a linear layer of kind # (column 1, row 2), # to # features "
-                                   "(add_dx, open: # of a column layer only)",
-                                   l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "a linear layer of kind %d (column 1, row 2), %ld to %ld features "
+            "(add_dx, open: %d of a column layer only)",
+            l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "rank #: products in a device's memory need a matmul function",
-                                   t->comm->rank, 0, 0, 0);
+                                   "rank %d: products in a device's memory need a matmul function",
+                                   t->comm->rank);
     }
     missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
     missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
@@ -10079,7 +10061,7 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     return missing == 0
                ? DPAR_OK
                : dpari_tensor_refuse(t, DPAR_E_ARG,
-                                     "rank #: # arrays of a linear layer of # x # are NULL",
+                                     "rank %d: %d arrays of a linear layer of %ld x %ld are NULL",
                                      t->comm->rank, missing, l->in, l->out);
 }
 
@@ -10223,13 +10205,13 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, c
     st = st == DPAR_OK ? dpari_tensor_check(t) : st;
     if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
         st = dpari_tensor_refuse(t, DPAR_E_ARG,
-                                 "a vocabulary of # ranks on #; tokens without ids: #", v->ranks,
-                                 t->comm->size, ids == NULL, 0);
+                                 "a vocabulary of %d ranks on %d; tokens without ids: %d", v->ranks,
+                                 t->comm->size, ids == NULL);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] >= v->count + v->added) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #: there are #", i, ids[i],
-                                     v->count + v->added, 0);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d: there are %ld", i, ids[i],
+                                     v->count + v->added);
         }
     }
     return st;
@@ -10248,11 +10230,11 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     dpar_status st = dpari_vocab_check(t, v, ids);
     int64_t i;
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width #", width, 0, 0, 0);
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width %ld", width);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #", i, ids[i], 0, 0);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d", i, ids[i]);
         }
     }
     return st != DPAR_OK
@@ -10339,8 +10321,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar
     dpar_status st = dpari_tensor_there(t, e != NULL);
     st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
-                                   0);
+        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1");
     }
     return st;
 }
@@ -10499,33 +10480,31 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     int64_t room;
     dpar_status st;
     if (a.tokens.docs < 1 || a.tokens.ends == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "# documents: at least one", a.tokens.docs, 0, 0, 0);
+        return dpari_wrong(why, "%d documents: at least one", a.tokens.docs);
     }
     st = dpar_packed_init(&p, a.tokens.docs, a.tokens.ends, a.tokens.ranks, a.tokens.rule, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# heads, # groups, width # and #: at least 1 each",
-                         a.heads, a.groups, a.width, a.value_width);
+        return dpari_wrong(why, "%d heads, %d groups, width %d and %d: at least 1 each", a.heads,
+                           a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
-                         0);
+        return dpari_say(DPAR_E_DIVIDE, why, "%d groups do not divide %d heads", a.groups, a.heads);
     }
     if (!dpari_is_float(a.type)) {
-        return dpari_say_type(why, "type @: f64, f32, bf16 and f16 attend", a.type, 0, 0, 0, 0);
+        return dpari_wrong(why, "type %s: f64, f32, bf16 and f16 attend", dpar_type_name(a.type));
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
-                         0, 0, 0);
+        return dpari_wrong(why, "16-bit floats (type %d) need kernels of your own", a.type);
     }
     if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
-        return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
+        return dpari_wrong(why, "window %ld and tag %d: from 0 on", a.window, a.tag);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
         !dpari_mul(room, (int64_t)a.width + a.value_width, &room) || !dpari_mul(room, 256, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %d heads, width %d and %d: too large",
                          a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
     }
     way = dpari_seq_way(&a);
@@ -10883,15 +10862,15 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     dpari_attention p;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the layer is NULL");
     }
     st = dpari_seq_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->tokens.ranks != c->size) {
-        return dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
-                         layer->tokens.ranks, c->size, 0, 0);
+        return dpari_wrong(why, "tokens of %d ranks on a communicator of %d", layer->tokens.ranks,
+                           c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
@@ -10932,13 +10911,12 @@ static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
     dpar_status st;
     if (p->head.layer.forward == dpar_attention_host ||
         p->head.layer.backward == dpar_attention_host) {
-        return dpari_say(DPAR_E_ARG, why, "attention in a device's memory needs kernels for it", 0,
-                         0, 0, 0);
+        return dpari_wrong(why, "attention in a device's memory needs kernels for it");
     }
     st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
     return st == DPAR_OK ? dpari_seq_lay(p, p->comm, p, &need, why)
-                         : dpari_say(st, why, "rank #: # bytes of a device's memory: none",
-                                     p->comm->rank, p->device_bytes, 0, 0);
+                         : dpari_say(st, why, "rank %d: %ld bytes of a device's memory: none",
+                                     p->comm->rank, p->device_bytes);
 }
 
 static void dpari_seq_give_back(dpari_attention *p)
@@ -10974,7 +10952,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator or plan is NULL");
     }
     st = dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
@@ -11035,8 +11013,8 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     if (missing == 0 || (p->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
-                    p->comm->rank, missing, p->head.tokens, 0);
+    (void)dpari_wrong(&why, "rank %d: %d arrays of an attention are NULL, for %ld tokens",
+                      p->comm->rank, missing, p->head.tokens);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
@@ -11490,8 +11468,8 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
     int64_t room;
     if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
         !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width #: too large",
-                         u->tokens.count, dpari_ulysses_held(u), u->width, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %ld heads, width %ld: too large",
+                         u->tokens.count, dpari_ulysses_held(u), u->width);
     }
     return DPAR_OK;
 }
@@ -11513,8 +11491,8 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int
     } else if (st == DPAR_OK) {
         u->tokens = *a->token_split;
         if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
-            st = dpari_say(DPAR_E_ARG, why, "# tokens in # parts are cut, of # on # ranks",
-                           u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
+            st = dpari_wrong(why, "%ld tokens in %d parts are cut, of %ld on %d ranks",
+                             u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
         }
     }
     return st;
@@ -11615,10 +11593,10 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_say(DPAR_E_ARG, &why,
-                    "rank #: in or out of an exchange of # tokens and # heads is "
-                    "NULL",
-                    p->comm->rank, p->whole, p->heads, 0);
+    (void)dpari_wrong(&why,
+                      "rank %d: in or out of an exchange of %ld tokens and %d heads is "
+                      "NULL",
+                      p->comm->rank, p->whole, p->heads);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
@@ -12066,9 +12044,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     }
     if (p->head.layer.method != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
-                                array, DPAR_ATTENTION_OUT, 0, 0);
+        return dpari_comm_wrong(
+            p->comm, "array %d is exchanged: 0 to %d of a plan by dpar_attention_ulysses", array,
+            (int32_t)DPAR_ATTENTION_OUT);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }
@@ -12190,24 +12168,21 @@ static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int 
                                       dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "a router that chooses # of # experts",
-                         g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts, 0, 0);
+        return dpari_wrong(why, "a router that chooses %d of %d experts",
+                           g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
     }
     if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "score # of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN", g->score, 0, 0,
-                         0);
+        return dpari_wrong(why, "score %d of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN",
+                           g->score);
     }
     if (!dpari_is_wide(g->type)) {
-        return dpari_say_type(why, "a router of type @: f64 or f32", g->type, 0, 0, 0, 0);
+        return dpari_wrong(why, "a router of type %s: f64 or f32", dpar_type_name(g->type));
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens for a router of # experts", tokens, g->experts,
-                         0, 0);
+        return dpari_wrong(why, "%ld tokens for a router of %d experts", tokens, g->experts);
     }
     if (!given) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a router is NULL", tokens, 0, 0,
-                         0);
+        return dpari_wrong(why, "an array of %ld tokens for a router is NULL", tokens);
     }
     return DPAR_OK;
 }
@@ -12318,8 +12293,8 @@ static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, con
     int64_t i;
     for (i = 0; i < tokens * g->choices; i++) {
         if (chosen[i] < -1 || chosen[i] >= g->experts) {
-            return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", i / g->choices,
-                             chosen[i], g->experts, 0);
+            return dpari_wrong(why, "token %ld chose expert %d of %d", i / g->choices, chosen[i],
+                               g->experts);
         }
     }
     return DPAR_OK;
@@ -12376,8 +12351,7 @@ static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *s
 {
     dpar_why text;
     dpar_status st;
-    (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
-                         0, 0);
+    (void)dpari_wrong(&text, "rank %d: %s", c->rank, said->text);
     st = dpari_comm_wrong_all(c, DPAR_E_ARG, &text);
     if (why != NULL) {
         *why = c->why;
@@ -12563,28 +12537,28 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
     int64_t n, m;
     if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
         l->choices < 1 || l->choices > s->count) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",
-                         l->choices, s->count, s->parts, s->rule);
+        return dpari_wrong(
+            why, "%d choices of %ld experts on %d ranks, rule %d: CHUNK, EVEN, FLOOR, RAGGED",
+            l->choices, s->count, s->parts, s->rule);
     }
     if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
-        return dpari_say(DPAR_E_ARG, why, "drop # of a layer of # experts", l->drop, s->count, 0,
-                         0);
+        return dpari_wrong(why, "drop %d of a layer of %ld experts", l->drop, s->count);
     }
     if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
-                         s->count, 0, 0, 0);
+        return dpari_wrong(
+            why, "the capacity factor of a layer of %ld experts is not 0.000001 .. 1000000",
+            s->count);
     }
     if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
-        return dpari_say_type(why, "# tokens, # rows of width #, type @: f64, f32, bf16 or f16",
-                              l->type, l->max_tokens, l->max_rows, l->width, 0);
+        return dpari_wrong(why, "%ld tokens, %ld rows of width %ld, type %s: f64, f32, bf16 or f16",
+                           l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
     }
     if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
         !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
         !dpari_mul(n, 64, &n)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens, # choices of # experts, width #: too large",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld tokens, %d choices of %ld experts, width %ld: too large",
                          l->max_tokens, l->choices, s->count, l->width);
     }
     return DPAR_OK;
@@ -12699,15 +12673,15 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     dpari_routing r;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the layer is NULL");
     }
     st = dpari_expert_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->experts.parts != c->size) {
-        return dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
-                         layer->experts.parts, c->size, 0, 0);
+        return dpari_wrong(why, "experts of %d ranks on a communicator of %d", layer->experts.parts,
+                           c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
@@ -12741,16 +12715,15 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
     if (m->wait == NULL || m->span == NULL) {
-        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem", 0, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem");
     }
     if (l == NULL || l->gather == NULL || l->combine == NULL || l->dot == NULL) {
         return dpari_say(DPAR_E_UNKNOWN, why,
-                         "experts need gather, combine and dot of comm->mem->layers", 0, 0, 0, 0);
+                         "experts need gather, combine and dot of comm->mem->layers");
     }
     st = dpar_comm_alloc(c, p->device_bytes, &p->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "# bytes of a device's memory: none", p->device_bytes, 0, 0, 0);
+        return dpari_say(st, why, "%ld bytes of a device's memory: none", p->device_bytes);
     }
     (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
     return DPAR_OK;
@@ -12795,7 +12768,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int32_t own = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator or plan is NULL");
     }
     st = dpari_expert_needs(c, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory of its own also has a routing */
@@ -12869,25 +12842,24 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
-                         memory == NULL ? 0 : bytes, p->head.routing_bytes,
-                         (int64_t)((uintptr_t)memory % 64), 0);
+        return dpari_wrong(why, "%ld bytes for a routing of %ld, %ld past a multiple of 64",
+                           memory == NULL ? 0 : bytes, p->head.routing_bytes,
+                           (int64_t)((uintptr_t)memory % 64));
     }
     if (tokens < 0 || tokens > l->max_tokens) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
-                         l->max_tokens, 0, 0);
+        return dpari_wrong(why, "%ld tokens for experts that were planned for %ld", tokens,
+                           l->max_tokens);
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
                         (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
-        return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
-                         0);
+        return dpari_wrong(why, "choices or weights of %ld tokens are NULL", tokens);
     }
     odd = dpari_expert_odd(l, tokens, choices->chosen);
-    return odd < 0 ? DPAR_OK
-                   : dpari_say(DPAR_E_ARG, why,
-                               "token # chose an expert twice, or one that is not 0 .. #", odd,
-                               l->experts.count - 1, 0, 0);
+    return odd < 0
+               ? DPAR_OK
+               : dpari_wrong(why, "token %ld chose an expert twice, or one that is not 0 .. %ld",
+                             odd, l->experts.count - 1);
 }
 
 /* Counts kept choices in tally[slot][expert]. */
@@ -13157,7 +13129,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
 
 static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return dpari_say(st, why, "%s", c->why.text);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
@@ -13171,7 +13143,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "plan or routing is NULL");
     }
     if (memory == NULL && p->room != NULL) {
         memory = p->room;
@@ -13203,7 +13175,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
         st = r->head.rows > p->head.max_rows
                  ? dpari_say(DPAR_E_ROOM, why,
-                             "experts # .. # are given # rows, their bound is # (layer.rows)",
+                             "experts %d .. %d are given %ld rows, their bound is %ld (layer.rows)",
                              p->head.first, p->head.first + p->head.count - 1, r->head.rows,
                              p->head.max_rows)
                  : DPAR_OK;
@@ -13442,9 +13414,10 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
     for (rank = 0; rank < c->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
         if (theirs[c->rank] != take[rank]) {
-            (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "rank # gives # rows to rank #, which takes #: routings of one route?",
-                            rank, theirs[c->rank], c->rank, take[rank]);
+            (void)dpari_say(
+                DPAR_E_MISMATCH, &why,
+                "rank %d gives %ld rows to rank %d, which takes %ld: routings of one route?", rank,
+                theirs[c->rank], c->rank, take[rank]);
             return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
         }
     }
@@ -13730,8 +13703,8 @@ static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routi
     if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_say(DPAR_E_ARG, &said, "an array of # tokens or # rows of experts is NULL",
-                    r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0, 0, 0);
+    (void)dpari_wrong(&said, "an array of %ld tokens or %ld rows of experts is NULL",
+                      r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0);
     return dpari_expert_wrong(p->comm, &said, NULL);
 }
 
@@ -13890,35 +13863,33 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
         return st < 0 ? st : DPAR_E_ARG;
     }
     if (s->ranks != c->size) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: a schedule of # ranks, a communicator of #",
-                         s->ranks, c->size, 0, 0);
+        return dpari_wrong(why, "pipeline: a schedule of %d ranks, a communicator of %d", s->ranks,
+                           c->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
-        return dpari_say_type(why, "pipeline: what goes from stage to stage is of type @ (#)",
-                              o->type, o->type, 0, 0, 0);
+        return dpari_wrong(why, "pipeline: what goes from stage to stage is of type %s (%d)",
+                           dpar_type_name(o->type), o->type);
     }
     if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpari_type_can_reduce(o->tied_type))) {
-        return dpari_say_type(why, "pipeline: tag #; # tied elements of type @: there is no such",
-                              o->tied_type, o->tag, o->tied_count, 0, 0);
+        return dpari_wrong(why, "pipeline: tag %d; %ld tied elements of type %s: there is no such",
+                           o->tag, o->tied_count, dpar_type_name(o->tied_type));
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
         o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: slots of # and # B: 0 to 2^40",
-                         o->activation_bytes, o->weight_bytes, 0, 0);
+        return dpari_wrong(why, "pipeline: slots of %ld and %ld B: 0 to 2^40", o->activation_bytes,
+                           o->weight_bytes);
     }
     for (i = 0; i < s->stages; i++) {
         const int64_t n = dpari_pl_elements(o, i);
         if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "pipeline: stage # gives # elements of # B: 0 to 2^40 B", i, n,
-                             dpar_type_bytes(o->type), 0);
+            return dpari_wrong(why, "pipeline: stage %d gives %ld elements of %d B: 0 to 2^40 B", i,
+                               n, dpar_type_bytes(o->type));
         }
     }
     return (o->start == NULL) == (o->end == NULL)
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "pipeline: start without end, or end without start", 0,
-                           0, 0, 0);
+               : dpari_wrong(why, "pipeline: start without end, or end without start");
 }
 
 static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
@@ -14050,9 +14021,8 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
             continue;
         }
         dpari_pl_name(&p->list[k], name, sizeof name);
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "pipeline: rank # has @ in its list, and no callback for it", name,
-                              sizeof name, p->c->rank, 0, 0, 0);
+        return dpari_wrong(why, "pipeline: rank %d has %s in its list, and no callback for it",
+                           p->c->rank, name);
     }
     return DPAR_OK;
 }
@@ -14092,8 +14062,8 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
             }
             if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "pipeline: more than 65535 buffers between stages of rank #",
-                                 p->c->rank, 0, 0, 0);
+                                 "pipeline: more than 65535 buffers between stages of rank %d",
+                                 p->c->rank);
             }
             p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
             *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
@@ -14182,10 +14152,10 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
     if (st != DPAR_OK) {
         p->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for # slots, # B",
+        return dpari_say(st, why, "pipeline: no memory for %ld slots, %ld B",
                          (int64_t)p->receive.count + p->send.count + p->local.count +
                              p->activation.count + p->weight.count,
-                         bytes, 0, 0);
+                         bytes);
     }
     at = (unsigned char *)p->slots;
     dpari_pl_pool_lay(&p->receive, &at);
@@ -14217,9 +14187,7 @@ static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
         return DPAR_OK;
     }
     st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
-    return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "pipeline: tied weights: @", p->c->why.text,
-                                          sizeof p->c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "pipeline: tied weights: %s", p->c->why.text);
 }
 
 /* Everything but memory of this rank's own. */
@@ -14228,8 +14196,8 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
     dpar_status st = dpari_pl_prepare(p, w, why);
     if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
         dpari_pl_at_end(p->o.schedule, p->c->rank)) {
-        st = dpari_say(DPAR_E_ARG, why, "pipeline: rank # has a first or last stage; tied is NULL",
-                       p->c->rank, 0, 0, 0);
+        st = dpari_wrong(why, "pipeline: rank %d has a first or last stage; tied is NULL",
+                         p->c->rank);
     }
     return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
 }
@@ -14257,8 +14225,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: give either an order or a schedule", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "pipeline: give either an order or a schedule");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -14282,8 +14249,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
-            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists", bytes, 0, 0,
-                           0);
+            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
         } else {
             st = dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head, bytes, why);
         }
@@ -14347,7 +14313,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || out == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "pipeline: communicator or result is NULL");
     }
     dpari_zero(&full, sizeof full);
     if (desc != NULL) {
@@ -14684,9 +14650,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
 {
     dpar_status st = DPAR_OK;
     if (p == NULL || p->under_way) {
-        return dpari_say(DPAR_E_ARG, why,
-                         p == NULL ? "pipeline: there is none" : "pipeline: a step is under way", 0,
-                         0, 0, 0);
+        return dpari_wrong(why,
+                           p == NULL ? "pipeline: there is none" : "pipeline: a step is under way");
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {
@@ -14707,9 +14672,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st != DPAR_OK) {
         dpari_pl_give_up(p, st);
     }
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
@@ -14717,9 +14680,7 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
 {
     dpar_status st;
     if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "pipeline: times without desc.start, or nowhere to put them", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "pipeline: times without desc.start, or nowhere to put them");
     }
     st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
                        DPAR_I64, 0, NULL);
@@ -14727,9 +14688,7 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
         st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
                            DPAR_I64, 0, NULL);
     }
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
 }
 
 #endif /* DPAR_TRAIN_IMPLEMENTATION */

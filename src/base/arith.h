@@ -4,6 +4,8 @@
 #define DPARI_BASE_ARITH_H
 
 #include "base.h"
+
+#include <stdarg.h>
 #include "type.h"
 
 /* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves
@@ -44,6 +46,14 @@
 #define DPARI_COLD __attribute__((cold))
 #else
 #define DPARI_COLD
+#endif
+
+/* Lets the compiler compare a form (argument `form` of a function) with what goes into it
+ * (arguments `first` and following). It can do so where int32_t is int and int64_t is long. */
+#if defined(__linux__) && defined(__LP64__)
+#define DPARI_PRINTF(form, first) __attribute__((format(printf, form, first)))
+#else
+#define DPARI_PRINTF(form, first)
 #endif
 
 /* Inlines a function at every call. DPARI_IS_CONSTANT is true if the compiler knows that `is`
@@ -231,58 +241,15 @@ DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
     }
 }
 
-/* The digits of v, at most room of them; how many. */
-DPARI_API size_t dpari_say_int(char *at, size_t room, int64_t v);
-enum { DPARI_WHOLE = 240 }; /* the length of a word that ends in NUL: it is not counted */
-/* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
- * [word, word + length), or what of it comes before a NUL. Returns `status`, so that a check can
- * end with `return dpari_say(...)`. */
-DPARI_API dpar_status dpari_say_every(dpar_status status, dpar_why *why, const char *form,
-                                      const char *word, size_t length, int64_t a, int64_t b,
-                                      int64_t c, int64_t d);
-DPARI_API dpar_status dpari_say_all(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                                    int64_t b, int64_t c, int64_t d);
-/* The same with fewer arguments, which a call passes in registers. */
-DPARI_API dpar_status dpari_say_wrong(dpar_why *why, const char *form, int64_t a, int64_t b,
-                                      int64_t c, int64_t d);
-DPARI_API dpar_status dpari_say_wrong_two(dpar_why *why, const char *form, int64_t a, int64_t b);
-DPARI_API dpar_status dpari_say_two(dpar_status st, dpar_why *why, const char *form, int64_t a,
-                                    int64_t b);
-DPARI_API dpar_status dpari_say_three(dpar_status status, dpar_why *why, const char *form,
-                                      int64_t a, int64_t b, int64_t c);
-DPARI_API dpar_status dpari_say_wrong_word(dpar_why *why, const char *form, const char *word,
-                                           size_t length, int64_t a, int64_t b);
-DPARI_API dpar_status dpari_say_only_word(dpar_status status, dpar_why *why, const char *form,
-                                          const char *word, size_t length);
-DPARI_ALWAYS_INLINE dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form,
-                                          int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
-               ? dpari_say_wrong_two(why, form, a, b)
-           : DPARI_IS_CONSTANT(status == DPAR_E_ARG) ? dpari_say_wrong(why, form, a, b, c, d)
-           : DPARI_IS_CONSTANT(c == 0 && d == 0)     ? dpari_say_two(status, why, form, a, b)
-           : DPARI_IS_CONSTANT(d == 0)               ? dpari_say_three(status, why, form, a, b, c)
-                                                     : dpari_say_all(status, why, form, a, b, c, d);
-}
-DPARI_ALWAYS_INLINE dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
-                                               const char *word, size_t length, int64_t a,
-                                               int64_t b, int64_t c, int64_t d)
-{
-    return DPARI_IS_CONSTANT(a == 0 && b == 0 && c == 0 && d == 0)
-               ? dpari_say_only_word(status, why, form, word, length)
-           : DPARI_IS_CONSTANT(status == DPAR_E_ARG && c == 0 && d == 0)
-               ? dpari_say_wrong_word(why, form, word, length, a, b)
-               : dpari_say_every(status, why, form, word, length, a, b, c, d);
-}
-/* E_ARG; '@' becomes the type's name: "none" where it was left out. */
-DPARI_API dpar_status dpari_say_wrong_type(dpar_why *why, const char *form, int32_t type, int64_t a,
-                                           int64_t b, int64_t c);
-DPARI_ALWAYS_INLINE dpar_status dpari_say_type(dpar_why *why, const char *form, int32_t type,
-                                               int64_t a, int64_t b, int64_t c, int64_t d)
-{
-    return DPARI_IS_CONSTANT(d == 0)
-               ? dpari_say_wrong_type(why, form, type, a, b, c)
-               : dpari_say_every(DPAR_E_ARG, why, form, dpar_type_name(type), 8, a, b, c, d);
-}
+/* Writes a message into why->text, if why is not NULL, and returns `status`, so that a check can
+ * end with `return dpari_say(...)`. The form is that of dpari_text_say: %d takes an int32_t, %ld an
+ * int64_t, %s a text that ends in NUL, %.*s an int32_t and the start of a text of that length. */
+DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
+    DPARI_PRINTF(3, 4);
+/* The same with DPAR_E_ARG, which most messages go with. */
+DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
+/* The same for functions that take a form and its arguments themselves. */
+DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
+                                     va_list *list);
 
 #endif

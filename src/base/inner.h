@@ -8,13 +8,6 @@
 #include "text.h"
 #include "type.h"
 
-/* The compiler compares a form with what goes into it, where int32_t is int and int64_t is long. */
-#if defined(__linux__) && defined(__LP64__)
-#define DPARI_PRINTS __attribute__((format(printf, 2, 3)))
-#else
-#define DPARI_PRINTS
-#endif
-
 /* Appends a character, the first n characters of a text, a whole number. O(length). */
 DPARI_API void dpari_text_char(dpar_text *t, char c);
 DPARI_API void dpari_text_slice(dpar_text *t, const char *s, size_t n);
@@ -27,13 +20,15 @@ DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
 DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
 DPARI_API void dpari_text_column(dpar_text *t, size_t column);
-/* Appends `form` as printf would: %s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of one
- * digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
+/* Appends `form` as printf would: %s, %.*s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of
+ * one digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
  * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
  * have 16 bits. */
-DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTS;
-/* The same without reals, in less stack. */
-DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTS;
+DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
+/* The same for functions that take a form and its arguments themselves. */
+DPARI_API void dpari_text_print_list(dpar_text *t, const char *form, va_list *list);
+/* The same as dpari_text_print without reals, in less stack. */
+DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
 /* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
  * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
  * caller refuses. */

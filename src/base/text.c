@@ -52,8 +52,19 @@ DPAR_API DPARI_COLD void dpar_text_put(dpar_text *t, const char *s)
 
 DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
 {
-    char digits[24];
-    dpari_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
+    uint64_t rest = v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v;
+    char digit[20];
+    int n = 0;
+    do {
+        digit[n++] = (char)('0' + (int)(rest % 10));
+        rest /= 10;
+    } while (rest != 0);
+    if (v < 0) {
+        dpari_text_char(t, '-');
+    }
+    while (n > 0) {
+        dpari_text_char(t, digit[--n]);
+    }
 }
 
 /* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
@@ -336,6 +347,12 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         for (form++; *form >= '0' && *form <= '9'; form++) {
             width = 10 * width + (size_t)(*form - '0');
         }
+        if (*form == '.' && form[1] == '*') {
+            const int32_t length = va_arg(*list, int32_t);
+            dpari_text_slice(t, va_arg(*list, const char *), (size_t)length);
+            form += 2;
+            continue;
+        }
         if (*form == '.') {
             return at;
         }
@@ -362,16 +379,44 @@ DPARI_API DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
-DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
+                                                va_list *list)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        (void)dpari_text_until_real(&t, form, list);
+    }
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
-    while (*(form = dpari_text_until_real(t, form, &list)) !=
-           0) { /* at %, a width, a point, a digit */
+    status = dpari_say_list(status, why, form, &list);
+    va_end(list);
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_wrong(dpar_why *why, const char *form, ...)
+{
+    dpar_status status;
+    va_list list;
+    va_start(list, form);
+    status = dpari_say_list(DPAR_E_ARG, why, form, &list);
+    va_end(list);
+    return status;
+}
+
+DPARI_API DPARI_COLD void dpari_text_print_list(dpar_text *t, const char *form, va_list *list)
+{
+    while (*(form = dpari_text_until_real(t, form, list)) != 0) {
+        /* form is at %, a width, a point, a digit */
         char cell[32];
         size_t width = 0;
         int32_t digits;
-        double v = va_arg(list, double);
+        double v = va_arg(*list, double);
         dpar_text c;
         for (form++; *form != '.'; form++) {
             width = 10 * width + (size_t)(*form - '0');
@@ -388,6 +433,13 @@ DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
         form++;
         dpari_text_right(t, cell, c.used, width);
     }
+}
+
+DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
+{
+    va_list list;
+    va_start(list, form);
+    dpari_text_print_list(t, form, &list);
     va_end(list);
 }
 

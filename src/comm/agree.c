@@ -80,12 +80,12 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
         return mine;
     }
     if (s != DPAR_OK) {
-        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(s, why, "%s", c->why.text);
     }
     if (said.text[0] == 0) {
-        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
+        return dpari_say(worst, why, "rank %d: %s", who, dpar_status_text(worst));
     }
-    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
+    return dpari_say(worst, why, "rank %d: %s", who, said.text);
 }
 
 /* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
@@ -112,7 +112,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     who[0] = who[1] = -1;
     run = dpari_post(c, &call, NULL);
     if (run != DPAR_OK) {
-        return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(run, why, "%s", c->why.text);
     }
     for (i = 0; i < 3; i++) {
         none |= out[i] > in[i] || out[i] == INT64_MIN;
@@ -125,9 +125,9 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
         rank[1] >= c->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank #: a smallest number of # ranks came back that is none of theirs: "
+                         "rank %d: a smallest number of %d ranks came back that is none of theirs: "
                          "another rank called another operation",
-                         c->rank, c->size, 0, 0);
+                         c->rank, c->size);
     }
     if (worst != DPAR_OK) {
         return dpari_hear(c, st, worst, (int32_t)rank[0], why);
@@ -137,8 +137,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     }
     if (out[1] / ranks == 0) { /* its hash is that of no plan */
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank # begins a plan, where rank # called another operation", rank[1],
-                         rank[0], 0, 0);
+                         "rank %ld begins a plan, where rank %ld called another operation", rank[1],
+                         rank[0]);
     }
     who[0] = (int32_t)dpari_least(rank[0], rank[1]);
     who[1] = (int32_t)dpari_most(rank[0], rank[1]);
@@ -337,10 +337,8 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     st = st == DPAR_OK
              ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
              : st;
-    return st == DPAR_OK
-               ? dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text, sizeof found.text, 0, 0, 0,
-                                0)
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? dpari_say(DPAR_E_MISMATCH, why, "%s", found.text)
+                         : dpari_say(st, why, "%s", c->why.text);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
@@ -374,18 +372,29 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
 /* ---- calls that are wrong ---------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st,
-                                                       const char *form, const char *word,
-                                                       size_t length, int64_t a, int64_t b,
-                                                       int64_t x, int64_t y)
+static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *c, dpar_status st, const char *form,
+                                                  va_list *list)
 {
-    return c->status < 0 ? c->status : dpari_say_word(st, &c->why, form, word, length, a, b, x, y);
+    return c->status < 0 ? c->status : dpari_say_list(st, &c->why, form, list);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a,
-                                                       int64_t b, int64_t x, int64_t y)
+DPARI_API DPARI_COLD dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
 {
-    return dpari_comm_wrong_word(c, DPAR_E_ARG, form, "", 0, a, b, x, y);
+    va_list list;
+    va_start(list, form);
+    st = dpari_comm_say_list(c, st, form, &list);
+    va_end(list);
+    return st;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...)
+{
+    dpar_status st;
+    va_list list;
+    va_start(list, form);
+    st = dpari_comm_say_list(c, DPAR_E_ARG, form, &list);
+    va_end(list);
+    return st;
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
@@ -415,7 +424,7 @@ DPARI_API DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t by
     if (memory != NULL && bytes >= need && past == 0) {
         return DPAR_OK;
     }
-    return dpari_say_word(DPAR_E_ROOM, why,
-                          "@: # bytes for a plan of #, # past a multiple of 64: dpar_@_bytes",
-                          module, DPARI_WHOLE, memory == NULL ? 0 : bytes, need, past, 0);
+    return dpari_say(DPAR_E_ROOM, why,
+                     "%s: %ld bytes for a plan of %ld, %ld past a multiple of 64: dpar_%s_bytes",
+                     module, memory == NULL ? 0 : bytes, need, past, module);
 }

@@ -63,20 +63,13 @@ DPARI_API dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t cou
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work);
 
-/* A call that one rank makes wrongly: st, with a message in c->why, as dpari_say. Of a broken
- * communicator its own status, and its message stays: it says why the call came to be wrong. */
-DPARI_API dpar_status dpari_comm_wrong_word(dpar_comm *c, dpar_status st, const char *form,
-                                            const char *word, size_t length, int64_t a, int64_t b,
-                                            int64_t x, int64_t y);
-DPARI_API dpar_status dpari_comm_wrong_call(dpar_comm *c, const char *form, int64_t a, int64_t b,
-                                            int64_t x, int64_t y);
-DPARI_ALWAYS_INLINE dpar_status dpari_comm_wrong(dpar_comm *c, dpar_status st, const char *form,
-                                                 int64_t a, int64_t b, int64_t x, int64_t y)
-{
-    return DPARI_IS_CONSTANT(st == DPAR_E_ARG)
-               ? dpari_comm_wrong_call(c, form, a, b, x, y)
-               : dpari_comm_wrong_word(c, st, form, "", 0, a, b, x, y);
-}
+/* Reports a call that one rank makes wrongly: returns st, with a message in c->why, as dpari_say
+ * does. On a broken communicator it returns that one's status and keeps its message, which says
+ * what went wrong first. */
+DPARI_API dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
+    DPARI_PRINTF(3, 4);
+/* The same with DPAR_E_ARG. */
+DPARI_API dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
 DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 

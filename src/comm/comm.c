@@ -831,11 +831,11 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
 {
     dpar_status st;
     if (!c || !out) {
-        return dpari_say(DPAR_E_ARG, why, "shrink: the communicator or out is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "shrink: the communicator or out is NULL");
     }
     if (!c->engine.shrink) {
-        return dpari_say_word(DPAR_E_SYSTEM, why, "shrink: the engine @ cannot go on without ranks",
-                              c->engine.name, sizeof c->engine.name, 0, 0, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "shrink: the engine %s cannot go on without ranks",
+                         c->engine.name);
     }
     st = c->engine.shrink(c, out, was, why);
     if (st == DPAR_OK) {
@@ -856,7 +856,7 @@ static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *wa
 {
     (void)out;
     (void)was;
-    return dpari_say_word(c->status, why, "shrink: @", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return dpari_say(c->status, why, "shrink: %s", c->why.text);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)

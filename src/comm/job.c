@@ -76,18 +76,6 @@ DPARI_API DPARI_COLD int64_t dpari_site_read(const dpari_site *site, const char 
     return (int64_t)used;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                                const char *b, const char *c, const char *d)
-{
-    dpar_text t;
-    if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
-        dpari_text_print(&t, "%s%s%s%s", a, b != NULL ? b : "", c != NULL ? c : "",
-                         d != NULL ? d : "");
-    }
-    return status;
-}
-
 DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
@@ -396,8 +384,8 @@ static dpar_status dpari_job_value(const dpari_site *s, const char *const *names
         return DPAR_OK;
     }
     if (!dpari_job_number(text, INT32_MAX, &v)) {
-        return dpari_job_says(DPAR_E_ARG, why, name, " is \"", text,
-                              "\", which is no whole number from 0 to 2147483647");
+        return dpari_wrong(why, "%s is \"%s\", which is no whole number from 0 to 2147483647", name,
+                           text);
     }
     *value = (int32_t)v;
     return DPAR_OK;
@@ -411,8 +399,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
     dpar_text t;
     dpar_text_init(&t, text, sizeof text);
     dpari_text_print(&t, "%s: %s", dpari_launcher_name(launcher), set);
-    return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
-                          " is not: set both, or neither for one rank");
+    return dpari_wrong(why, "%s is set but %s is not: set both, or neither for one rank", text,
+                       missing);
 }
 
 /* The four numbers of a row by their names. */
@@ -442,8 +430,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t la
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
             dpari_job_pick(s, row.rank, 2, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
-            return dpari_job_says(DPAR_E_ARG, why, "PALS (Cray): ", present, " is set but ",
-                                  missing);
+            return dpari_wrong(why, "PALS (Cray): %s is set but %s", present, missing);
         }
         return dpari_job_half(launcher, present, missing, why);
     }
@@ -471,9 +458,10 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
         return status;
     }
     if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
-        return dpari_job_says(DPAR_E_ARG, why, "SLURM_STEP_TASKS_PER_NODE is \"", text,
-                              "\", which does not say how many tasks this node has",
-                              node < 0 ? " (SLURM_NODEID is not set)" : NULL);
+        return dpari_wrong(why,
+                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not say how many tasks "
+                           "this node has%s",
+                           text, node < 0 ? " (SLURM_NODEID is not set)" : NULL);
     }
     return DPAR_OK;
 }
@@ -484,20 +472,20 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
     const char *name = dpari_launcher_name(job->launcher);
     size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
+        return dpari_wrong(why, "%.*s: a job of %d ranks", (int32_t)n, name, job->size);
     }
     if (job->rank >= job->size) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: rank # is not in a job of # ranks (0 .. #)",
-                              name, n, job->rank, job->size, job->size - 1, 0);
+        return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
+                           name, job->rank, job->size, job->size - 1);
     }
     if (job->local_size == 0 || job->local_size > job->size) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: # ranks on this node, # in the whole job", name,
-                              n, job->local_size, job->size, 0, 0);
+        return dpari_wrong(why, "%.*s: %d ranks on this node, %d in the whole job", (int32_t)n,
+                           name, job->local_size, job->size);
     }
     if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
-        return dpari_say_word(DPAR_E_ARG, why, "@: local rank # does not fit # ranks on the node",
-                              name, n, job->local_rank,
-                              job->local_size > 0 ? job->local_size : job->size, 0, 0);
+        return dpari_wrong(why, "%.*s: local rank %d does not fit %d ranks on the node", (int32_t)n,
+                           name, job->local_rank,
+                           job->local_size > 0 ? job->local_size : job->size);
     }
     return DPAR_OK;
 }
@@ -595,11 +583,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
     if (l == DPAR_LAUNCHER_COUNT && dpari_job_has(site, "PMIX_RANK")) {
-        return dpari_job_says(DPAR_E_ARG, why,
-                              "PMIX_RANK is set and no variable says how many "
-                              "ranks there are: start with mpirun or srun, or set "
-                              "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
-                              NULL, NULL, NULL);
+        return dpari_wrong(why,
+                           "PMIX_RANK is set and no variable says how many ranks there are: start "
+                           "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
     }
     if (l < DPAR_LAUNCHER_COUNT) {
         found.launcher = l;
@@ -613,9 +599,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
         if (status == DPAR_OK && t.used >= sizeof id) { /* cut, it might be another job's, too */
-            status = dpari_say(DPAR_E_ARG, why,
-                               "the name of this job has # characters, at most # are allowed",
-                               (int64_t)t.used, (int64_t)sizeof id - 1, 0, 0);
+            status =
+                dpari_wrong(why, "the name of this job has %ld characters, at most %ld are allowed",
+                            (int64_t)t.used, (int64_t)sizeof id - 1);
         }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
@@ -691,8 +677,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_launcher_detect needs a job to fill in", NULL,
-                              NULL, NULL);
+        return dpari_wrong(why, "dpar_launcher_detect needs a job to fill in");
     }
     return dpari_job_here(job, &nodes, why);
 }

@@ -31,9 +31,6 @@ DPARI_API const char *dpari_launcher_name(int32_t launcher);
 DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value);
 /* All of dpar_launcher_detect, and the nodes. */
 DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dpar_why *why);
-/* up to four texts, one after the other, into why; returns status. NULL: nothing. */
-DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
-                                     const char *b, const char *c, const char *d);
 
 /* ---- of this header's own modules ---- */
 

@@ -103,14 +103,13 @@ static dpar_status dpari_launch_options(const dpar_world_desc *options, dpar_why
         return DPAR_OK;
     }
     if (!(options->grace_s >= 0.0 && options->grace_s <= 1e9)) {
-        return dpari_say(DPAR_E_ARG, why, "grace_s must be 0 .. 1e9 seconds", 0, 0, 0, 0);
+        return dpari_wrong(why, "grace_s must be 0 .. 1e9 seconds");
     }
     if (!dpari_finite(options->timeout_s)) {
-        return dpari_say(DPAR_E_ARG, why, "timeout_s is not a finite number", 0, 0, 0, 0);
+        return dpari_wrong(why, "timeout_s is not a finite number");
     }
     if (options->threads != 0 && options->threads != 1) {
-        return dpari_say(DPAR_E_ARG, why, "threads must be 0 or 1, not #", options->threads, 0, 0,
-                         0);
+        return dpari_wrong(why, "threads must be 0 or 1, not %d", options->threads);
     }
     return DPAR_OK;
 }
@@ -119,11 +118,11 @@ static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_world_
                                       dpar_why *why)
 {
     if (fn == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_launch: the function is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_launch: the function is NULL");
     }
     if (n < 1 || n > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_launch: # ranks, but 1 .. # are allowed", n,
-                         DPARI_MAX_RANKS, 0, 0);
+        return dpari_wrong(why, "dpar_launch: %d ranks, but 1 .. %d are allowed", n,
+                           (int32_t)DPARI_MAX_RANKS);
     }
     return dpari_launch_options(options, why);
 }
@@ -255,9 +254,8 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *laun
     char **mine = dpari_os_environment();
     int64_t count = 0, used = 0;
     if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks cannot be started: argv does not say which program this is",
-                         launch->n, 0, 0, 0);
+        return dpari_wrong(
+            why, "%d ranks cannot be started: argv does not say which program this is", launch->n);
     }
     while (mine != NULL && mine[count] != NULL) {
         count++;
@@ -607,8 +605,8 @@ static dpar_status dpari_launch_threads(dpari_launch *launch, dpar_why *why)
         dpari_os_join(launch->seat[r].thread);
     }
     if (started < launch->n) {
-        return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started,
-                         launch->n, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "thread %d of %d could not be started", started,
+                         launch->n);
     }
     return DPAR_OK;
 }
@@ -811,8 +809,8 @@ static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict
     launch->verdict = *verdict;
     launch->seat = (dpari_seat *)dpari_launch_shared(bytes);
     if (launch->seat == NULL) {
-        return dpari_say(DPAR_E_SYSTEM, why, "no memory: # bytes are needed to watch # ranks",
-                         bytes, launch->n, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "no memory: %ld bytes are needed to watch %d ranks",
+                         bytes, launch->n);
     }
     launch->watch = (struct pollfd *)(void *)(launch->seat + launch->n);
     launch->left = launch->n;
@@ -889,8 +887,7 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
     }
     length = dpari_length(text);
     if (length == 0 || dpari_text_number(text, length, &value) != length || !dpari_finite(value)) {
-        return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
-                              "\", which is no number of seconds", NULL);
+        return dpari_wrong(why, "DPAR_TIMEOUT is \"%s\", which is no number of seconds", text);
     }
     options->timeout_s = value;
     return DPAR_OK;
@@ -905,22 +902,21 @@ static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t no
 {
     const char *name = dpari_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
-        return dpari_say_word(
-            DPAR_E_ARG, why,
-            "@ says # ranks: dpar_comm.h joins at most # of one node; " DPARI_OTHER_NODES, name,
-            DPARI_WHOLE, job->size, DPARI_MAX_RANKS, 0, 0);
+        return dpari_wrong(
+            why, "%s says %d ranks: dpar_comm.h joins at most %d of one node; " DPARI_OTHER_NODES,
+            name, job->size, (int32_t)DPARI_MAX_RANKS);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks, # of them on this node: dpar_comm.h joins ranks "
-                              "of one node; " DPARI_OTHER_NODES,
-                              name, DPARI_WHOLE, job->size, job->local_size, 0, 0);
+        return dpari_wrong(why,
+                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins ranks "
+                           "of one node; " DPARI_OTHER_NODES,
+                           name, job->size, job->local_size);
     }
     if (nodes > 1) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "@ says # ranks on # nodes: dpar_comm.h joins ranks of one "
-                              "node; " DPARI_OTHER_NODES,
-                              name, DPARI_WHOLE, job->size, nodes, 0, 0);
+        return dpari_wrong(why,
+                           "%s says %d ranks on %d nodes: dpar_comm.h joins ranks of one "
+                           "node; " DPARI_OTHER_NODES,
+                           name, job->size, nodes);
     }
     return DPAR_OK;
 }
@@ -987,8 +983,8 @@ DPARI_API DPARI_COLD dpar_status dpari_job_try(const dpar_launcher_info *job,
         return status;
     }
     if (job->size > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks, but shared memory joins at most #", job->size,
-                         DPARI_MAX_RANKS, 0, 0);
+        return dpari_wrong(why, "%d ranks, but shared memory joins at most %d", job->size,
+                           (int32_t)DPARI_MAX_RANKS);
     }
     if (job->rank != 0) { /* rank 0 makes the segment */
         return DPAR_OK;
@@ -1009,7 +1005,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
     int32_t nodes = 0;
     dpar_status status;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init: world is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_init: world is NULL");
     }
     dpari_zero(&own, sizeof own);
     if (options != NULL) {

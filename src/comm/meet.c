@@ -383,21 +383,20 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (g->in.layout != mine.layout) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank # is built with another version of dpar.h than rank 0", rank, 0, 0,
-                         0);
+                         "rank %d is built with another version of dpar.h than rank 0", rank);
     }
     if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "one process says that it is rank # of #, rank 0 says that there are #",
-                         rank, g->in.size, h->job->size, 0);
+                         "one process says that it is rank %d of %d, rank 0 says that there are %d",
+                         rank, g->in.size, h->job->size);
     }
     if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
         dpari_host_drop(h, h->place[rank] - 1);
     }
     if (h->place[rank] != 0) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "two processes say that they are rank # of # (do two jobs run as one?)",
-                         rank, h->job->size, 0, 0);
+                         "two processes say that they are rank %d of %d (do two jobs run as one?)",
+                         rank, h->job->size);
     }
     g->rank = rank;
     g->state = DPARI_GUEST_WELCOME;
@@ -421,8 +420,8 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(h, i);
-        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting",
-                                  rank, h->job->size, 0, 0)
+        return mapped ? dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting",
+                                  rank, h->job->size)
                       : DPAR_OK;
     }
     if (whole == 0) {
@@ -438,8 +437,8 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (g->in.status != DPAR_OK) {
         g->in.text[sizeof g->in.text - 1] = 0;
-        return dpari_say_word(DPAR_E_SYSTEM, why, "rank # cannot map the segment: @", g->in.text,
-                              sizeof g->in.text, g->rank, 0, 0, 0);
+        return dpari_say(DPAR_E_SYSTEM, why, "rank %d cannot map the segment: %s", g->rank,
+                         g->in.text);
     }
     g->state = DPARI_GUEST_MAPPED;
     h->mapped++;
@@ -702,8 +701,7 @@ static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
-    return dpari_say_word(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "@", answer->text,
-                          sizeof answer->text, 0, 0, 0, 0);
+    return dpari_say(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "%s", answer->text);
 }
 
 /* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
@@ -720,7 +718,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
                     sizeof mine->text);
     dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
     if (status != DPAR_OK) {
-        return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+        return dpari_say(status, why, "%s", said.text);
     }
     /* rank 0 counts the time; its message is the better one */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
@@ -735,10 +733,10 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
         return dpari_meet_refused(&answer, why);
     }
     return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
-                                "rank 0 of # let rank # in and then said nothing more", mine->size,
-                                mine->rank, 0, 0)
-                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while # ranks were starting",
-                                mine->size, 0, 0, 0);
+                                "rank 0 of %d let rank %d in and then said nothing more",
+                                mine->size, mine->rank)
+                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting",
+                                mine->size);
 }
 
 /* One try at one name. MORE: not there, or not this job's rank 0. */

@@ -7,7 +7,7 @@
  * communicator if a function fails. It is used by move.c and the strategies of dpar_train.h. */
 #include "mem.h"
 
-#include "../base/arith.h"
+#include "../base/inner.h"
 #include "elements.h"
 #include "kernel.h"
 #include "mem_private.h"
@@ -370,7 +370,7 @@ DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *w
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
-        (void)dpari_say_word(st, &why, "rank #: its memory's @ failed", what, 16, c->rank, 0, 0, 0);
+        (void)dpari_say(st, &why, "rank %d: its memory's %s failed", c->rank, what);
         dpar_comm_abort(c, st, why.text);
     }
     return st < 0 ? st : DPAR_OK;

@@ -520,23 +520,23 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
     a->type = type;
     a->bytes = dpar_type_bytes(type);
     if (a->bytes == 0) {
-        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
-                              0);
+        return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
+                           type);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
+        return dpari_wrong(why, "an array of %d dims, or without a shape", dims);
     }
     for (d = dims - 1; d >= 0; d--) {
         a->step[d] = n;
         if (shape[d] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "dim # of a shape is #", d, shape[d], 0, 0);
+            return dpari_wrong(why, "dim %d of a shape is %ld", d, shape[d]);
         }
         if (!dpari_mul(n, shape[d], &n)) {
-            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements", 0, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements");
         }
     }
     if (!dpari_mul(n, a->bytes, &bytes)) {
-        return dpari_say(DPAR_E_RANGE, why, "# elements of # bytes", n, a->bytes, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, a->bytes);
     }
     if (elements != NULL) {
         *elements = n;
@@ -550,20 +550,19 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 {
     int32_t d;
     if (t->dims != dims) {
-        return dpari_say(DPAR_E_ARG, why, "a transfer of # dims in an array of #", t->dims, dims, 0,
-                         0);
+        return dpari_wrong(why, "a transfer of %d dims in an array of %d", t->dims, dims);
     }
     if (t->swap[0] != t->swap[1] &&
         (t->swap[0] < 0 || t->swap[0] >= dims || t->swap[1] < 0 || t->swap[1] >= dims)) {
-        return dpari_say(DPAR_E_ARG, why, "dims # and # of # cannot change places", t->swap[0],
-                         t->swap[1], dims, 0);
+        return dpari_wrong(why, "dims %d and %d of %d cannot change places", t->swap[0], t->swap[1],
+                           dims);
     }
     for (d = 0; d < dims; d++) {
         int64_t n = t->extent[arrives ? dpari_swapped(t->swap, d) : d];
         if (n < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - n) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim #: # elements from # on are not inside an array of #", d, n,
-                             t->mine[d], shape[d]);
+            return dpari_wrong(why,
+                               "dim %d: %ld elements from %ld on are not inside an array of %ld", d,
+                               n, t->mine[d], shape[d]);
         }
     }
     return DPAR_OK;
@@ -572,12 +571,11 @@ static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const i
 static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
 {
     if (t->op < DPAR_COPY || t->op >= DPAR_OP_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
+        return dpari_wrong(why, "op %d is none", t->op);
     }
     if (t->op != DPAR_COPY && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
-        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              DPARI_WHOLE, 0, 0, 0, 0);
+        return dpari_wrong(why, "elements of %s cannot be combined", name);
     }
     return DPAR_OK;
 }
@@ -612,7 +610,7 @@ static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, d
         return DPAR_OK;
     }
     if (s->per_node < DPAR_REDISTRIBUTE_PRIMARY) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks a node", s->per_node, 0, 0, 0);
+        return dpari_wrong(why, "%d ranks a node", s->per_node);
     }
     if (dpar_redistribute_check(s->from, s->to, why) != DPAR_OK) {
         return DPAR_E_ARG;
@@ -658,12 +656,12 @@ static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t d
     while (st == DPAR_OK && dpari_source_next(s, &t)) {
         int64_t n;
         if (t.dims < 0 || t.dims > DPAR_MAX_DIMS) {
-            return dpari_say(DPAR_E_ARG, why, "a transfer of # dims: 0 to #", t.dims, DPAR_MAX_DIMS,
-                             0, 0);
+            return dpari_wrong(why, "a transfer of %d dims: 0 to %d", t.dims,
+                               (int32_t)DPAR_MAX_DIMS);
         }
         n = dpar_transfer_volume(&t);
         if (n < 0 || n > (INT64_C(1) << 62) - sum->elements) {
-            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move", 0, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move");
         }
         sum->ops |= t.op != DPAR_COPY;
         sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
@@ -1276,8 +1274,8 @@ static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
     }
     return m->head == m->in.items
                ? DPAR_OK
-               : dpari_say(DPAR_E_MISMATCH, why, "only # of # boxes came: the lists do not fit",
-                           m->head, m->in.items, 0, 0);
+               : dpari_say(DPAR_E_MISMATCH, why, "only %ld of %ld boxes came: the lists do not fit",
+                           m->head, m->in.items);
 }
 
 static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
@@ -1310,12 +1308,12 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
     m->bytes = dpar_type_bytes(type);
     m->tag = o->tag;
     if (m->bytes == 0) {
-        return dpari_say_type(why, "type @ (#) has no elements of whole bytes", type, type, 0, 0,
-                              0);
+        return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
+                           type);
     }
     if (o->tag < 0 || o->piece_bytes < 0 || o->scratch_bytes < 0) {
-        return dpari_say(DPAR_E_ARG, why, "options: tag #, pieces of # B, scratch of # B", o->tag,
-                         o->piece_bytes, o->scratch_bytes, 0);
+        return dpari_wrong(why, "options: tag %d, pieces of %ld B, scratch of %ld B", o->tag,
+                           o->piece_bytes, o->scratch_bytes);
     }
     m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
     m->alone = dpari_least(m->piece, ALONE / m->bytes);
@@ -1329,16 +1327,16 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribu
     const int there = m->c->mem != NULL;
     dpar_status st = DPAR_OK;
     if (bytes < 0) {
-        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B");
     }
     at->bytes = bytes;
     if ((o->scratch != NULL || o->scratch_bytes > 0) && bytes > o->scratch_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->scratch_bytes,
-                         bytes, 0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", o->scratch_bytes,
+                         bytes);
     }
     if (there && o->there != NULL && bytes > o->there_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->there_bytes, bytes,
-                         0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", o->there_bytes,
+                         bytes);
     }
     at->scratch = o->scratch;
     if (there) {
@@ -1346,7 +1344,7 @@ static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribu
         st = o->there != NULL ? (dpar_status)DPAR_OK : dpar_comm_alloc(m->c, bytes, &at->there);
         at->scratch = o->scratch != NULL ? o->scratch : dpari_os_pages(bytes);
         if (st == DPAR_OK && at->scratch == NULL) {
-            return dpari_say(DPAR_E_MEMORY, why, "no # bytes of scratch", bytes, 0, 0, 0);
+            return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
     } else if (o->scratch == NULL) {
         st = dpar_comm_alloc(m->c, bytes, &at->scratch);
@@ -1391,8 +1389,8 @@ static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t,
             return st;
         }
         if (t[i].peer < 0 || t[i].peer >= m->c->size) {
-            return dpari_say(DPAR_E_ARG, why, "transfer #: peer # is no rank of # ranks", i,
-                             t[i].peer, m->c->size, 0);
+            return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, t[i].peer,
+                               m->c->size);
         }
     }
     return DPAR_OK;
@@ -1408,8 +1406,7 @@ static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
             dpari_item_continues(&m->in, end)) {
             end = dpari_group_end(m, end);
         } else if (m->in.item[i].op == DPAR_AVG) {
-            return dpari_say(DPAR_E_ARG, why, "receive #: an average without a copy before it", i,
-                             0, 0, 0);
+            return dpari_wrong(why, "receive %ld: an average without a copy before it", i);
         }
     }
     return DPAR_OK;
@@ -1452,12 +1449,13 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
     for (k = 0; k < m->c->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
-                           "rank # sends # boxes to rank #, whose list receives # of it", k,
+                           "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
                            theirs[2 * k], me, mine[2 * k]);
         } else if (theirs[2 * k + 1] != mine[2 * k + 1]) {
-            st = dpari_say(DPAR_E_MISMATCH, why,
-                           "rank # sends rank # # boxes of other extents or ops than it receives",
-                           k, me, mine[2 * k], 0);
+            st = dpari_say(
+                DPAR_E_MISMATCH, why,
+                "rank %d sends rank %d %ld boxes of other extents or ops than it receives", k, me,
+                mine[2 * k]);
         }
     }
     return dpari_agree(m->c, st, why);
@@ -1485,8 +1483,7 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
     int64_t reads = 0, writes = 0;
     dpar_status st = DPAR_OK;
     if (n < 0 || k < 0 || (n > 0 && (!sends || !in)) || (k > 0 && (!receives || !out))) {
-        return dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them or their array", n,
-                         k, 0, 0);
+        return dpari_wrong(why, "%ld sends, %ld receives, or NULL for them or their array", n, k);
     }
     st = n > 0 ? dpari_array_init(&m->out.array, dims, o->in_shape, m->type, &reads, why) : st;
     if (st == DPAR_OK && k > 0) {
@@ -1501,7 +1498,7 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
     m->in.array.to = (unsigned char *)out;
     if (n > 0 && k > 0 && in != out &&
         dpari_memory_overlaps(in, reads * m->bytes, out, writes * m->bytes)) {
-        return dpari_say(DPAR_E_ARG, why, "in and out overlap and are not the same", 0, 0, 0, 0);
+        return dpari_wrong(why, "in and out overlap and are not the same");
     }
     return DPAR_OK;
 }
@@ -1545,7 +1542,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status st;
     if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* all ranks hear of it */
         dpari_zero(&none, sizeof none);
@@ -1577,8 +1574,8 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mes
     }
     return mesh->offset >= 0 && last < c->size
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "a layout on ranks # .. # of a communicator of # ranks",
-                           mesh->offset, last, c->size, 0);
+               : dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
+                             mesh->offset, last, c->size);
 }
 
 /* True if replicas must not cut parts of one sum differently, because results would depend on it:
@@ -1615,7 +1612,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     r->source.to = to;
     r->source.rank = c->rank;
     if (st == DPAR_OK && (from == NULL || to == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "a layout is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "a layout is NULL");
     }
     st = st == DPAR_OK ? dpari_mesh_fits(c, &from->mesh, why) : st;
     st = st == DPAR_OK ? dpari_mesh_fits(c, &to->mesh, why) : st;
@@ -1635,8 +1632,7 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r
     r->source.per_node = o->per_node;
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
-        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
-                              DPARI_WHOLE, 0, 0, 0, 0);
+        return dpari_wrong(why, "elements of %s cannot be combined", name);
     }
     return st;
 }
@@ -1656,8 +1652,8 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_l
     dpar_layout_local(l, rank, shape, NULL);
     for (d = 0; d < l->dims; d++) {
         if (whole != NULL && whole[d] < shape[d]) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: an array of # for # elements", d, whole[d],
-                             shape[d], 0);
+            return dpari_wrong(why, "dim %d: an array of %ld for %ld elements", d, whole[d],
+                               shape[d]);
         }
         empty |= shape[d] == 0;
     }
@@ -1685,11 +1681,10 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
         return st;
     }
     if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "in has # B, out # B, and one of them is NULL", reads,
-                         writes, 0, 0);
+        return dpari_wrong(why, "in has %ld B, out %ld B, and one of them is NULL", reads, writes);
     }
     if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
-        return dpari_say(DPAR_E_ARG, why, "in and out overlap", 0, 0, 0, 0);
+        return dpari_wrong(why, "in and out overlap");
     }
     m->out.array.from = (const unsigned char *)in;
     m->in.array.to = (unsigned char *)out;
@@ -1786,7 +1781,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
     dpar_status st;
     int32_t apart = 0;
     if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* all ranks hear of it */
         dpari_zero(&none, sizeof none);

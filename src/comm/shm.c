@@ -1232,8 +1232,8 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
     dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
     return status == DPAR_OK
                ? status
-               : dpari_say(status, why, "shrink: rank # has no memory for a communicator",
-                           g->comm.rank, 0, 0, 0);
+               : dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
+                           g->comm.rank);
 }
 
 static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
@@ -1245,7 +1245,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_say(DPAR_E_ARG, why, "shrink: rank # did so before", c->rank, 0, 0, 0);
+        return dpari_wrong(why, "shrink: rank %d did so before", c->rank);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);
@@ -1258,8 +1258,8 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
             dpari_shrink_leave(g, stay, floor_before);
             status = dpari_shrink_make(s, stay, out, was);
             if (status != DPAR_OK) {
-                (void)dpari_say(status, why, "shrink: rank # has no memory for a communicator",
-                                c->rank, 0, 0, 0);
+                (void)dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
+                                c->rank);
             }
         }
     }

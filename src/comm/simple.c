@@ -175,9 +175,8 @@ static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_
     int i;
     for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
         if (dpari_main_nearly(argv[i])) {
-            return dpari_say_word(DPAR_E_ARG, why,
-                                  "\"@\": it is --ranks N that says how many ranks there are",
-                                  argv[i], DPARI_WHOLE, 0, 0, 0, 0);
+            return dpari_wrong(why, "\"%s\": it is --ranks N that says how many ranks there are",
+                               argv[i]);
         }
     }
     return DPAR_OK;
@@ -209,7 +208,7 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
     }
     dpar_text_init(&t, line, sizeof line);
     dpari_text_print(&t, "%s takes a number of 1 .. %d, not \"", name, DPARI_MAX_RANKS);
-    return dpari_job_says(DPAR_E_ARG, why, line, text, "\"", NULL);
+    return dpari_wrong(why, "%s%s\"", line, text);
 }
 
 /* Finds out which launcher started this process, and the number of ranks, or *n = 0 if it is not
@@ -237,8 +236,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
         const char *name = dpari_launcher_name(job->launcher);
-        return dpari_say_word(DPAR_E_ARG, why, "--ranks #, but @ has started # ranks", name,
-                              DPARI_WHOLE, asked, job->size, 0, 0);
+        return dpari_wrong(why, "--ranks %ld, but %s has started %d ranks", asked, name, job->size);
     }
     *n = (int32_t)(asked > 0 ? asked : usual);
     if (*n == 0 && job->launcher != DPAR_LAUNCHER_NONE) {
@@ -348,11 +346,11 @@ DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
     o = options != NULL ? *options : o;
     o.threads = 0;
     if (world == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: world is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_init_or_launch: world is NULL");
     }
     if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_init_or_launch: ranks is 0 .. #, not #",
-                         DPARI_MAX_RANKS, o.ranks, 0, 0);
+        return dpari_wrong(why, "dpar_init_or_launch: ranks is 0 .. %d, not %d",
+                           (int32_t)DPARI_MAX_RANKS, o.ranks);
     }
     dpari_site_here(&site);
     st = dpari_timeout_here(&site, &o, why);
@@ -561,13 +559,14 @@ static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why
 static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 {
     if (s->unit == 0) {
-        return dpari_say_type(why, "agree: type @ is not one of whole bytes", s->type, 0, 0, 0, 0);
+        return dpari_wrong(why, "agree: type %s is not one of whole bytes",
+                           dpar_type_name(s->type));
     }
     if (s->count < 0 || s->count > (INT64_C(1) << 62) / s->unit) {
-        return dpari_say(DPAR_E_ARG, why, "agree: a count of #", s->count, 0, 0, 0);
+        return dpari_wrong(why, "agree: a count of %ld", s->count);
     }
     if (s->count > 0 && s->data == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "agree: data is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "agree: data is NULL");
     }
     return DPAR_OK;
 }
@@ -579,7 +578,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     dpar_why found;
     dpar_status st;
     if (c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "agree: the communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "agree: the communicator is NULL");
     }
     s.data = (const unsigned char *)data;
     s.count = count;

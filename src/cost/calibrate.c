@@ -132,13 +132,12 @@ DPAR_API DPARI_COLD dpar_status dpar_calibration_fit(dpar_calibration *cal,
     int32_t i, moved;
     which &= ((uint32_t)1 << DPAR_CAL_COUNT) - 1u;
     if (n < 1 || which == 0) {
-        return dpari_say(DPAR_E_ARG, why, "# measurements for a fit of constants #: give both", n,
-                         (int64_t)which, 0, 0);
+        return dpari_wrong(why, "%d measurements for a fit of constants %ld: give both", n,
+                           (int64_t)which);
     }
     for (i = 0; i < n; i++) {
         if (!(rows[i].seconds > 0.0) || !dpari_finite(rows[i].seconds) || !(rows[i].weight > 0.0)) {
-            return dpari_say(DPAR_E_ARG, why, "measurement #: time and weight must be positive", i,
-                             0, 0, 0);
+            return dpari_wrong(why, "measurement %d: time and weight must be positive", i);
         }
     }
     for (i = 0; i < DPAR_CAL_COUNT; i++) {

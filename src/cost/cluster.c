@@ -408,7 +408,7 @@ static DPARI_COLD dpar_status dpari_preset_unknown(dpar_why *why, const char *fo
         }
     }
     dpar_text_put(&t, more);
-    return dpari_say_word(DPAR_E_UNKNOWN, why, form, text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why, form, text);
 }
 
 DPAR_API DPARI_COLD const char *dpar_gpu_name(int32_t index)
@@ -449,7 +449,7 @@ static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_
         dpari_gpu_fill(gpu, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown GPU '@'", s, n, dpar_gpu_name, nearest, "");
+    return dpari_preset_unknown(why, "unknown GPU '%s'", s, n, dpar_gpu_name, nearest, "");
 }
 
 /* Returns the chip's row, or -1 if it is not in the table. */
@@ -518,7 +518,7 @@ static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n,
         dpari_cluster_fill(c, i);
         return DPAR_OK;
     }
-    return dpari_preset_unknown(why, "unknown machine '@'", s, n, dpar_cluster_name, nearest,
+    return dpari_preset_unknown(why, "unknown machine '%s'", s, n, dpar_cluster_name, nearest,
                                 "', or say NODESxGPUS:GPU as '8x8:h100-80");
 }
 
@@ -551,7 +551,7 @@ static DPARI_COLD int dpari_cluster_real(const char *s, size_t n, double *v)
 static DPARI_COLD dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why,
                                                 const char *form)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
 }
 
 enum {
@@ -707,7 +707,7 @@ static DPARI_COLD dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, 
 {
     int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
     if (count == 0) {
-        return dpari_cluster_bad(s, n, why, "'@': a whole number of 1 to 10000000 was expected");
+        return dpari_cluster_bad(s, n, why, "'%.*s': a whole number of 1 to 10000000 was expected");
     }
     if (key == DPARI_KEY_NODES) {
         c->nodes = count;
@@ -739,10 +739,10 @@ static DPARI_COLD dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar
     dpar_text_init(&t, text, sizeof(text));
     dpari_text_slice(&t, s, n < 40 ? n : 40);
     dpari_text_print(&t, "' is no setting of a machine; the nearest is '%s", best);
-    return dpari_say_word(DPAR_E_PARSE, why,
-                          "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
-                          "hbm tflops pcie host nvme and more (cluster.h)",
-                          text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why,
+                     "'%s'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
+                     "hbm tflops pcie host nvme and more (cluster.h)",
+                     text);
 }
 
 /* Reads one "key=value": in pass 0 the shape and the chip, in pass 1 the numbers, so that the order
@@ -764,7 +764,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
         return dpari_cluster_no_key(s, k, why);
     }
     if (k + 1 >= n) {
-        return dpari_cluster_bad(s, n, why, "'@' has no value: key=value was expected");
+        return dpari_cluster_bad(s, n, why, "'%.*s' has no value: key=value was expected");
     }
     shape = key == DPARI_KEY_GPU || key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS;
     if (shape != (pass == 0)) {
@@ -779,17 +779,18 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     if (key == DPARI_KEY_NIC) {
         return dpari_cluster_nics(c, s + k + 1, n - k - 1)
                    ? DPAR_OK
-                   : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
+                   : dpari_cluster_bad(s, n, why, "'%.*s': NICs are COUNTxGB/s, as nic=8x50");
     }
     if (key >= DPARI_KEY_CURVE && key < DPARI_KEY_BASE) {
         return dpari_cluster_point(&c->curve[key - DPARI_KEY_CURVE], s + k + 1, n - k - 1)
                    ? DPAR_OK
-                   : dpari_cluster_bad(s, n, why,
-                                       "'@': RANKSxBYTESxMICROSECONDS was expected, by ascending "
-                                       "bytes, 16 at most");
+                   : dpari_cluster_bad(
+                         s, n, why,
+                         "'%.*s': RANKSxBYTESxMICROSECONDS was expected, by ascending "
+                         "bytes, 16 at most");
     }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
-        return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
+        return dpari_cluster_bad(s, n, why, "'%.*s': a number of at least 0 was expected");
     }
     if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
         c->cal.value[cal] = v * dpari_cal_unit(cal);
@@ -798,7 +799,7 @@ static DPARI_COLD dpar_status dpari_cluster_setting(dpar_cluster *c, const char 
     }
     return dpari_cluster_number(c, key, v)
                ? DPAR_OK
-               : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
+               : dpari_cluster_bad(s, n, why, "'%.*s' may only come first, before the settings");
 }
 
 /* Reports that "2x8" gives nodes and GPUs but not the kind of GPU. */
@@ -812,10 +813,10 @@ static DPARI_COLD dpar_status dpari_cluster_no_gpu(const char *s, size_t n, dpar
     dpar_text_put(&t, "' lacks the GPU: '");
     dpari_text_slice(&t, s, n < 24 ? n : 24);
     dpar_text_put(&t, ":a100-80");
-    return dpari_say_word(DPAR_E_PARSE, why,
-                          "'@' was expected; known: v100-32, a100-40, a100-80, h100-80, h200, "
-                          "b200, gb200, l40s, mi250x, mi300x, tpu-v5p and more",
-                          text, sizeof text, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why,
+                     "'%s' was expected; known: v100-32, a100-40, a100-80, h100-80, h200, "
+                     "b200, gb200, l40s, mi250x, mi300x, tpu-v5p and more",
+                     text);
 }
 
 /* Returns 1 for digits, or digits x digits. */
@@ -849,9 +850,10 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
         b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
                       : dpari_cluster_count(s, colon, 65536);
         if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
-            return dpari_cluster_bad(s, n, why,
-                                     "'@': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
-                                     "to 65536 GPUs, as 8x8:h100-80");
+            return dpari_cluster_bad(
+                s, n, why,
+                "'%.*s': NODESxGPUS:GPU was expected, 1 to 10000000 nodes of 1 "
+                "to 65536 GPUs, as 8x8:h100-80");
         }
         st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
         if (st == DPAR_OK) {
@@ -863,7 +865,7 @@ static DPARI_COLD dpar_status dpari_cluster_first(dpar_cluster *c, const char *s
     if (x > 0 && x + 1 < n && (s[x] == 'x' || s[x] == 'X')) {
         a = dpari_cluster_count(s, x, 10000000);
         if (a == 0) {
-            return dpari_cluster_bad(s, n, why, "'@': 1 to 10000000 machines were expected");
+            return dpari_cluster_bad(s, n, why, "'%.*s': 1 to 10000000 machines were expected");
         }
         st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
         if (st == DPAR_OK) {
@@ -935,8 +937,7 @@ static DPARI_COLD dpar_status dpari_cluster_of_settings(dpar_cluster *c, const c
     }
     return dpari_say(DPAR_E_PARSE, why,
                      "settings without a machine: begin with one (derecho, 8x8:h100-80) or say "
-                     "gpu=NAME, nodes=N, gpus=N",
-                     0, 0, 0, 0);
+                     "gpu=NAME, nodes=N, gpus=N");
 }
 
 static int dpari_cluster_is_setting(const char *item, size_t n)
@@ -963,7 +964,7 @@ static DPARI_COLD dpar_status dpari_cluster_line(const char *text, size_t bytes,
         return st;
     }
     was = *why;
-    return dpari_say_word(st, why, "line #: @", was.text, sizeof(was.text), line, 0, 0, 0);
+    return dpari_say(st, why, "line %d: %s", line, was.text);
 }
 
 /* Counts the settings after "settings=#", because a file that was cut short has fewer. */
@@ -976,8 +977,8 @@ static DPARI_COLD dpar_status dpari_cluster_promise(const char *item, size_t n, 
     }
     return n > 0 || *left == 0
                ? DPAR_OK
-               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: # settings are missing",
-                           *left, 0, 0, 0);
+               : dpari_say(DPAR_E_PARSE, why, "the file ends too early: %d settings are missing",
+                           *left);
 }
 
 /* Makes one pass over the text: the machine, then the settings that belong to the pass. */
@@ -996,8 +997,8 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
             break;
         }
         if (n >= sizeof(item)) {
-            st = dpari_say_word(DPAR_E_PARSE, why, "'@...' has # bytes: a setting has at most #",
-                                text + start, 60, (int64_t)n, sizeof(item) - 1, 0, 0);
+            st = dpari_say(DPAR_E_PARSE, why, "'%.*s...' has %ld bytes: a setting has at most %ld",
+                           (int32_t)60, text + start, (int64_t)n, (int64_t)sizeof item - 1);
             break;
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
@@ -1018,8 +1019,7 @@ static DPARI_COLD dpar_status dpari_cluster_read(dpar_cluster *c, const char *te
            : items > 0   ? DPAR_OK
                          : dpari_say(DPAR_E_PARSE, why,
                                      "no machine: give a preset (derecho, dgx-h100 ...) or "
-                                       "NODESxGPUS:GPU (8x8:h100-80)",
-                                     0, 0, 0, 0);
+                                       "NODESxGPUS:GPU (8x8:h100-80)");
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cluster_read(dpar_cluster *cluster, const char *text,
@@ -1059,32 +1059,30 @@ static DPARI_COLD dpar_status dpari_cluster_check_numbers(const dpar_cluster *c,
 {
     if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
         !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers "
-                              "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
-                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
+        return dpari_wrong(why,
+                           "GPU '%s': memory, bandwidth and FLOP/s must be positive numbers "
+                           "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
+                           c->gpu.name);
     }
     if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
         (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "links must be positive, of at most 1e9 GB/s: # nodes of # GPUs need "
-                         "nvlink=GB/s and nic=COUNTxGB/s (there are # NICs)",
-                         c->nodes, c->gpus_per_node, c->nics, 0);
+        return dpari_wrong(why,
+                           "links must be positive, of at most 1e9 GB/s: %d nodes of %d GPUs need "
+                           "nvlink=GB/s and nic=COUNTxGB/s (there are %d NICs)",
+                           c->nodes, c->gpus_per_node, c->nics);
     }
     if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
         !dpari_not_negative(c->gpu.pcie_Bps) || !dpari_not_negative(c->host_bytes) ||
         !dpari_not_negative(c->nvme_Bps)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s",
-                         0, 0, 0, 0);
+        return dpari_wrong(
+            why, "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s");
     }
     if (!(c->taper > 0.0 && c->taper <= 1.0)) {
         char text[32];
         dpar_text t;
         dpar_text_init(&t, text, sizeof text);
         dpari_text_fixed(&t, c->taper, 3);
-        return dpari_say_word(DPAR_E_ARG, why, "taper=@: it is a share above 0, at most 1", text,
-                              sizeof text, 0, 0, 0, 0);
+        return dpari_wrong(why, "taper=%s: it is a share above 0, at most 1", text);
     }
     return DPAR_OK;
 }
@@ -1096,18 +1094,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_cluster_check(const dpar_cluster *c,
     dpar_status st;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
-        return dpari_say(DPAR_E_ARG, why, "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs",
-                         c->nodes, c->gpus_per_node, 0, 0);
+        return dpari_wrong(why, "a cluster has 1 to 100000000 GPUs: %d nodes of %d GPUs", c->nodes,
+                           c->gpus_per_node);
     }
     st = dpari_cluster_check_numbers(c, why);
     for (i = 0; st == DPAR_OK && i < DPAR_CAL_COUNT; i++) {
         double v = c->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
         if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
-            st = dpari_say_word(DPAR_E_ARG, why,
-                                share ? "calibration '@' is a share: above 0, at most 2 (1 = all)"
-                                      : "calibration '@' is out of its range: 0 to 10 (seconds)",
-                                dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
+            st = dpari_wrong(why,
+                             share ? "calibration '%s' is a share: above 0, at most 2 (1 = all)"
+                                   : "calibration '%s' is out of its range: 0 to 10 (seconds)",
+                             dpari_cal_name[i]);
         }
     }
     return st;
@@ -1118,7 +1116,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
     dpar_cluster sized = *c;
     dpar_status st;
     if (gpus < 1) {
-        return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
+        return dpari_wrong(why, "gpus=%d must be at least 1", gpus);
     }
     if (c->gpus_per_node < 1) {
         return dpari_cluster_check(c, why);
@@ -1129,8 +1127,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpu
         sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
         sized.gpus_per_node = gpus;
     } else if (gpus % c->gpus_per_node != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "gpus=# is no whole number of nodes of #", gpus,
-                         c->gpus_per_node, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "gpus=%d is no whole number of nodes of %d", gpus,
+                         c->gpus_per_node);
     } else {
         sized.nodes = gpus / c->gpus_per_node;
     }

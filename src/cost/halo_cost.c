@@ -23,28 +23,28 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
     int32_t d;
     int64_t cells = 1;
     if (!j || !grid) {
-        return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "job or grid is NULL");
     }
     if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
         j->contiguous_bytes < 0 || j->contiguous_bytes > j->bytes) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
-                         "dims 1 to 6",
-                         j->ranks, j->per_node, j->dims, j->bytes);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d a node, %d dims, %ld bytes a cell: ranks and bytes are positive, "
+            "dims 1 to 6",
+            j->ranks, j->per_node, j->dims, j->bytes);
     }
     if (dpari_stencil_axes(j->shape, 1) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
-                         0, 0);
+        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", j->shape);
     }
     for (d = 0; d < j->dims; d++) {
         if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
-                             j->width[d], 0);
+            return dpari_wrong(why, "dim %d has %ld cells and a halo of %ld", d, j->cells[d],
+                               j->width[d]);
         }
         if (j->cells[d] > INT64_C(1) << 60 ||
             !dpari_mul(cells, j->cells[d] + 2 * j->width[d], &cells) ||
             cells > INT64_MAX / 4 / j->bytes) {
-            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes");
         }
     }
     if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
@@ -52,8 +52,7 @@ static DPARI_COLD dpar_status dpari_halo_job_check(const dpar_halo_cost_desc *j,
         !dpari_finite(r->cache_bytes) || !dpari_finite(r->far_s) || !dpari_finite(r->copy_Bps) ||
         !dpari_finite(r->run_s) || !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) ||
         !dpari_finite(r->nic_Bps)) {
-        return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "a rate is negative, infinite or not a number");
     }
     return DPAR_OK;
 }
@@ -215,8 +214,8 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpa
     int32_t d, k, ranks = 1, used = 0;
     for (d = 0; d < j->dims; d++) {
         if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: # parts of # cells, # ranks in all", d,
-                             g->parts[d], j->cells[d], j->ranks);
+            return dpari_wrong(why, "dim %d: %d parts of %ld cells, %d ranks in all", d,
+                               g->parts[d], j->cells[d], j->ranks);
         }
         ranks *= g->parts[d];
     }
@@ -232,12 +231,12 @@ static dpar_status dpari_halo_grid_check(const dpar_halo_cost_desc *j, const dpa
     for (d = 0, k = 1; d < j->dims; d++) {
         k *= g->parts[d];
         if (g->stride[d] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "dim #: a stride of #", d, g->stride[d], 0, 0);
+            return dpari_wrong(why, "dim %d: a stride of %d", d, g->stride[d]);
         }
     }
     if (k != j->ranks || ranks != j->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "the parts make # ranks, not #, or the strides not all",
-                         k, j->ranks, 0, 0);
+        return dpari_wrong(why, "the parts make %d ranks, not %d, or the strides not all", k,
+                           j->ranks);
     }
     return DPAR_OK;
 }
@@ -339,8 +338,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_cost_choose(const dpar_halo_cost_desc 
         }
     }
     if (best.seconds < 0) {
-        return dpari_say(DPAR_E_NONE, why, "# ranks: no grid gives each a cell", job->ranks, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_NONE, why, "%d ranks: no grid gives each a cell", job->ranks);
     }
     *grid = best;
     return DPAR_OK;

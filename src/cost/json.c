@@ -32,8 +32,7 @@ static dpar_status dpari_json_fail(const dpari_json *j, dpar_why *why, const cha
         column = j->text[i] == '\n' ? 1 : column + 1;
         line += j->text[i] == '\n';
     }
-    return dpari_say_word(DPAR_E_PARSE, why, "JSON, line #, column #: @", what, DPARI_WHOLE, line,
-                          column, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, "JSON, line %ld, column %ld: %s", line, column, what);
 }
 
 static void dpari_json_blanks(dpari_json *j)

@@ -320,13 +320,13 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     dpari_text_print(&t, "%s '", what);
     dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpari_text_print(&t, "'; the nearest is '%s'", nearest);
-    return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(status, why, "%s", text);
 }
 
 DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
                                                   const char *form)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(n < 60 ? n : 60), s);
 }
 
 /* Reports "'attention=slow': one of unfused, flash1, flash was expected". */
@@ -343,7 +343,7 @@ static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
     for (i = 1; i < end; i++) {
         dpari_text_print(&t, "%s%s", i > 1 ? ", " : "", name(i));
     }
-    return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, "%s was expected", text);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -422,8 +422,8 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
             return DPAR_OK;
         }
     }
-    return dpari_say_word(DPAR_E_PARSE, why, "'@': a whole number of # to # was expected", s,
-                          n < 60 ? n : 60, low, high, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why, "'%.*s': a whole number of %ld to %ld was expected",
+                     (int32_t)(n < 60 ? n : 60), s, low, high);
 }
 
 /* Reads a real number. The bound keeps sums over a grid finite. */
@@ -435,11 +435,11 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
                     : key == DPARI_M_FLOPS  ? &m->flops_per_cell
                                             : &m->bytes_per_cell;
     if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
-        return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
+        return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
     }
     if (key == DPARI_M_CAPACITY && v < 1.0) {
         return dpari_model_bad(s, n, why,
-                               "'@': the fullest expert holds at least the mean: 1 or more");
+                               "'%.*s': the fullest expert holds at least the mean: 1 or more");
     }
     *field = v;
     return DPAR_OK;
@@ -466,7 +466,7 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
     int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
     if (sides == 0) {
         return dpari_model_bad(s, n, why,
-                               "'@': a side or height x width was expected, as 224 or 720x1440");
+                               "'%.*s': a side or height x width was expected, as 224 or 720x1440");
     }
     m->image[0] = (int32_t)side[0];
     m->image[1] = (int32_t)side[sides - 1];
@@ -481,7 +481,7 @@ static dpar_status dpari_model_pattern(dpar_model *m, const char *s, size_t k, s
     }
     if (i < n || k == n || n - k >= sizeof(m->pattern)) {
         return dpari_model_bad(s, n, why,
-                               "'@': 1 to 15 letters of F W S B f w s b D E were expected");
+                               "'%.*s': 1 to 15 letters of F W S B f w s b D E were expected");
     }
     dpari_copy_text(m->pattern, sizeof(m->pattern), s + k, n - k);
     return DPAR_OK;
@@ -511,7 +511,7 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
     }
     return at >= n ? DPAR_OK
                    : dpari_model_bad(s, n, why,
-                                     "'@' needs a value: key=value, or the numbers layers/"
+                                     "'%.*s' needs a value: key=value, or the numbers layers/"
                                      "hidden/heads/kv_heads/ffn/vocab/seq");
 }
 
@@ -539,10 +539,10 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, u
                                    best);
     }
     if (k == n) {
-        return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
+        return dpari_model_bad(s, n, why, "'%.*s' needs a value: key=value");
     }
     if (seen[key / 64] >> key % 64 & 1u) {
-        return dpari_model_bad(s, n, why, "'@': given twice");
+        return dpari_model_bad(s, n, why, "'%.*s': given twice");
     }
     seen[key / 64] |= (uint64_t)1 << key % 64;
     k++;
@@ -606,7 +606,7 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
     m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
     if (m->dims == 0) {
         return dpari_model_bad(s + at, k - at, why,
-                               "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+                               "'%.*s': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
     }
     return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
@@ -643,7 +643,7 @@ static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const
         }
         dpar_text_put(&t, ", and no name is like it: plan --list shows all");
     }
-    return dpari_say_word(DPAR_E_UNKNOWN, why, "@", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why, "%s", text);
 }
 
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
@@ -1168,26 +1168,25 @@ static void dpari_type_read(dpar_model *m, const char *row)
     (void)dpari_model_family(m, row, n, dpari_length(row), NULL);
 }
 
-/* Adds a line to the note: `form` with the word in place of '@' and the number in place of '#'. */
-static void dpari_config_note(dpari_config_state *c, const char *form, const char *word, size_t n,
-                              int64_t number)
+/* Adds a line to the note. */
+static DPARI_PRINTF(2, 3) void dpari_config_note(dpari_config_state *c, const char *form, ...)
 {
-    for (; *form != 0; form++) {
-        if (*form == '@') {
-            dpari_text_slice(&c->note, word, n < 60 ? n : 60);
-        } else if (*form == '#') {
-            dpari_text_int(&c->note, number);
-        } else {
-            dpari_text_char(&c->note, *form);
-        }
-    }
+    va_list list;
+    va_start(list, form);
+    dpari_text_print_list(&c->note, form, &list);
+    va_end(list);
     dpari_text_char(&c->note, '\n');
+}
+
+/* How many characters of a name a message or a note shows. */
+static int32_t dpari_config_shown(size_t n)
+{
+    return (int32_t)(n < 60 ? n : 60);
 }
 
 static dpar_status dpari_config_bad(const dpari_slice *name, dpar_why *why, const char *form)
 {
-    return dpari_say_word(DPAR_E_PARSE, why, form, name->at, name->n < 60 ? name->n : 60, 0, 0, 0,
-                          0);
+    return dpari_say(DPAR_E_PARSE, why, form, (int32_t)(name->n < 60 ? name->n : 60), name->at);
 }
 
 /* Returns the key of a member, or -1. */
@@ -1243,19 +1242,19 @@ static dpar_status dpari_config_unknown(dpari_config_state *c, int32_t in,
         return DPAR_OK;
     }
     if (dpari_word_in_list(dpari_config_left, s, n) >= 0) {
-        dpari_config_note(c, "'@' is not modelled: parameters, time and memory leave it out", s, n,
-                          0);
+        dpari_config_note(c, "'%.*s' is not modelled: parameters, time and memory leave it out",
+                          dpari_config_shown(n), s);
     } else if (expert && item->kind == DPARI_JSON_NUMBER && item->number >= 2.0 &&
                item->number - (double)(int32_t)dpari_leastf(item->number, 2e9) <= 0.0 &&
                dpari_word_in_list(dpari_config_idle, s, n) < 0) {
-        dpari_config_note(c, "'@'=# is not understood, and nothing was made of it", s, n,
-                          (int64_t)item->number);
+        dpari_config_note(c, "'%.*s'=%ld is not understood, and nothing was made of it",
+                          dpari_config_shown(n), s, (int64_t)item->number);
     } else if (item->kind == DPARI_JSON_OBJECT && n > 7 &&
                dpari_same_bytes(s + n - 7, "_config", 7) &&
                dpari_word_in_list("quantization_config generation_config projector_config "
                                   "sparse_attention_config task_specific_params",
                                   s, n) < 0) {
-        dpari_config_note(c, "'@' is not read", s, n, 0);
+        dpari_config_note(c, "'%.*s' is not read", dpari_config_shown(n), s);
     }
     return DPAR_OK;
 }
@@ -1356,8 +1355,8 @@ static void dpari_config_listed(dpari_config_state *c)
     }
     *value = dpari_config_within((int64_t)(c->sum / c->listed + 0.5), 0, INT32_MAX);
     if (c->high > c->low) {
-        dpari_config_note(c, "'@' differs from layer to layer: their mean, #, is taken", c->name.at,
-                          c->name.n, *value);
+        dpari_config_note(c, "'%.*s' differs from layer to layer: their mean, %d, is taken",
+                          dpari_config_shown(c->name.n), c->name.at, *value);
     }
 }
 
@@ -1397,9 +1396,10 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
         return DPAR_OK;
     }
     if (key == DPARI_C_ADAPTER) {
-        return dpari_config_bad(&name, why,
-                                "config.json: '@' makes it an adapter's: give the config.json of "
-                                "the model that it adapts");
+        return dpari_config_bad(
+            &name, why,
+            "config.json: '%.*s' makes it an adapter's: give the config.json of "
+            "the model that it adapts");
     }
     if (key >= DPARI_C_KEYS) {
         if (item->kind == DPARI_JSON_STRING) {
@@ -1411,12 +1411,12 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
         return DPAR_OK; /* of a tower: sizes that matter are numbers */
     }
     if (key >= DPARI_C_FLAGS && !flag) {
-        return dpari_config_bad(&name, why, "config.json: '@' must be true or false");
+        return dpari_config_bad(&name, why, "config.json: '%.*s' must be true or false");
     }
     if (key < DPARI_C_FLAGS && item->kind != DPARI_JSON_NUMBER) {
         return key == DPARI_C_EXPANSION || key == DPARI_M_MTP || key == DPARI_M_WINDOW
                    ? DPAR_OK
-                   : dpari_config_bad(&name, why, "config.json: '@' must be a number");
+                   : dpari_config_bad(&name, why, "config.json: '%.*s' must be a number");
     }
     v *= key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES ? 1e4 : 1.0;
     if (key == DPARI_C_EXPANSION || key == DPARI_C_FFN_TIMES) {
@@ -1427,7 +1427,7 @@ static dpar_status dpari_config_value(dpari_config_state *c, int32_t in, int32_t
     }
     if (!flag && (!(v >= 0.0 && v < 2147483648.0) || v - (double)(int32_t)v > 0.0)) {
         (void)dpari_config_bad(&name, why,
-                               "config.json: '@' must be a whole number of 0 to 2147483647");
+                               "config.json: '%.*s' must be a whole number of 0 to 2147483647");
         return DPAR_E_RANGE;
     }
     if (key == DPARI_C_MERGE || key == DPARI_C_ROWS) { /* squares */
@@ -1506,9 +1506,8 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
         }
     }
     dpar_text_put(&t, found > 0 ? ")" : "");
-    return dpari_say_word(DPAR_E_PARSE, why,
-                          "config.json: @ is missing or 0 (not a transformer's config?)", text,
-                          sizeof(text), 0, 0, 0, 0);
+    return dpari_say(DPAR_E_PARSE, why,
+                     "config.json: %s is missing or 0 (not a transformer's config?)", text);
 }
 
 static int32_t dpari_model_scans_only(const dpar_model *m)
@@ -1531,9 +1530,10 @@ static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *
                   : m->kv_lora > 0 && m->v_width < 1  ? DPARI_M_V_WIDTH
                                                       : -1;
     if (key < 0 && m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "config.json: num_key_value_heads=# does not divide num_attention_heads=#",
-                         m->kv_heads, m->heads, 0, 0);
+        return dpari_say(
+            DPAR_E_DIVIDE, why,
+            "config.json: num_key_value_heads=%d does not divide num_attention_heads=%d",
+            m->kv_heads, m->heads);
     }
     return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
 }
@@ -1569,25 +1569,27 @@ static dpar_status dpari_config_kind(dpari_config_state *c, int32_t in, dpar_mod
         other.at = "bert";
         other.n = 4;
         row = dpari_type_find(&other);
-        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size", "", 0, 0);
+        dpari_config_note(c, "no model_type: read as BERT, for it has type_vocab_size");
     } else if (row == NULL && ((value[DPARI_M_KV_HEADS] > 0 && c->activation[in].n == 0) ||
                                dpari_config_gates(&c->activation[in]) || type.n == 0)) {
         row = "llama:";
-        dpari_config_note(c,
-                          type.n > 0 ? "model_type '@' is not known: read as Llama"
-                                     : "no model_type: read as Llama",
-                          type.at, type.n, 0);
+        if (type.n > 0) {
+            dpari_config_note(c, "model_type '%.*s' is not known: read as Llama",
+                              dpari_config_shown(type.n), type.at);
+        } else {
+            dpari_config_note(c, "no model_type: read as Llama");
+        }
     }
     if (row == NULL || dpari_slice_is(&type, "nemotron-nas")) {
-        return dpari_say_word(
+        return dpari_say(
             DPAR_E_UNKNOWN, why,
             row == NULL
-                ? "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                ? "config.json: model_type '%.*s' is not known (llama, qwen3, mixtral, "
                   "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, bert, mamba, "
                   "vit ...): describe the model as text"
-                : "config.json: model_type '@': blocks that differ one from another "
+                : "config.json: model_type '%.*s': blocks that differ one from another "
                   "(block_configs) are not modelled",
-            type.at, type.n < 40 ? type.n : 40, 0, 0, 0, 0);
+            (int32_t)(type.n < 40 ? type.n : 40), type.at);
     }
     dpari_type_read(m, row);
     if (type.n > 0) {
@@ -1831,21 +1833,20 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
     m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
     if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
         m->tower_layers = 0;
-        dpari_config_note(c, "its @ is not understood: its parameters and its time are left out",
-                          in == DPARI_IN_SEES ? "vision_config" : "audio_config", 13, 0);
+        dpari_config_note(c, "its %s is not understood: its parameters and its time are left out",
+                          in == DPARI_IN_SEES ? "vision_config" : "audio_config");
         return;
     }
-    dpari_config_note(c,
+    dpari_config_note(c, "a tower of %d layers in front is counted%s", m->tower_layers,
                       c->seen[in] && v[DPARI_M_LAYERS] > 0
-                          ? "a tower of # layers in front is counted"
-                          : "a tower of # layers in front is counted, though not in the file, as "
-                            "models of its type have it",
-                      "", 0, m->tower_layers);
-    dpari_config_note(c, "its input: one of # patches a sample, in front of the first stage", "", 0,
+                          ? ""
+                          : ", though not in the file, as models of its type have it");
+    dpari_config_note(c, "its input: one of %d patches a sample, in front of the first stage",
                       m->tower_tokens);
     if (whole == NULL && in == DPARI_IN_SEES) {
-        dpari_config_note(c, "model_type '@' is not known: its projector is taken for one product",
-                          c->type[DPARI_IN_WHOLE].at, c->type[DPARI_IN_WHOLE].n, 0);
+        dpari_config_note(
+            c, "model_type '%.*s' is not known: its projector is taken for one product",
+            dpari_config_shown(c->type[DPARI_IN_WHOLE].n), c->type[DPARI_IN_WHOLE].at);
     }
 }
 
@@ -1878,7 +1879,7 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
         }
     }
     if (m->window > 0 && c->mixes == 0 && m->pattern[0] == 0 && v[DPARI_M_WINDOW] > 0) {
-        dpari_config_note(c, "'sliding_window'=#: in which layers is not said: none has it", "", 0,
+        dpari_config_note(c, "'sliding_window'=%d: in which layers is not said: none has it",
                           m->window);
     }
     for (i = 0; i < c->mixes && m->window < 1; i++) {
@@ -1890,10 +1891,10 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
     }
     for (i = 0; i < c->mixes && m->scan == 0; i++) {
         if (c->mix[i] == 'S' || c->mix[i] == 's' || c->mix[i] == 'B') {
-            return dpari_say_word(DPAR_E_UNKNOWN, why,
-                                  "config.json: model_type '@': its layers of linear attention, "
-                                  "state space or convolution are not modelled",
-                                  type->at, type->n < 40 ? type->n : 40, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_UNKNOWN, why,
+                             "config.json: model_type '%.*s': its layers of linear attention, "
+                             "state space or convolution are not modelled",
+                             (int32_t)(type->n < 40 ? type->n : 40), type->at);
         }
     }
     if (c->feeds > 0 && m->experts == 0) {
@@ -1942,7 +1943,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     }
     if (m.vocab < 1 && v[DPARI_C_MULTIPLE] > 0) {
         m.vocab = 32000;
-        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it", "", 0, 0);
+        dpari_config_note(c, "no vocab_size: 32000, as Llama and Llama 2 have it");
     }
     if (m.family == DPAR_MODEL_FAMILY_VIT || m.family == DPAR_MODEL_FAMILY_DIT) {
         m.image[0] = m.image[1] = v[DPARI_C_SIDE] > 0 ? v[DPARI_C_SIDE] : m.image[0];
@@ -1966,7 +1967,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     }
     if (m.head_width < 1 && m.kv_lora < 1 && m.heads > 0 && m.hidden % m.heads != 0) {
         m.head_width = m.hidden / m.heads;
-        dpari_config_note(c, "no head_dim: #, hidden_size / num_attention_heads, is taken", "", 0,
+        dpari_config_note(c, "no head_dim: %d, hidden_size / num_attention_heads, is taken",
                           m.head_width);
     }
     if (m.family == DPAR_MODEL_FAMILY_VIT && m.out_channels == 0) {
@@ -1975,8 +1976,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     dpari_config_head(&m, &c->architecture[in], &type);
     if (m.family == DPAR_MODEL_FAMILY_T5 &&
         dpari_slice_holds(c->architecture[in].at, c->architecture[in].n, "ForCausalLM")) {
-        dpari_config_note(c, "'@' is the decoder alone: the encoder is counted all the same",
-                          c->architecture[in].at, c->architecture[in].n, 0);
+        dpari_config_note(c, "'%.*s' is the decoder alone: the encoder is counted all the same",
+                          dpari_config_shown(c->architecture[in].n), c->architecture[in].at);
     }
     if (m.positions > 0 && m.family == DPAR_MODEL_FAMILY_T5) {
         m.positions = 2 * dpari_config_within(m.seq, 0, 1000000);
@@ -2004,9 +2005,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
                                                     : 8192;
     }
     if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
-        dpari_config_note(c,
-                          "8192 tokens a sample are assumed of the # that the file allows: --seq",
-                          "", 0, m.seq);
+        dpari_config_note(
+            c, "8192 tokens a sample are assumed of the %d that the file allows: --seq", m.seq);
         m.seq = 8192;
     }
     if (m.family == DPAR_MODEL_FAMILY_GPT) {
@@ -2014,8 +2014,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     }
     if (v[DPARI_M_MTP] > 0 && m.family == DPAR_MODEL_FAMILY_LLAMA) {
         dpari_config_note(
-            c, "blocks for multi-token prediction are left out: # in the file; mtp=1 counts one",
-            "", 0, v[DPARI_M_MTP]);
+            c, "blocks for multi-token prediction are left out: %d in the file; mtp=1 counts one",
+            v[DPARI_M_MTP]);
     }
     tower = c->seen[DPARI_IN_SEES] || dpari_type_row(dpari_towers, &c->type[DPARI_IN_WHOLE]) != NULL
                 ? DPARI_IN_SEES
@@ -2025,7 +2025,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
         dpari_config_tower(&m, c, tower);
     }
     if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
-        dpari_config_note(c, "'audio_config': its tower is left out", "", 0, 0);
+        dpari_config_note(c, "'audio_config': its tower is left out");
     }
     dpari_copy_text(m.note, sizeof(m.note), c->note.at, sizeof(m.note));
     *model = m;
@@ -2058,8 +2058,8 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
         }
     } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
     if (st == DPAR_OK && (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED)) {
-        return dpari_say(DPAR_E_RANGE, why, "a list has # layers: at most # are possible",
-                         c.mixes > c.feeds ? c.mixes : c.feeds, DPARI_LISTED, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "a list has %d layers: at most %d are possible",
+                         c.mixes > c.feeds ? c.mixes : c.feeds, (int32_t)DPARI_LISTED);
     }
     return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
 }
@@ -2104,8 +2104,7 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
         colon++;
     }
     if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
-                         0, 0, 0);
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
     }
     if (colon < first) {
         st = dpari_model_family(&m, text, colon, bytes, why);

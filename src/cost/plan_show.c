@@ -792,7 +792,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_draw(dpar_text *t, const dpar_plan_dra
     case DPAR_PLAN_DRAW_JSON: dpari_report_json(t, r); break;
     case DPAR_PLAN_DRAW_SVG: dpari_report_svg(t, r); break;
     case DPAR_PLAN_DRAW_LINE: dpari_report_line(t, r); break;
-    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 5", format, 0, 0, 0);
+    default: return dpari_wrong(why, "format %d: 0 to 5", format);
     }
     return DPAR_OK;
 }

@@ -72,13 +72,13 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
     const char *value = NULL;
     const int32_t i = dpari_ask_find(s, n, &value);
     if (i < 0 || (value == NULL) != (i == DPARI_ASK_WHOLE)) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "'@' is no option of a plan: gpus=, batch=, seq=, precision=, "
-                              "stack=, attention=, fix=, evaluate=, whole",
-                              s, n, 0, 0, 0, 0);
+        return dpari_wrong(why,
+                           "'%.*s' is no option of a plan: gpus=, batch=, seq=, precision=, "
+                           "stack=, attention=, fix=, evaluate=, whole",
+                           (int32_t)n, s);
     }
     if (a->value[i] != NULL) {
-        return dpari_say_word(DPAR_E_ARG, why, "given twice: '@'", s, n, 0, 0, 0, 0);
+        return dpari_wrong(why, "given twice: '%.*s'", (int32_t)n, s);
     }
     a->value[i] = value != NULL ? value : s;
     a->length[i] = n - (size_t)(a->value[i] - s);
@@ -87,8 +87,8 @@ static dpar_status dpari_ask_word(dpari_ask *a, const char *s, size_t n, dpar_wh
         const int64_t most = least ? 100000000 : INT32_MAX;
         a->number[i] = dpari_ask_number(a->value[i], a->length[i], least, most);
         if (a->number[i] < 0) {
-            return dpari_say_word(DPAR_E_ARG, why, "@ needs a whole number of # to #", s, n, least,
-                                  most, 0, 0);
+            return dpari_wrong(why, "%.*s needs a whole number of %ld to %ld", (int32_t)n, s, least,
+                               most);
         }
     }
     return DPAR_OK;
@@ -128,18 +128,18 @@ static dpar_status dpari_ask_software(const dpari_ask *a, dpar_model *m, dpar_wh
     const char *s = a->value[DPARI_ASK_STACK], *f = a->value[DPARI_ASK_ATTENTION];
     int32_t i;
     if (s != NULL && !dpari_stack_read(m, s, a->length[DPARI_ASK_STACK])) {
-        return dpari_say_word(
+        return dpari_say(
             DPAR_E_UNKNOWN, why,
             "stack is megatron, core, torch, compiled, or a generation of these: llm-foundry, "
             "torchtitan, nanotron, nemo, deepep, maxtext (an at sign and a year may follow); not "
-            "'@'",
-            s, a->length[DPARI_ASK_STACK], 0, 0, 0, 0);
+            "'%.*s'",
+            (int32_t)(a->length[DPARI_ASK_STACK]), s);
     }
     for (i = 1; f != NULL; i++) {
         if (dpari_attention_name(i)[0] == '?') {
-            return dpari_say_word(DPAR_E_UNKNOWN, why,
-                                  "attention is unfused, flash1 or flash, not '@'", f,
-                                  a->length[DPARI_ASK_ATTENTION], 0, 0, 0, 0);
+            return dpari_say(DPAR_E_UNKNOWN, why,
+                             "attention is unfused, flash1 or flash, not '%.*s'",
+                             (int32_t)(a->length[DPARI_ASK_ATTENTION]), f);
         }
         if (dpari_ask_is(a, DPARI_ASK_ATTENTION, dpari_attention_name(i))) {
             m->attention = i;
@@ -176,9 +176,8 @@ static dpar_status dpari_ask_model(const dpari_ask *a, const char *text, dpar_pl
     }
     if (seq > 0 && m.family != DPAR_MODEL_FAMILY_GPT && m.family != DPAR_MODEL_FAMILY_LLAMA &&
         m.family != DPAR_MODEL_FAMILY_T5) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "seq is the tokens of a language model's sample: this model has none", 0,
-                         0, 0, 0);
+        return dpari_wrong(why,
+                           "seq is the tokens of a language model's sample: this model has none");
     }
     return dpar_workload_init(&asked->work, &m, seq, why);
 }
@@ -217,8 +216,8 @@ static dpar_status dpari_ask_strategy(const dpari_ask *a, int32_t which, dpar_st
         return DPAR_OK;
     }
     if (a->length[which] == 0) {
-        return dpari_say_word(DPAR_E_ARG, why, "@ needs name=value, as in @=tp=8",
-                              dpari_ask_name(which), 8, 0, 0, 0, 0);
+        return dpari_wrong(why, "%s needs name=value, as in %s=tp=8", dpari_ask_name(which),
+                           dpari_ask_name(which));
     }
     return dpar_strategy_read(s, a->value[which], a->length[which], named, why);
 }
@@ -230,8 +229,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_query_read(const char *model, const ch
     dpari_ask a;
     dpar_status st;
     if (model == NULL || machine == NULL || asked == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "model, machine and where the answer goes: one is NULL",
-                         0, 0, 0, 0);
+        return dpari_wrong(why, "model, machine and where the answer goes: one is NULL");
     }
     st = dpari_ask_words(&a, options, why);
     dpari_zero(asked, sizeof *asked);

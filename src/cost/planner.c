@@ -29,7 +29,7 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     int32_t i, most = DPAR_MEMORY_ACTIVATIONS;
     if (over <= 0.0) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         "offloads %ld.%ld GB a GPU, %d GPUs share %ld GB of a node's memory",
                          dpari_tenths(m->host) / 10, dpari_tenths(m->host) % 10,
                          job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
     }
@@ -38,14 +38,14 @@ static DPARI_COLD dpar_status dpari_plan_too_big(const dpar_job *job, const dpar
     }
     share = over < m->term[most] ? 100.0 * over / m->term[most] + 1.0 : 100.0;
     if (over > 0.1 * gpu || share > 99.0) {
-        return dpari_say(DPAR_E_MEMORY, why, "needs #.# GB a GPU, the GPU has #.# GB", need / 10,
-                         need % 10, has / 10, has % 10);
+        return dpari_say(DPAR_E_MEMORY, why, "needs %ld.%ld GB a GPU, the GPU has %ld.%ld GB",
+                         need / 10, need % 10, has / 10, has % 10);
     }
-    return dpari_say_word(
+    return dpari_say(
         DPAR_E_MEMORY, why,
-        "needs # GB a GPU, the GPU has # GB; close: it fits if @ (# GB) come to # "
-        "% less",
-        dpar_memory_name(most), 16, (need + 9) / 10, has / 10, dpari_tenths(m->term[most]) / 10,
+        "needs %ld GB a GPU, the GPU has %ld GB; close: it fits if %s (%ld GB) come to %ld "
+        "%% less",
+        (need + 9) / 10, has / 10, dpar_memory_name(most), dpari_tenths(m->term[most]) / 10,
         (int64_t)share);
 }
 
@@ -914,10 +914,11 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
     }
     if (search->global_batch < 0 || search->gpus < 0 ||
         (search->gpus > 0 && search->gpus != dpari_cluster_gpus(job->cluster))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "the search is for # GPUs and a global batch of #, the cluster has # "
-                         "(resize it)",
-                         search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster), 0);
+        return dpari_wrong(
+            why,
+            "the search is for %d GPUs and a global batch of %ld, the cluster has %d "
+            "(resize it)",
+            search->gpus, search->global_batch, dpari_cluster_gpus(job->cluster));
     }
     dpari_zero(p, sizeof(*p));
     p->job = *job;
@@ -945,10 +946,10 @@ static DPARI_COLD dpar_status dpari_planner_none(const dpar_planner *p, dpar_why
         most = p->rejected[i] > p->rejected[most] ? i : most;
     }
     name = dpar_strategy_rule_name(most);
-    return dpari_say_word(DPAR_E_NONE, why,
-                          "none of # configurations is legal on # GPUs with a global batch of #: "
-                          "most break the rule '@'",
-                          name, DPARI_WHOLE, p->walked, p->search.gpus, p->search.global_batch, 0);
+    return dpari_say(DPAR_E_NONE, why,
+                     "none of %ld configurations is legal on %d GPUs with a global batch of %ld: "
+                     "most break the rule '%s'",
+                     p->walked, p->search.gpus, p->search.global_batch, name);
 }
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
@@ -976,10 +977,10 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         return dpari_planner_none(p, why);
     }
     near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
-    return dpari_say(DPAR_E_NONE, why,
-                     "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
-                     p->evaluated, near_tenths / 10, near_tenths % 10,
-                     (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
+    return dpari_say(
+        DPAR_E_NONE, why,
+        "nothing fits: the nearest of %ld configurations needs %ld.%ld GB, the GPU has %ld GB",
+        p->evaluated, near_tenths / 10, near_tenths % 10, (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
 }
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
@@ -1466,12 +1467,11 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
     }
     if (st == DPAR_E_NONE) {
         return priced > 0
-                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0,
-                               0, 0)
+                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus)
                    : dpari_say(DPAR_E_NONE, why,
-                               "no number of GPUs up to # allows what is fixed, at a global batch "
-                               "of #",
-                               most_gpus, search->global_batch, 0, 0);
+                               "no number of GPUs up to %d allows what is fixed, at a global batch "
+                               "of %ld",
+                               most_gpus, search->global_batch);
     }
     for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
         if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {

@@ -686,10 +686,11 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
         fine = fine && bytes[i] >= 0.0 && bytes[i] <= 1000.0;
     }
     return fine ? DPAR_OK
-                : dpari_say(DPAR_E_ARG, why,
-                            "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
-                            "products in a format of 1 to # (f64 to f4), not # (dpar_recipe_find)",
-                            DPAR_FORMAT_COUNT - 1, r->compute, 0, 0);
+                : dpari_wrong(
+                      why,
+                      "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
+                      "products in a format of 1 to %d (f64 to f4), not %d (dpar_recipe_find)",
+                      DPAR_FORMAT_COUNT - 1, r->compute);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */

@@ -437,16 +437,16 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
     dpar_planner_desc q = *asked;
     dpar_text t;
     if (dpari_advice_near(job, asked, n, a) != DPAR_E_MEMORY) {
-        return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
-                         asked->global_batch, 0, 0);
+        return dpari_say(DPAR_E_NONE, why, "no way to use %d GPUs with a global batch of %ld",
+                         n->gpus, asked->global_batch);
     }
     dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
     if (a->plan.fits &&
         a->plan.memory.upper <= job->cluster->gpu.memory_bytes) { /* it would, with another batch */
         return dpari_say(DPAR_E_NONE, why,
-                         "no way of # GPUs divides a global batch of # and fits; with another "
+                         "no way of %d GPUs divides a global batch of %ld and fits; with another "
                          "batch it would",
-                         n->gpus, asked->global_batch, 0, 0);
+                         n->gpus, asked->global_batch);
     }
     dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
     dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
@@ -465,12 +465,12 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_planner_des
     return dpari_say(
         DPAR_E_MEMORY, why,
         asked->fixed_fields != 0
-            ? "it does not fit on # GPUs with what is fixed: up to # GB a GPU, the GPU has "
-              "# GB"
-            : "it does not fit on # GPUs: up to # GB a GPU when sharded as far as it goes, "
-              "the GPU has # GB",
+            ? "it does not fit on %d GPUs with what is fixed: up to %ld GB a GPU, the GPU has "
+              "%ld GB"
+            : "it does not fit on %d GPUs: up to %ld GB a GPU when sharded as far as it goes, "
+              "the GPU has %ld GB",
         n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
-        (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5), 0);
+        (int64_t)(job->cluster->gpu.memory_bytes * 1e-9 + 0.5));
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
@@ -489,9 +489,9 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_recommend(const dpar_job *job,
     }
     n = dpari_need_of(job, search);
     if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "advice for # GPUs and a global batch of #, but the cluster has # GPUs",
-                         search->gpus, search->global_batch, n.gpus, 0);
+        return dpari_wrong(
+            why, "advice for %d GPUs and a global batch of %ld, but the cluster has %d GPUs",
+            search->gpus, search->global_batch, n.gpus);
     }
     dpari_zero(advice, sizeof(*advice));
     if (dpari_kinds_find(job, search, &kinds, why) != DPAR_OK) {

@@ -4,6 +4,7 @@
 #include "simulated.h"
 
 #include "../base/inner.h"
+#include "../schedule/inner.h"
 #include "../schedule/simulate.h"
 #include "terms.h"
 
@@ -177,7 +178,7 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_simulate(const dpar_job *job, const dp
     micros = dpari_simulated_micros(s);
     if (bytes < head) {
         dpari_needs_bytes(why, head);
-        return dpari_say(DPAR_E_ROOM, why, "the stages alone take # bytes", head, 0, 0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "the stages alone take %ld bytes", head);
     }
     chunks.stages = stages;
     chunks.forward = at;

@@ -119,12 +119,11 @@ DPAR_API DPARI_COLD dpar_status dpar_recipe_find(dpar_recipe *r, const char *nam
             return DPAR_OK;
         }
     }
-    return dpari_say_word(
-        DPAR_E_UNKNOWN, why,
-        "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
-        "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-        "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
-        name, DPARI_WHOLE, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why,
+                     "unknown precision '%s'; one of megatron (= bf16), zero (= fp16), "
+                     "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+                     "fsdp-fp8-row, bf16-moments, zero++, fp8-grad32, bf16-grad16, mxfp8, nvfp4",
+                     name);
 }
 
 /* ---- the text form -------------------------------------------------------------------------- */
@@ -288,24 +287,25 @@ static const char *dpari_field_takes(int32_t field)
 {
     switch (field) {
     case DPAR_STRATEGY_FIELD_CP_KIND:
-        return "'@': the value is not one that exists: ring, ulysses, gather";
+        return "'%.*s': the value is not one that exists: ring, ulysses, gather";
     case DPAR_STRATEGY_FIELD_SCHEDULE:
-        return "'@': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
+        return "'%.*s': the value is not one that exists: gpipe, 1f1b, interleaved, breadth-first, "
                "zb-h1, zb-2p, zbv, v-half, v-min, dualpipe, dualpipev";
     case DPAR_STRATEGY_FIELD_RECOMPUTE:
-        return "'@': the value is not one that exists: none, selective, full, alternate, or norm, "
+        return "'%.*s': the value is not one that exists: none, selective, full, alternate, or "
+               "norm, "
                "activation and experts with '+' between";
     case DPAR_STRATEGY_FIELD_OFFLOAD:
-        return "'@': the value is not one that exists: none, or optimizer, weights, activations "
+        return "'%.*s': the value is not one that exists: none, or optimizer, weights, activations "
                "and nvme with '+' between";
     case DPAR_STRATEGY_FIELD_OVERLAP:
-        return "'@': the value is not one that exists: default, none, or dp, tp and pp with '+' "
+        return "'%.*s': the value is not one that exists: default, none, or dp, tp and pp with '+' "
                "between";
     case DPAR_STRATEGY_FIELD_TILES:
-        return "'@': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
+        return "'%.*s': the value is not one that exists: 1 to 3 whole numbers with 'x' between, "
                "as 2x4";
     default:
-        return "'@': the value is not one that exists: a whole number of 0 to 2147483647 was "
+        return "'%.*s': the value is not one that exists: a whole number of 0 to 2147483647 was "
                "expected";
     }
 }
@@ -329,26 +329,26 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_read(dpar_strategy *strategy, cons
         end = at;
         at += at < bytes;
         if (end == name) {
-            return dpari_say_word(DPAR_E_PARSE, why,
-                                  "nothing stands between two commas of '@': name=value was "
-                                  "expected",
-                                  text, bytes < 80 ? bytes : 80, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why,
+                             "nothing stands between two commas of '%.*s': name=value was "
+                             "expected",
+                             (int32_t)(bytes < 80 ? bytes : 80), text);
         }
         field = dpari_field_find(text + name, eq - name);
         if (field < 0 || eq == end) {
-            return dpari_say_word(DPAR_E_PARSE, why,
-                                  "'@' is no strategy setting; known: tp sp cp cp_kind dp shard "
-                                  "zero pp vp schedule ep etp mbs m recompute recompute_layers "
-                                  "offload overlap tiles, each as name=value",
-                                  text + name, end - name, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why,
+                             "'%.*s' is no strategy setting; known: tp sp cp cp_kind dp shard "
+                             "zero pp vp schedule ep etp mbs m recompute recompute_layers "
+                             "offload overlap tiles, each as name=value",
+                             (int32_t)(end - name), text + name);
         }
         if (seen >> field & 1u) {
-            return dpari_say_word(DPAR_E_PARSE, why, "'@': given twice", text + name, end - name, 0,
-                                  0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why, "'%.*s': given twice", (int32_t)(end - name),
+                             text + name);
         }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
-            return dpari_say_word(DPAR_E_PARSE, why, dpari_field_takes(field), text + name,
-                                  end - name, 0, 0, 0, 0);
+            return dpari_say(DPAR_E_PARSE, why, dpari_field_takes(field), (int32_t)(end - name),
+                             text + name);
         }
         seen |= (uint32_t)1 << field;
     }
@@ -452,14 +452,18 @@ DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
     return ok && n <= INT32_MAX ? (int32_t)n : 0;
 }
 
-static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form,
-                                int64_t a, int64_t b, int64_t c)
+static DPARI_PRINTF(4, 5) dpar_status
+    dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form, ...)
 {
+    dpar_status status = which == DPAR_STRATEGY_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE;
+    va_list list;
     if (rule != NULL) {
         *rule = which;
     }
-    return dpari_say(which == DPAR_STRATEGY_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a,
-                     b, c, 0);
+    va_start(list, form);
+    status = dpari_say_list(status, why, form, &list);
+    va_end(list);
+    return status;
 }
 
 /* Reports the first field that is out of its range. */
@@ -481,6 +485,7 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
                                       {DPAR_STRATEGY_FIELD_ZERO, 0, 3},
                                       {DPAR_STRATEGY_FIELD_SP, 0, 1}};
     dpar_strategy given = *s;
+    const char *name = NULL;
     size_t i = 0;
     int32_t v = 0;
     for (i = 0; i < sizeof field / sizeof *field; i++) {
@@ -493,12 +498,14 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     if (rule != NULL) {
         *rule = DPAR_STRATEGY_RULE_DEGREE;
     }
-    return dpari_say_word(DPAR_E_ARG, why,
-                          field[i][2] > 0   ? "@=# must be # to #"
-                          : field[i][1] > 0 ? "every degree must be at least 1: @=#"
-                                            : "@=# must be at least 0",
-                          dpari_field_name[field[i][0]], sizeof dpari_field_name[0], v, field[i][1],
-                          field[i][2], 0);
+    name = dpari_field_name[field[i][0]];
+    if (field[i][2] > 0) {
+        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, field[i][1], field[i][2]);
+    }
+    if (field[i][1] > 0) {
+        return dpari_wrong(why, "every degree must be at least 1: %s=%d", name, v);
+    }
+    return dpari_wrong(why, "%s=%d must be at least 0", name, v);
 }
 
 static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule,
@@ -512,13 +519,13 @@ static DPARI_COLD dpar_status dpari_check_degrees(const dpar_strategy *s, int32_
     if (s->schedule == 0) {
         return dpari_refuse(
             rule, DPAR_STRATEGY_RULE_DEGREE, why,
-            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does", 0, 0, 0);
+            "no schedule: set schedule, as DPAR_SCHEDULE_1F1B; dpar_strategy_init does");
     }
     if (s->recompute < 0 || s->recompute > 31 || (s->recompute > 3 && (s->recompute & 3) > 1) ||
         s->schedule < 1 || s->schedule >= DPAR_SCHEDULE_PRICED_END || s->cp_kind < 0 ||
         s->cp_kind >= DPAR_CP_KIND_COUNT) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
-                            "recompute=#, schedule=#, cp_kind=#: one of them has no name",
+                            "recompute=%d, schedule=%d, cp_kind=%d: one of them has no name",
                             s->recompute, s->schedule, s->cp_kind);
     }
     return DPAR_OK;
@@ -541,26 +548,26 @@ static DPARI_COLD dpar_status dpari_check_tensor(const dpar_workload *w, const d
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
+                            "tp=%d does not divide %d attention heads", s->tp, w->heads);
     }
     if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
-                            "tp=# and # key-value heads: neither divides the other", s->tp,
-                            w->kv_heads, 0);
+                            "tp=%d and %d key-value heads: neither divides the other", s->tp,
+                            w->kv_heads);
     }
     if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why, "tp=# does not divide hidden=#",
-                            s->tp, w->hidden, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_TP_HEADS, why,
+                            "tp=%d does not divide hidden=%d", s->tp, w->hidden);
     }
     if (s->sp && (s->tp == 1 || w->heads == 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
                             "sequence parallelism cuts what tensor parallelism leaves whole: it "
-                            "needs tp > 1 and a sequence (tp=#)",
-                            s->tp, 0, 0);
+                            "needs tp > 1 and a sequence (tp=%d)",
+                            s->tp);
     }
     if (s->sp && !dpari_sequence_cuts(w, s)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "sp=1: tp=# x cp=# does not divide # tokens", s->tp, s->cp,
+                            "sp=1: tp=%d x cp=%d does not divide %ld tokens", s->tp, s->cp,
                             (int64_t)w->tokens);
     }
     return DPAR_OK;
@@ -580,34 +587,34 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         s->schedule == DPAR_SCHEDULE_INTERLEAVED || s->schedule == DPAR_SCHEDULE_BREADTH_FIRST;
     if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "nothing is recomputed where nothing is trained", 0, 0, 0);
+                            "nothing is recomputed where nothing is trained");
     }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OPTION, why,
-                            "recompute_layers=# needs recompute=full and as many of the # layers",
-                            s->recompute_layers, w->blocks, 0);
+                            "recompute_layers=%d needs recompute=full and as many of the %d layers",
+                            s->recompute_layers, w->blocks);
     }
     if (s->pp > 1 && chunks > w->blocks && (w->blocks + INT64_C(2)) % chunks != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_PP_LAYERS, why,
-                            "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
+                            "pp=%d x vp=%d needs as many layers, the model has %d", s->pp, s->vp,
                             w->blocks);
     }
     if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "vp=# needs pp > 1 (pp=#) and an interleaved, breadth-first or, with "
+                            "vp=%d needs pp > 1 (pp=%d) and an interleaved, breadth-first or, with "
                             "vp=2, V schedule",
-                            s->vp, s->pp, 0);
+                            s->vp, s->pp);
     }
     if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "a V schedule has two chunks a rank: vp=2, not #", s->vp, 0, 0);
+                            "a V schedule has two chunks a rank: vp=2, not %d", s->vp);
     }
     if (s->schedule == DPAR_SCHEDULE_INTERLEAVED && s->pp > 1 &&
         (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "interleaving needs vp >= 2 (vp=#) and micro-batches m=# in equal "
-                            "rounds of at least pp=#",
+                            "interleaving needs vp >= 2 (vp=%d) and micro-batches m=%d in equal "
+                            "rounds of at least pp=%d",
                             s->vp, s->micro_batches, s->pp);
     }
     if (s->pp > 1 &&
@@ -615,8 +622,8 @@ static DPARI_COLD dpar_status dpari_check_pipeline(const dpar_workload *w, const
         (s->micro_batches < 2 * s->pp || (s->schedule == DPAR_SCHEDULE_DUALPIPE &&
                                           (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_SCHEDULE, why,
-                            "DualPipe needs m >= 2 pp, and even numbers of both: m=#, pp=#",
-                            s->micro_batches, s->pp, 0);
+                            "DualPipe needs m >= 2 pp, and even numbers of both: m=%d, pp=%d",
+                            s->micro_batches, s->pp);
     }
     return DPAR_OK;
 }
@@ -626,20 +633,20 @@ static DPARI_COLD dpar_status dpari_check_context(const dpar_workload *w, const 
 {
     int64_t tokens = (int64_t)w->tokens;
     if (s->cp > 1 && w->heads == 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=#: the model has no sequence",
-                            s->cp, 0, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d: the model has no sequence",
+                            s->cp);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "2 cp = # does not divide # tokens",
-                            2 * (int64_t)s->cp, tokens, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
+                            "2 cp = %ld does not divide %ld tokens", 2 * (int64_t)s->cp, tokens);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=# does not divide # tokens",
-                            s->cp, tokens, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why, "cp=%d does not divide %ld tokens",
+                            s->cp, tokens);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_CP, why,
-                            "Ulysses: cp=# does not divide the # heads that tp=# leaves", s->cp,
+                            "Ulysses: cp=%d does not divide the %d heads that tp=%d leaves", s->cp,
                             w->heads / s->tp, s->tp);
     }
     return DPAR_OK;
@@ -651,21 +658,21 @@ static DPARI_COLD dpar_status dpari_check_experts(const dpar_workload *w, const 
     int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
     if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep=#, etp=#: the model has no experts", s->ep, s->etp, 0);
+                            "ep=%d, etp=%d: the model has no experts", s->ep, s->etp);
     }
     if (s->ep > 1 && w->experts % s->ep != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=# does not divide # experts",
-                            s->ep, w->experts, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why, "ep=%d does not divide %d experts",
+                            s->ep, w->experts);
     }
     if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
-                            (int64_t)s->ep * s->etp, ranks, 0);
+                            "ep x etp = %ld does not divide the %ld ranks of a stage (tp cp dp)",
+                            (int64_t)s->ep * s->etp, ranks);
     }
     if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_EP, why,
-                            "tp=# with # experts needs sequence parallelism: sp=1", s->tp,
-                            w->experts, 0);
+                            "tp=%d with %d experts needs sequence parallelism: sp=1", s->tp,
+                            w->experts);
     }
     return DPAR_OK;
 }
@@ -675,22 +682,24 @@ static DPARI_COLD dpar_status dpari_check_tiles(const dpar_workload *w, const dp
 {
     int32_t i, k;
     if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
-                            s->tiles[0], s->tiles[1], s->tiles[2]);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_DEGREE, why,
+                            "tiles must be at least 1: %dx%dx%d", s->tiles[0], s->tiles[1],
+                            s->tiles[2]);
     }
     for (i = 0; i < 3; i++) {
         if (s->tiles[i] > 1 && i >= w->dims) {
             return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
-                                "# tiles along axis #, but the model's grid has # axes",
+                                "%d tiles along axis %d, but the model's grid has %d axes",
                                 s->tiles[i], i, w->dims);
         }
         for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
             int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
             if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
-                return dpari_refuse(rule, DPAR_STRATEGY_RULE_TILES, why,
-                                    "# tiles of # cells along an axis leave # where the grid is "
-                                    "coarsest: a tile must hold its neighbour's halo",
-                                    s->tiles[i], w->extent[i], cells);
+                return dpari_refuse(
+                    rule, DPAR_STRATEGY_RULE_TILES, why,
+                    "%d tiles of %ld cells along an axis leave %ld where the grid is "
+                    "coarsest: a tile must hold its neighbour's halo",
+                    s->tiles[i], w->extent[i], cells);
             }
         }
     }
@@ -702,29 +711,28 @@ static DPARI_COLD dpar_status dpari_check_data(const dpar_job *job, const dpar_s
 {
     int64_t batch = 0;
     if (s->shard > 0 && s->dp % s->shard != 0) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=# does not divide dp=#",
-                            s->shard, s->dp, 0);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_ZERO, why, "shard=%d does not divide dp=%d",
+                            s->shard, s->dp);
     }
     if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
-        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large",
-                            s->dp, s->micro_batch, s->micro_batches);
+        return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
+                            "dp=%d x mbs=%d x m=%d is too large", s->dp, s->micro_batch,
+                            s->micro_batches);
     }
     if (global_batch > 0 && batch != global_batch) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_BATCH, why,
-                            "dp x mbs x m = # samples a step, the global batch is #", batch,
-                            global_batch, 0);
+                            "dp x mbs x m = %ld samples a step, the global batch is %ld", batch,
+                            global_batch);
     }
     if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload needs the host's memory: give host=GB of the cluster", 0, 0,
-                            0);
+                            "offload needs the host's memory: give host=GB of the cluster");
     }
     if (s->offload < 0 || s->offload > 15 ||
         ((s->offload & DPAR_OFFLOAD_NVME) &&
          (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
         return dpari_refuse(rule, DPAR_STRATEGY_RULE_OFFLOAD, why,
-                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node", 0,
-                            0, 0);
+                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node");
     }
     return DPAR_OK;
 }
@@ -741,13 +749,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_strategy_check(const dpar_job *job,
         st = dpari_check_tiles(w, s, rule, why);
     }
     if (st == DPAR_OK && ranks != gpus) {
-        st = ranks > 0 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                      "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
-                                      ranks, gpus, 0)
-                       : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
-                                      "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
-                                      "cluster has # GPUs",
-                                      gpus, 0, 0);
+        st = ranks > 0
+                 ? dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                                "tp x cp x dp x pp x tiles = %d ranks, the cluster has %d GPUs",
+                                ranks, gpus)
+                 : dpari_refuse(rule, DPAR_STRATEGY_RULE_RANKS, why,
+                                "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
+                                "cluster has %d GPUs",
+                                gpus);
     }
     if (st == DPAR_OK) {
         st = dpari_check_tensor(w, s, rule, why);
@@ -781,8 +790,8 @@ DPAR_API DPARI_COLD dpar_status dpar_strategy_complete(const dpar_job *job, dpar
     if ((named >> DPAR_STRATEGY_FIELD_DP & 1u) == 0 && model > 0) {
         if (gpus % model != 0) {
             return dpari_say(DPAR_E_DIVIDE, why,
-                             "tp x cp x pp x tiles = # ranks do not divide the cluster's # GPUs",
-                             model, gpus, 0, 0);
+                             "tp x cp x pp x tiles = %d ranks do not divide the cluster's %d GPUs",
+                             model, gpus);
         }
         s->dp = gpus / model;
     }

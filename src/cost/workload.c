@@ -160,20 +160,19 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_workload_check(const dpar_workload *
     double params = 0.0;
     if (w->layers < 1 || w->layers > DPAR_MAX_LAYER_CLASSES || w->ops < 1 ||
         w->ops > DPAR_MAX_LAYER_OPS) {
-        return dpari_say(DPAR_E_ARG, why, "a workload needs 1 to 24 layer classes, this has #",
-                         w->layers, 0, 0, 0);
+        return dpari_wrong(why, "a workload needs 1 to 24 layer classes, this has %d", w->layers);
     }
     for (i = 0; i < w->layers; i++) {
         const dpar_workload_layer *l = &w->layer[i];
         if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
             !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
-            return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
-                             l->count, l->ops, 0);
+            return dpari_wrong(why, "layer class %d is empty: count=%d, operations=%d", i, l->count,
+                               l->ops);
         }
         params += dpari_layer_params(w, i) * l->count;
     }
     if (!(params >= 0.0) || params > 4e18) {
-        return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters");
     }
     return DPAR_OK;
 }
@@ -1006,24 +1005,24 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
     if (m->scan > 0 && m->heads == 0) { /* a recurrence alone has no heads of attention */
         m->heads = m->kv_heads = 0;
     } else if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a transformer needs layers, hidden and heads of at least 1: layers=#, "
-                         "hidden=#, heads=#",
-                         m->layers, m->hidden, m->heads, 0);
+        return dpari_wrong(why,
+                           "a transformer needs layers, hidden and heads of at least 1: layers=%d, "
+                           "hidden=%d, heads=%d",
+                           m->layers, m->hidden, m->heads);
     }
     if (m->head_width < 1 && m->kv_lora < 1 && m->heads > 0 && m->hidden % m->heads != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "heads=# does not divide hidden=# (give head_width)",
-                         m->heads, m->hidden, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "heads=%d does not divide hidden=%d (give head_width)",
+                         m->heads, m->hidden);
     }
     m->head_width = m->head_width > 0 ? m->head_width : m->heads > 0 ? m->hidden / m->heads : 0;
     m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
     if (m->heads > 0 && (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=# does not divide heads=#", m->kv_heads,
-                         m->heads, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=%d does not divide heads=%d", m->kv_heads,
+                         m->heads);
     }
     if (m->ffn < 1) {
         if (m->hidden > INT32_MAX / 4) {
-            return dpari_say(DPAR_E_RANGE, why, "hidden=# is too large", m->hidden, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "hidden=%d is too large", m->hidden);
         }
         m->ffn = 4 * m->hidden;
     }
@@ -1034,17 +1033,18 @@ static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
 {
     if (m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT) {
         if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "image=#x# needs a patch of at least 1 that fits in it, and channels: "
-                             "patch=#, channels=#",
-                             m->image[0], m->image[1], m->patch, m->channels);
+            return dpari_wrong(
+                why,
+                "image=%dx%d needs a patch of at least 1 that fits in it, and channels: "
+                "patch=%d, channels=%d",
+                m->image[0], m->image[1], m->patch, m->channels);
         }
         return DPAR_OK;
     }
     m->seq = seq > 0 ? seq : m->seq;
     if (m->seq < 1 || m->vocab < 1) {
-        return dpari_say(DPAR_E_ARG, why, "seq and vocab must be at least 1: seq=#, vocab=#",
-                         m->seq, m->vocab, 0, 0);
+        return dpari_wrong(why, "seq and vocab must be at least 1: seq=%d, vocab=%d", m->seq,
+                           m->vocab);
     }
     return DPAR_OK;
 }
@@ -1053,20 +1053,17 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
 {
     int32_t i, sees = 0, scans = 0;
     if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
-        return dpari_say(DPAR_E_ARG, why, "topk=# must be 1 to experts=#", m->topk, m->experts, 0,
-                         0);
+        return dpari_wrong(why, "topk=%d must be 1 to experts=%d", m->topk, m->experts);
     }
     if (m->experts > 0 && m->expert_ffn < 1) {
         m->expert_ffn = m->ffn;
     }
     if (m->dense_layers > m->layers) {
-        return dpari_say(DPAR_E_ARG, why, "dense_layers=# of layers=#", m->dense_layers, m->layers,
-                         0, 0);
+        return dpari_wrong(why, "dense_layers=%d of layers=%d", m->dense_layers, m->layers);
     }
     if (m->kv_lora > 0 && (m->qk_width < 1 || m->v_width < 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "latent attention (kv_lora=#) needs qk_width and v_width: #, #",
-                         m->kv_lora, m->qk_width, m->v_width, 0);
+        return dpari_wrong(why, "latent attention (kv_lora=%d) needs qk_width and v_width: %d, %d",
+                           m->kv_lora, m->qk_width, m->v_width);
     }
     if (!dpari_model_mixed(m)) {
         dpari_model_kinds(m, NULL, 0, NULL, 0);
@@ -1079,9 +1076,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     }
     if (m->scan < 0 || m->scan >= DPAR_MODEL_SCAN_END || (scans > 0 && m->scan == 0) ||
         (sees > 0 && m->window < 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# layers have a window and # a scan: window=#, scan=# (1 to 8)", sees,
-                         scans, m->window, m->scan);
+        return dpari_wrong(why,
+                           "%d layers have a window and %d a scan: window=%d, scan=%d (1 to 8)",
+                           sees, scans, m->window, m->scan);
     }
     if (m->scan > 0) {
         m->scan_heads = m->scan_heads > 0 ? m->scan_heads : 1;
@@ -1090,8 +1087,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
     }
     if (m->tower_layers > 0) {
         if (m->tower_hidden < 1 || m->tower_heads < 1 || m->tower_hidden % m->tower_heads != 0) {
-            return dpari_say(DPAR_E_ARG, why, "tower_heads=# does not divide tower_hidden=#",
-                             m->tower_heads, m->tower_hidden, 0, 0);
+            return dpari_wrong(why, "tower_heads=%d does not divide tower_hidden=%d",
+                               m->tower_heads, m->tower_hidden);
         }
         m->tower_ffn = m->tower_ffn > 0
                            ? m->tower_ffn
@@ -1099,7 +1096,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_experts(dpar_model *m, dpar_why *w
         m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 256;
     }
     if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
-        return dpari_say(DPAR_E_ARG, why, "capacity must be a number of at least 1", 0, 0, 0, 0);
+        return dpari_wrong(why, "capacity must be a number of at least 1");
     }
     return DPAR_OK;
 }
@@ -1111,21 +1108,22 @@ static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
     m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
     if (m->family == DPAR_MODEL_FAMILY_UNET) {
         if (m->levels < 1 || m->levels > 8) {
-            return dpari_say(DPAR_E_ARG, why, "levels=# must be 1 to 8", m->levels, 0, 0, 0);
+            return dpari_wrong(why, "levels=%d must be 1 to 8", m->levels);
         }
         /* four operations a block, down and up; two between levels and for the head */
         most = (DPAR_MAX_LAYER_OPS - 2 * m->levels) / 4 / (2 * m->levels - 1);
         if (m->blocks_per_level > most) {
-            return dpari_say(DPAR_E_ARG, why, "blocks_per_level=# of # levels: at most #",
-                             m->blocks_per_level, m->levels, most, 0);
+            return dpari_wrong(why, "blocks_per_level=%d of %d levels: at most %d",
+                               m->blocks_per_level, m->levels, most);
         }
         shrink = (int32_t)1 << (m->levels - 1);
     }
     if (m->image[0] < shrink || m->image[1] < shrink || m->channels < 1 || m->hidden < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a conv net needs hidden=#, channels=# of at least 1 and an image of at "
-                         "least # cells a side",
-                         m->hidden, m->channels, shrink, 0);
+        return dpari_wrong(
+            why,
+            "a conv net needs hidden=%d, channels=%d of at least 1 and an image of at "
+            "least %d cells a side",
+            m->hidden, m->channels, shrink);
     }
     return DPAR_OK;
 }
@@ -1137,7 +1135,7 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     for (i = 0; i < 3; i++) {
         m->extent[i] = i < m->dims ? m->extent[i] : 1;
         if (m->extent[i] < 1 || !dpari_mul(cells, m->extent[i], &cells)) {
-            return dpari_say(DPAR_E_ARG, why, "grid axis # has # cells", i, m->extent[i], 0, 0);
+            return dpari_wrong(why, "grid axis %d has %ld cells", i, m->extent[i]);
         }
     }
     m->fields = m->fields > 0 ? m->fields : 1;
@@ -1146,16 +1144,15 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) {
     }
     if (m->dims > 0 && i == m->dims) {
-        return dpari_say(DPAR_E_ARG, why, "halo=# is wider than the grid: # x # x # cells", m->halo,
-                         m->extent[0], m->extent[1], m->extent[2]);
+        return dpari_wrong(why, "halo=%d is wider than the grid: %ld x %ld x %ld cells", m->halo,
+                           m->extent[0], m->extent[1], m->extent[2]);
     }
     if (m->dims < 1 || m->dims > 3) {
-        return dpari_say(DPAR_E_ARG, why, "a grid has 1 to 3 axes, not #", m->dims, 0, 0, 0);
+        return dpari_wrong(why, "a grid has 1 to 3 axes, not %d", m->dims);
     }
     if (!(m->flops_per_cell >= 0.0 && m->bytes_per_cell >= 0.0) ||
         !dpari_finite(m->flops_per_cell) || !dpari_finite(m->bytes_per_cell)) {
-        return dpari_say(DPAR_E_ARG, why, "flops and bytes a cell must be numbers of at least 0", 0,
-                         0, 0, 0);
+        return dpari_wrong(why, "flops and bytes a cell must be numbers of at least 0");
     }
     if (m->bytes_per_cell <= 0.0) { /* read every field once, write it once */
         m->bytes_per_cell = 2.0 * m->fields * m->element;
@@ -1193,28 +1190,27 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
 {
     dpar_status st;
     if (m->family == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no family: set family, as DPAR_MODEL_FAMILY_GPT", 0, 0,
-                         0, 0);
+        return dpari_wrong(why, "no family: set family, as DPAR_MODEL_FAMILY_GPT");
     }
     if (m->family < 0 || m->family >= DPAR_MODEL_FAMILY_END) {
-        return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
+        return dpari_wrong(why, "family %d does not exist", m->family);
     }
     if (dpari_model_negative(m) < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a number of the model is #: at least -1",
-                         dpari_model_negative(m), 0, 0, 0);
+        return dpari_wrong(why, "a number of the model is %d: at least -1",
+                           dpari_model_negative(m));
     }
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
-        return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
+        return dpari_wrong(why, "element=%d must be 2, 4 or 8 bytes", m->element);
     }
     if (m->attention >= DPAR_MODEL_ATTENTION_END || m->stack >= DPAR_MODEL_STACK_END ||
         m->loss >= DPAR_MODEL_LOSS_END) {
-        return dpari_say(DPAR_E_ARG, why, "attention=#, stack=#, loss=#: one does not exist",
-                         m->attention, m->stack, m->loss, 0);
+        return dpari_wrong(why, "attention=%d, stack=%d, loss=%d: one does not exist", m->attention,
+                           m->stack, m->loss);
     }
     if (m->layers > 1000000 || m->decoder_layers > 1000000 || m->mtp > 1000000 ||
         m->tower_layers > 1000000) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "layers=#, decoder_layers=#, mtp=#, tower_layers=#: at most 1000000",
+                         "layers=%d, decoder_layers=%d, mtp=%d, tower_layers=%d: at most 1000000",
                          m->layers, m->decoder_layers, m->mtp, m->tower_layers);
     }
     if (m->family == DPAR_MODEL_FAMILY_GRID) {

@@ -234,8 +234,8 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
             const unsigned char *from = dpari_hx_look_at(x, it, &step);
             int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
             if (!from) {
-                return dpari_say(DPAR_E_SYSTEM, why, "field # cannot be read from its memory",
-                                 it->field, 0, 0, 0);
+                return dpari_say(DPAR_E_SYSTEM, why, "field %d cannot be read from its memory",
+                                 it->field);
             }
             do {
                 dpar_text t;
@@ -411,27 +411,25 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
                             (int32_t)(first % unit), NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", x->c->why.text);
     }
-    return first == INT64_MAX ? DPAR_OK
-                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found->text,
-                                               sizeof found->text, 0, 0, 0, 0);
+    return first == INT64_MAX ? DPAR_OK : dpari_say(DPAR_E_MISMATCH, why, "%s", found->text);
 }
 
 /* Checks that the CPU can read a plan's arrays now. */
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
-        return dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "no plan: NULL");
     }
     if (x->active) {
-        return dpari_say(DPAR_E_ARG, why, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_wrong(why, "halo exchange %ld has not ended", x->count);
     }
     return !x->in_order ? DPAR_OK
-                        : dpari_say(DPAR_E_ARG, why,
-                                    "# fields in a device's memory, where messages carry all: "
-                                    "nothing waits for it",
-                                    x->fields, 0, 0, 0);
+                        : dpari_wrong(why,
+                                      "%d fields in a device's memory, where messages carry all: "
+                                      "nothing waits for it",
+                                      x->fields);
 }
 
 static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
@@ -446,7 +444,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     bytes = dpari_hx_kept_bytes(x);
     st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
-        (void)dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        (void)dpari_say(st, why, "%s", x->c->why.text);
     }
     was = (unsigned char *)memory;
     is = was + bytes;
@@ -934,11 +932,9 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_plan *x, dpar_why *why)
         st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", x->c->why.text);
     }
-    return found.text[0] == 0 ? DPAR_OK
-                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
-                                               sizeof found.text, 0, 0, 0, 0);
+    return found.text[0] == 0 ? DPAR_OK : dpari_say(DPAR_E_MISMATCH, why, "%s", found.text);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why)
@@ -952,8 +948,6 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t 
     case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
     case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
     case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
-    default:
-        return dpari_say(DPAR_E_ARG, why, "check #: DPAR_HALO_POISON (1) to WRONG (4)", what, 0, 0,
-                         0);
+    default: return dpari_wrong(why, "check %d: DPAR_HALO_POISON (1) to WRONG (4)", what);
     }
 }

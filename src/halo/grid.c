@@ -121,9 +121,7 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *g)
 /* What failed for its own reason, or because another rank did, as a call without `why` says it. */
 static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
 {
-    return st == DPAR_OK ? st
-                         : dpari_comm_wrong_word(g->head.comm, st, "@", why->text, sizeof why->text,
-                                                 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_comm_say(g->head.comm, st, "%s", why->text);
 }
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
@@ -139,33 +137,30 @@ static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *g, int32_t d, d
     const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
     int32_t p;
     if (a->cells[d] < 1) {
-        return dpari_say(DPAR_E_ARG, why, "grid: dim # has # cells (1 or more)", d, a->cells[d], 0,
-                         0);
+        return dpari_wrong(why, "grid: dim %d has %ld cells (1 or more)", d, a->cells[d]);
     }
     if (g->low[d] < 0 || g->high[d] < 0 || g->low[d] > most || g->high[d] > most) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "grid: dim # has a halo of # below and # above (0 to 2^60)", d, g->low[d],
-                         g->high[d], 0);
+        return dpari_wrong(why, "grid: dim %d has a halo of %ld below and %ld above (0 to 2^60)", d,
+                           g->low[d], g->high[d]);
     }
     if (!dpari_gx_flag(a->periodic[d]) || a->mirror_low[d] < 0 || a->mirror_high[d] < 0 ||
         a->mirror_low[d] > DPAR_GRID_MIRROR_CELL || a->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
         (a->periodic[d] && (a->mirror_low[d] | a->mirror_high[d]) != 0)) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "grid: dim # is periodic # (0, 1) with mirrors # and # (0 to 2, none where "
+        return dpari_wrong(
+            why,
+            "grid: dim %d is periodic %d (0, 1) with mirrors %d and %d (0 to 2, none where "
             "it is periodic)",
             d, a->periodic[d], a->mirror_low[d], a->mirror_high[d]);
     }
     for (p = 0; a->cuts[d] && p < a->parts[d]; p++) {
         if (a->cuts[d][p + 1] <= a->cuts[d][p]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: cuts of dim # give part # no cell: from # up to #", d, p,
-                             a->cuts[d][p], a->cuts[d][p + 1]);
+            return dpari_wrong(why, "grid: cuts of dim %d give part %d no cell: from %ld up to %ld",
+                               d, p, a->cuts[d][p], a->cuts[d][p + 1]);
         }
     }
     return a->cuts[d] && a->parts[d] < 1
-               ? dpari_say(DPAR_E_ARG, why, "grid: dim # has cuts for # parts: say how many", d,
-                           a->parts[d], 0, 0)
+               ? dpari_wrong(why, "grid: dim %d has cuts for %d parts: say how many", d,
+                             a->parts[d])
                : DPAR_OK;
 }
 
@@ -175,13 +170,12 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *
     dpar_status st = DPAR_OK;
     int32_t d;
     if (a->dims < 1 || a->dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "grid: # dims (1 to #)", a->dims, DPAR_MAX_DIMS, 0, 0);
+        return dpari_wrong(why, "grid: %d dims (1 to %d)", a->dims, (int32_t)DPAR_MAX_DIMS);
     }
     if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check) ||
         !dpari_gx_flag(a->closes)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "grid: star #, order #, check #, closes #: each is 0 or 1", a->star,
-                         a->order, a->check, a->closes);
+        return dpari_wrong(why, "grid: star %d, order %d, check %d, closes %d: each is 0 or 1",
+                           a->star, a->order, a->check, a->closes);
     }
     for (d = 0; d < a->dims && st == DPAR_OK; d++) {
         g->low[d] = a->low[d] != 0 ? a->low[d] : a->halo;
@@ -228,10 +222,11 @@ static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d
     const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
     if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
         (high && above > 0 && above + high - 1 > n - dpari_most(0, first - g->low[d]))) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "grid: dim # has a halo of # and # beside # own cells: too few for its "
-                         "mirror",
-                         d, g->low[d], g->high[d], g->head.own[d]);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
+            "mirror",
+            d, g->low[d], g->high[d], g->head.own[d]);
     }
     return DPAR_OK;
 }
@@ -271,8 +266,8 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *
         if (!dpari_mul(step, g->low[d] + g->head.own[d] + g->high[d], &step) || step > INT64_C(1)
                                                                                            << 56) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "grid: rank # would have more than 2^56 points: # cells of dim #",
-                             c->rank, g->head.own[d], d, 0);
+                             "grid: rank %d would have more than 2^56 points: %ld cells of dim %d",
+                             c->rank, g->head.own[d], d);
         }
     }
     for (d = 0; d < g->d.dims && st == DPAR_OK; d++) {
@@ -321,7 +316,7 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
     *grid = g;
     if (!g) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: # bytes cannot be had (is ulimit -v too small?)", bytes, 0, 0, 0);
+                         "grid: %ld bytes cannot be had (is ulimit -v too small?)", bytes);
     }
     g->d = *a;
     g->now = g;
@@ -353,29 +348,28 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t ty
     uint32_t odd = 0, none;
     int32_t d;
     if (dpar_type_bytes(type) == 0) {
-        return dpari_say_type(why, "grid: arrays of type @ (#) have no whole bytes", type, type, 0,
-                              0, 0);
+        return dpari_wrong(why, "grid: arrays of type %s (%d) have no whole bytes",
+                           dpar_type_name(type), type);
     }
     if (f->components < 0 || f->components > 1 << 24 || !dpari_gx_flag(f->order)) {
-        return dpari_say(DPAR_E_ARG, why, "grid: # components (0 to 2^24), order # (0, 1)",
-                         f->components, f->order, 0, 0);
+        return dpari_wrong(why, "grid: %d components (0 to 2^24), order %d (0, 1)", f->components,
+                           f->order);
     }
     none = f->components > 31 ? 0 : ~(uint32_t)0 << (f->components > 1 ? f->components : 1);
     for (d = 0; d < g->head.dims; d++) {
         if (!dpari_gx_flag(f->at[d])) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: points of dim # are at #: cells (0) or faces (1)", d, f->at[d],
-                             0, 0);
+            return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
+                               f->at[d]);
         }
         if (f->odd[d] & none) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: odd[#] is #, a bit a component: there are # components", d,
-                             f->odd[d], f->components > 1 ? f->components : 1, 0);
+            return dpari_wrong(why,
+                               "grid: odd[%d] is %d, a bit a component: there are %d components", d,
+                               f->odd[d], f->components > 1 ? f->components : 1);
         }
         odd |= f->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
-        return dpari_say_type(why, "grid: @ has no sign to change at a mirror", type, 0, 0, 0, 0);
+        return dpari_wrong(why, "grid: %s has no sign to change at a mirror", dpar_type_name(type));
     }
     return DPAR_OK;
 }
@@ -472,14 +466,15 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
         left &= ~((uint32_t)1 << next);
         points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
         if (points > 1 && step < taken) {
-            return next < dims ? dpari_say(DPAR_E_ARG, why,
-                                           "grid: rank # has # points in dim #, # elements apart: "
-                                           "several points lie in one place",
-                                           rank, points, next, step)
-                               : dpari_say(DPAR_E_ARG, why,
-                                           "grid: rank # has # components, # elements apart: "
-                                           "several elements lie in one place",
-                                           rank, points, step, 0);
+            return next < dims
+                       ? dpari_wrong(why,
+                                     "grid: rank %d has %ld points in dim %d, %ld elements apart: "
+                                     "several points lie in one place",
+                                     rank, points, next, step)
+                       : dpari_wrong(why,
+                                     "grid: rank %d has %ld components, %ld elements apart: "
+                                     "several elements lie in one place",
+                                     rank, points, step);
         }
         taken += (points - 1) * step;
     }
@@ -494,15 +489,16 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari
 {
     const int32_t d = dpari_gx_span(g, s, low, high) - 1;
     if (d >= 0) {
-        const int comps = d == g->head.dims;
+        if (d == g->head.dims) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "grid: an array of rank %d reaches beyond 2^57 bytes: %d components, "
+                             "%ld elements apart",
+                             rank, s->components, s->f.component_stride);
+        }
         return dpari_say(DPAR_E_RANGE, why,
-                         comps
-                             ? "grid: an array of rank # reaches beyond 2^57 bytes: # components, "
-                               "# elements apart"
-                             : "grid: an array of rank # reaches beyond 2^57 bytes: # points in "
-                               "dim #, # elements apart",
-                         rank, comps ? s->components : dpari_gx_points(g, &s->f, d),
-                         comps ? s->f.component_stride : d, comps ? 0 : s->f.stride[d]);
+                         "grid: an array of rank %d reaches beyond 2^57 bytes: %ld points in dim "
+                         "%d, %ld elements apart",
+                         rank, dpari_gx_points(g, &s->f, d), d, s->f.stride[d]);
     }
     return dpari_gx_check_apart(g, s, rank, why);
 }
@@ -534,10 +530,11 @@ static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t ra
     int32_t d;
     for (d = 0; d < g->head.dims; d++) {
         if (g->d.own[d] != 0 && g->d.own[d] != g->head.own[d]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: rank # has # cells in dim #, and own[] says #: another rule of "
-                             "cutting (cuts), or another order of dims (order)",
-                             rank, g->head.own[d], d, g->d.own[d]);
+            return dpari_wrong(
+                why,
+                "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
+                "cutting (cuts), or another order of dims (order)",
+                rank, g->head.own[d], d, g->d.own[d]);
         }
     }
     return DPAR_OK;
@@ -549,12 +546,11 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_des
     dpari_gx *g = NULL;
     dpar_status st;
     if (!c) {
-        dpari_say(DPAR_E_ARG, why, "grid: communicator is NULL", 0, 0, 0, 0);
+        dpari_wrong(why, "grid: communicator is NULL");
         return DPAR_E_ARG;
     }
-    st = desc && grid
-             ? dpari_gx_new(desc, &g, why)
-             : dpari_say(DPAR_E_ARG, why, "grid: its description or result is NULL", 0, 0, 0, 0);
+    st = desc && grid ? dpari_gx_new(desc, &g, why)
+                      : dpari_wrong(why, "grid: its description or result is NULL");
     st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
     st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
     st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
@@ -584,8 +580,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     int32_t i;
     for (p = c ? g->plans : NULL; p; p = p->next) {
         if (p->active && c->status == DPAR_OK) {
-            return dpari_comm_wrong(c, DPAR_E_ARG, "grid: an exchange of # arrays has not ended",
-                                    p->n, 0, 0, 0);
+            return dpari_comm_wrong(c, "grid: an exchange of %d arrays has not ended", p->n);
         }
     }
     if (c && !ended && g->d.closes && !g->plans) { /* else they wait for the others, and say why */
@@ -621,8 +616,8 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
         dpari_os_unmap(g, g->bytes);
         closed = closes ? dpar_comm_free(c) : DPAR_OK;
         if (st == DPAR_OK && closed != DPAR_OK) {
-            st = dpari_say_word(closed, said, "grid: the close of its communicator: @",
-                                dpar_status_text(closed), 80, 0, 0, 0, 0);
+            st = dpari_say(closed, said, "grid: the close of its communicator: %s",
+                           dpar_status_text(closed));
         }
     }
     return st;
@@ -792,15 +787,14 @@ static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpar
     const int32_t rank = g->head.comm->rank;
     const dpari_gx_array *a = dpari_gx_met_by(g, s, u, low, high);
     if (dpari_gx_way(g, u) || (a && dpari_gx_way(g, a->at))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "grid: the exchange of the array of rank # at this place has not ended",
-                         rank, 0, 0, 0);
+        return dpari_wrong(
+            why, "grid: the exchange of the array of rank %d at this place has not ended", rank);
     }
     return a && a->memory
-               ? dpari_say(DPAR_E_ARG, why,
-                           "grid: the array of rank # has elements in common with one of "
-                           "dpar_grid_array, # bytes behind its first own point",
-                           rank, (int64_t)(uintptr_t)u - (int64_t)(uintptr_t)a->at, 0, 0)
+               ? dpari_wrong(why,
+                             "grid: the array of rank %d has elements in common with one of "
+                             "dpar_grid_array, %ld bytes behind its first own point",
+                             rank, (int64_t)(uintptr_t)u - (int64_t)(uintptr_t)a->at)
                : DPAR_OK;
 }
 
@@ -817,8 +811,8 @@ static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh,
         }
     }
     return p && *fresh ? DPAR_OK
-                       : dpari_say(DPAR_E_MEMORY, why, "grid: # bytes cannot be had",
-                                   (int64_t)(sizeof **fresh + sizeof *p), 0, 0, 0);
+                       : dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be had",
+                                   (int64_t)(sizeof **fresh + sizeof *p));
 }
 
 /* Arrays with points between low and high, in common with this one: their memory has been given
@@ -894,20 +888,19 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
     *st = dpari_gx_room(g, &fresh, why);
     *st = *st == DPAR_OK ? dpari_gx_check_field(g, type, field, why) : *st;
     if (*st == DPAR_OK && attached && !u) {
-        *st = dpari_say(DPAR_E_ARG, why, "grid: the array of rank # is NULL", c->rank, 0, 0, 0);
+        *st = dpari_wrong(why, "grid: the array of rank %d is NULL", c->rank);
     }
     if (*st == DPAR_OK) {
         dpari_gx_shape_of(g, type, field, fresh);
         *st = dpari_gx_check_span(g, fresh, c->rank, &low, &high, why);
         if (*st == DPAR_OK && g->shapes_known == DPARI_GX_SHAPES) {
-            *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than # shapes",
-                            DPARI_GX_SHAPES, 0, 0, 0);
+            *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than %d shapes",
+                            (int32_t)DPARI_GX_SHAPES);
         }
         if (*st == DPAR_OK && !attached && g->mem != c->mem) {
-            *st = dpari_say(DPAR_E_ARG, why,
-                            "grid: arrays are in a device's memory, which the communicator has "
-                            "not: allocate and attach them",
-                            0, 0, 0, 0);
+            *st = dpari_wrong(why,
+                              "grid: arrays are in a device's memory, which the communicator has "
+                              "not: allocate and attach them");
         }
     }
     if (*st == DPAR_OK && !attached) {
@@ -917,7 +910,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         *st = dpar_comm_alloc(c, skew + high * bytes, &memory);
         u = memory ? (void *)((char *)memory + skew) : NULL;
         if (*st != DPAR_OK) {
-            (void)dpari_say_word(*st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+            (void)dpari_say(*st, why, "%s", c->why.text);
         }
     }
     low = (int64_t)(uintptr_t)u + low * dpar_type_bytes(type);
@@ -932,7 +925,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         fresh->reach = w && dpari_ref(w, u, 1) != 0;
         *st = dpari_gx_known(g, fresh, &known);
         if (*st != DPAR_OK) {
-            (void)dpari_say_word(*st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+            (void)dpari_say(*st, why, "%s", c->why.text);
         }
     }
     if (*st != DPAR_OK) {
@@ -967,8 +960,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
     dpari_gx *g = dpari_gx_of(grid);
     dpar_status st;
     if (!g) {
-        return dpari_say_word(DPAR_E_ARG, why, "grid: @",
-                              grid ? "its world was closed" : "it is NULL", 80, 0, 0, 0, 0);
+        return dpari_wrong(why, "grid: %s", grid ? "its world was closed" : "it is NULL");
     }
     (void)dpari_gx_add(g, type, field, 1, u, &st, why);
     return st;
@@ -1220,8 +1212,8 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
     }
     if (!p || !p->rest) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "grid: # bytes for a plan cannot be had (is ulimit -v too small?)", bytes,
-                         0, 0, 0);
+                         "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
+                         bytes);
     }
     (void)dpari_gx_mirrors(g, p->shape, n, depth, p->mirror);
     return DPAR_OK;
@@ -1319,32 +1311,32 @@ static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *g, void *const
 {
     int32_t i;
     if (!list || n < 1 || n > 4096) {
-        return dpari_say(DPAR_E_ARG, why,
-                         list ? "grid: a list of # arrays (1 to 4096)"
-                              : "grid: the list is NULL, of # arrays",
-                         n, 0, 0, 0);
+        return dpari_wrong(why,
+                           list ? "grid: a list of %d arrays (1 to 4096)"
+                                : "grid: the list is NULL, of %d arrays",
+                           n);
     }
     if (depth < 0 || depth > g->widest) {
-        return dpari_say(DPAR_E_RANGE, why, "grid: depth #, the halo is # wide", depth, g->widest,
-                         0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "grid: depth %d, the halo is %ld wide", depth,
+                         g->widest);
     }
     for (i = 0; i < n; i++) {
         const dpari_gx_array *a = !list[i] || g->d.type == 0 || dpari_gx_find(g, list[i])
                                       ? NULL
                                       : dpari_gx_in_another(g, list[i]);
         if (a) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "grid: number # of the arrays given lies in another, # bytes behind "
-                             "its first own point: wanted is the address of that",
-                             i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)a->at, 0, 0);
+            return dpari_wrong(
+                why,
+                "grid: number %d of the arrays given lies in another, %ld bytes behind "
+                "its first own point: wanted is the address of that",
+                i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)a->at);
         }
         if (!dpari_gx_shape_at(g, list[i])) {
-            return dpari_say_word(DPAR_E_ARG, why,
-                                  n > 1 ? "grid: number # of the arrays given @"
-                                        : "grid: the array given @",
-                                  "is none of the grid: wanted is the address of its first own "
-                                  "point, from dpar_grid_array or given to dpar_grid_attach",
-                                  160, i, 0, 0, 0);
+            return dpari_wrong(why,
+                               "grid: array %d of the list of %d is not of this grid: give the "
+                               "address of its first own point, which dpar_grid_array returned or "
+                               "dpar_grid_attach was given",
+                               i, n);
         }
     }
     return DPAR_OK;
@@ -1425,10 +1417,10 @@ static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const 
     int32_t i;
     for (i = 0; list && i < n; i++) {
         if (dpari_gx_way(g, list[i])) {
-            return dpari_comm_wrong(g->head.comm, DPAR_E_ARG,
-                                    "grid: the exchange of number # of the # arrays given has "
+            return dpari_comm_wrong(g->head.comm,
+                                    "grid: the exchange of number %d of the %d arrays given has "
                                     "begun and not ended: dpar_grid_end first",
-                                    i, n, 0, 0);
+                                    i, n);
         }
     }
     return DPAR_OK;
@@ -1493,8 +1485,7 @@ static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan
     const dpari_gx *g = dpari_gx_of(grid);
     *plan = g ? dpari_gx_way(g, u) : NULL;
     return *plan ? DPAR_OK
-           : g   ? dpari_comm_wrong(grid->comm, DPAR_E_ARG,
-                                    "grid: no exchange of this array has begun", 0, 0, 0, 0)
+           : g   ? dpari_comm_wrong(grid->comm, "grid: no exchange of this array has begun")
                  : DPAR_E_ARG;
 }
 
@@ -1689,7 +1680,7 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
     k.shape = dpari_gx_shape_at(g, u);
     k.array = (char *)u;
     if (st == DPAR_OK && c->rank == 0 && !whole) {
-        st = dpari_say(DPAR_E_ARG, &why, "grid: rank 0 gave NULL for the whole array", 0, 0, 0, 0);
+        st = dpari_wrong(&why, "grid: rank 0 gave NULL for the whole array");
     }
     if (st == DPAR_OK) {
         for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
@@ -1698,7 +1689,7 @@ static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, 
         bytes *= dpar_type_bytes(k.shape->type);
         st = dpar_comm_alloc(c, bytes, &block);
         st = st == DPAR_OK && pins ? g->mem->pin(g->mem->ctx, block, bytes) : st;
-        (void)dpari_say(st, &why, "grid: # bytes for a block cannot be had", bytes, 0, 0, 0);
+        (void)dpari_say(st, &why, "grid: %ld bytes for a block cannot be had", bytes);
     }
     given.g = g;
     given.list = &u;

@@ -186,9 +186,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_clear_of(const dpar_halo_field *f
     for (p = 0; p < 2 * n; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
             dpari_hx_cells_meet(&a, &b, &left)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "field #: rank # has cells of it in the # bytes of the plan's memory",
-                             p / 2, rank, bytes, 0);
+            return dpari_wrong(
+                why, "field %d: rank %d has cells of it in the %ld bytes of the plan's memory",
+                p / 2, rank, bytes);
         }
     }
     return DPAR_OK;
@@ -211,15 +211,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_hx_disjoint(const dpar_halo_field *f
                 continue;
             }
             if (p / 2 == q / 2) {
-                return dpari_say(
-                    DPAR_E_ARG, why,
-                    "field #: its data and its halos have elements of rank # in common", p / 2,
-                    rank, 0, 0);
+                return dpari_wrong(
+                    why, "field %d: its data and its halos have elements of rank %d in common",
+                    p / 2, rank);
             }
-            return dpari_say(DPAR_E_ARG, why,
-                             "fields # and # have elements of rank # in common: their memory "
-                             "begins # bytes apart",
-                             q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+            return dpari_wrong(why,
+                               "fields %d and %d have elements of rank %d in common: their memory "
+                               "begins %ld bytes apart",
+                               q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
         }
     }
     return DPAR_OK;

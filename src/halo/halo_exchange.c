@@ -92,20 +92,19 @@ static dpar_halo_plan *dpari_hx_layout(const dpari_hx_size *z, void *memory, int
 static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
 {
     if (dpar_type_bytes(f->type) == 0) {
-        return dpari_say_type(why, "field #: type @ (#) has no whole bytes", f->type, i, f->type, 0,
-                              0);
+        return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
+                           dpar_type_name(f->type), f->type);
     }
     if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
-        return dpari_say_type(
-            why, "field # cannot travel as @ (wire #): f64 travels as f32, f32 as f16 or bf16",
-            f->wire, i, f->wire, 0, 0);
+        return dpari_wrong(
+            why, "field %d cannot travel as %s (wire %d): f64 travels as f32, f32 as f16 or bf16",
+            i, dpar_type_name(f->wire), f->wire);
     }
     if (f->vector < 0 || f->vector > 2) {
-        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2)", i, f->vector, 0, 0);
+        return dpari_wrong(why, "field %d: vector %d (0 to 2)", i, f->vector);
     }
     if (f->vector && !dpari_type_can_reduce(f->type)) {
-        return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
-                              dpar_type_name(f->type), 8, i, 0, 0, 0);
+        return dpari_wrong(why, "field %d: %s has no sign to change", i, dpar_type_name(f->type));
     }
     return DPAR_OK;
 }
@@ -121,9 +120,8 @@ static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, 
     }
     if ((h->owner && last >= c->size) ||
         (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # is on ranks up to #, the communicator has # of them", i,
-                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
+        return dpari_wrong(why, "field %d is on ranks up to %ld, the communicator has %d of them",
+                           i, h->owner ? last : m->offset + (int64_t)m->size - 1, c->size);
     }
     return DPAR_OK;
 }
@@ -190,16 +188,16 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
                                       const dpar_halo_plan_desc *o, dpar_why *why)
 {
     if (o->ordered && !dpari_hx_can_order(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
-                         "halos or edges without corners: it cannot be exchanged dim by dim",
-                         i, 0, 0, 0);
+        return dpari_wrong(why,
+                           "field %d has a fold, poles, a cube, masked ranks, windows, compact "
+                           "halos or edges without corners: it cannot be exchanged dim by dim",
+                           i);
     }
     if (o->shared && !dpari_hx_can_share(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: the compact halos of a star have no place for corners that "
-                         "blocks share",
-                         i, 0, 0, 0);
+        return dpari_wrong(why,
+                           "field %d: the compact halos of a star have no place for corners that "
+                           "blocks share",
+                           i);
     }
     return DPAR_OK;
 }
@@ -275,25 +273,27 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
     }
     if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
         fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "field # of #: pair #; DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)", i, n,
-            f->pair, 0);
+        return dpari_wrong(
+            why,
+            "field %d of %d: pair %d; DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)", i,
+            n, f->pair);
     }
     other = &fields[there];
     if (!f->halo->cube || f->vector == 2) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
-                         "#",
-                         i, f->vector, 0, 0);
+        return dpari_wrong(
+            why,
+            "field %d: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
+            "%d",
+            i, f->vector);
     }
     if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
         dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
         dpari_hx_mem(f) != dpari_hx_mem(other)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fields # and # are a pair of different types, wires, components, vectors "
-                         "or memories",
-                         i < there ? i : there, i < there ? there : i, 0, 0);
+        return dpari_wrong(
+            why,
+            "fields %d and %d are a pair of different types, wires, components, vectors "
+            "or memories",
+            i < there ? i : there, i < there ? there : i);
     }
     return DPAR_OK;
 }
@@ -330,19 +330,18 @@ static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int3
                                                        : NULL;
     }
     if (no) {
-        return dpari_say_word(DPAR_E_ARG, why, "field #: @", no, 100, i, 0, 0, 0);
+        return dpari_wrong(why, "field %d: %s", i, no);
     }
     if (!dpar_halo_box(h, rank, &all)) {
         return DPAR_OK;
     }
     if (!dpar_halo_box(room, rank, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "field #: rank # has no array of its room", i, rank, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "field %d: rank %d has no array of its room", i, rank);
     }
     for (d = 0; d < h->grid.dims; d++) {
         if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "field #, dim #: widths of # and # do not lie in its room", i, d,
+                             "field %d, dim %d: widths of %ld and %ld do not lie in its room", i, d,
                              h->low[d], h->high[d]);
         }
     }
@@ -355,7 +354,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     dpar_box own, all;
     dpar_status st;
     if (!f->halo) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no halo", i, 0, 0, 0);
+        return dpari_wrong(why, "field %d has no halo", i);
     }
     st = dpar_halo_check(f->halo, why);
     st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
@@ -367,49 +366,50 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return st;
     }
     if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
+        return dpari_wrong(
+            why,
+            "field %d: faces of cells go over a cubed sphere's edges in pairs of fields, "
             "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
-            i, 0, 0, 0);
+            i);
     }
     if ((f->vector == 2 && f->components != 2) ||
         (f->halo->cube && f->vector == 1 && f->pair == 0)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
-                         "sphere turns pairs",
-                         i, f->vector, f->components, 0);
+        return dpari_wrong(
+            why,
+            "field %d: vector %d with %d components: 2 is for pairs (u, v), and a cubed "
+            "sphere turns pairs",
+            i, f->vector, f->components);
     }
     if (f->components < 0) {
-        return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
+        return dpari_wrong(why, "field %d has %d components", i, f->components);
     }
     if (f->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
-                         f->components, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "field %d has %d components: 2^24 are possible", i,
+                         f->components);
     }
     st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
     if (dpar_halo_box(dpari_hx_room(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
-                         0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
+                         i);
     }
     if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
         (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
                   : dpar_halo_box(f->halo, c->rank, &all)) &&
         dpari_hx_overlaps(f, c->rank, &all)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field #: with these strides (of components: #) several points of rank # "
-                         "lie in one place",
-                         i, f->component_stride, c->rank, 0);
+        return dpari_wrong(
+            why,
+            "field %d: with these strides (of components: %ld) several points of rank %d "
+            "lie in one place",
+            i, f->component_stride, c->rank);
     }
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
+        return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
     }
     if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
-        return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
-                         0, 0);
+        return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
     }
     return dpari_hx_check_way(f, i, o, why);
 }
@@ -495,21 +495,21 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
                                   const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
 {
     if (!fields) {
-        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "no fields: NULL");
     }
     if (n < 1 || n > 4096) {
-        return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+        return dpari_wrong(why, "%d fields: 1 to 4096", n);
     }
     if (o->shared && o->ordered) {
-        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
+        return dpari_wrong(why, "shared points are not exchanged dim by dim");
     }
     if ((o->ordered | o->shared | o->timers) & ~1) {
-        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
-                         o->ordered, o->shared, o->timers, 0);
+        return dpari_wrong(why, "ordered %d, shared %d, timers %d: each is 0 or 1", o->ordered,
+                           o->shared, o->timers);
     }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
-        return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
-                         o->way, o->run_bytes, o->tag, 0);
+        return dpari_wrong(why, "way %d (0 to 3), runs of %ld bytes (0 or more), tag %d", o->way,
+                           o->run_bytes, o->tag);
     }
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
@@ -521,7 +521,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
     dpari_hx_size z;
     dpar_status st;
     if (!c || !options || !bytes) {
-        return dpari_say(DPAR_E_ARG, why, "communicator, options or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator, options or result is NULL");
     }
     st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
     if (st == DPAR_OK) {
@@ -643,7 +643,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
     int32_t all = 0;
     const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", c->why.text);
     }
     if (!all) {
         z->ordered = 0;
@@ -1091,13 +1091,12 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
                   : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", of->why.text);
     }
     x->memory = (unsigned char *)memory;
     if (x->in_order && i < x->fields) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # of rank # is not in the memory of its communicator", i, x->rank,
-                         0, 0);
+        return dpari_wrong(why, "field %d of rank %d is not in the memory of its communicator", i,
+                           x->rank);
     }
     x->line = (dpari_hx_line *)memory;
     x->refs = (uint64_t *)(void *)(x->memory + lines);
@@ -1168,10 +1167,11 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             dpari_hx_flow *w = &p->flow[s];
             if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
                 r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
-                return dpari_say(DPAR_E_MISMATCH, why,
-                                 "ranks # and # do not agree on what goes between them: different "
-                                 "grids",
-                                 x->rank, p->rank, 0, 0);
+                return dpari_say(
+                    DPAR_E_MISMATCH, why,
+                    "ranks %d and %d do not agree on what goes between them: different "
+                    "grids",
+                    x->rank, p->rank);
             }
             if (p->world >= 0 || p->reached) {
                 w->in_at[0] = w->in_at[1] = r[2];
@@ -1185,8 +1185,8 @@ static dpar_status dpari_hx_pin_plan(const dpar_halo_plan *x, dpar_why *why)
 {
     const dpar_status st = dpari_hx_pin_all(x, 1);
     return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
-                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
+                         : dpari_say(st, why, "rank %d: %ld bytes cannot be pinned: %s", x->rank,
+                                     x->memory_bytes, dpar_status_text(st));
 }
 
 static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
@@ -1196,7 +1196,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     dpar_status st = dpari_hx_find_node(x);
     st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", x->c->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
@@ -1252,11 +1252,11 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
     for (p = 0; p < 2 * n && w; p++) {
         if (!dpari_hx_mem(&fields[p / 2]) &&
             !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "field #: its elements on rank # take # bytes from the first to the "
+            return dpari_wrong(
+                why,
+                "field %d: its elements on rank %d take %ld bytes from the first to the "
                 "last, and do not lie in one piece of dpar_comm_alloc (where the first "
-                "lies: # bytes)",
+                "lies: %ld bytes)",
                 p / 2, rank, span[2 * p + 1] - span[2 * p], within);
         }
     }
@@ -1274,14 +1274,14 @@ static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_fie
     (void)dpari_hx_layout(z, NULL, &need);
     if (!memory) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "# bytes of memory, aligned to 64, are needed: it is NULL", need, 0, 0, 0);
+                         "%ld bytes of memory, aligned to 64, are needed: it is NULL", need);
     }
     if (bytes < need || (uintptr_t)memory % 64 != 0) {
         return dpari_say(
             DPAR_E_ROOM, why,
-            "# bytes of memory, aligned to 64, are needed: # are there, the address is "
-            "# modulo 64",
-            need, bytes, (int64_t)((uintptr_t)memory % 64), 0);
+            "%ld bytes of memory, aligned to 64, are needed: %ld are there, the address is "
+            "%ld modulo 64",
+            need, bytes, (int64_t)((uintptr_t)memory % 64));
     }
     if (later) {
         return DPAR_OK;
@@ -1312,10 +1312,9 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar
     dpari_zero(&o, sizeof o);
     o = options ? *options : o;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator is NULL");
     }
-    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why)
-              : dpari_say(DPAR_E_ARG, why, "halo: plan is NULL", 0, 0, 0, 0);
+    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why) : dpari_wrong(why, "halo: plan is NULL");
     st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, c->node ? c->node : c, &z, memory, bytes,
                                                later, why)
                        : st;
@@ -1375,26 +1374,26 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
         return DPAR_E_ARG;
     }
     if (f < 0 || f >= x->fields || x->active) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG,
-                                "bind of field #: there are # of them, # exchanges have not ended",
-                                f, x->fields, x->active, 0);
+        return dpari_comm_wrong(
+            x->c, "bind of field %d: there are %d of them, %d exchanges have not ended", f,
+            x->fields, x->active);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
         return dpari_comm_wrong(
-            x->c, DPAR_E_ARG,
-            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
+            x->c,
+            "bind of field %d: it was planned with %d, this is %d (1: data, 2: halos, 3: both)", f,
             (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
-            (data != NULL) + 2 * (halos != NULL), 0);
+            (data != NULL) + 2 * (halos != NULL));
     }
     a = &x->array[f];
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
-            x->c, DPAR_E_ARG,
-            "field #: it was planned in memory of dpar_comm_alloc, where peers may "
+            x->c,
+            "field %d: it was planned in memory of dpar_comm_alloc, where peers may "
             "read it; this is none",
-            f, 0, 0, 0);
+            f);
     }
     x->field[f].data = data;
     x->field[f].halos = halos;

@@ -119,8 +119,8 @@ DPARI_INTERNAL dpar_status dpari_hx_settle(dpar_halo_plan *x)
         }
     }
     if (st != DPAR_OK) {
-        (void)dpari_say_word(st, &why, "halo exchange #: rank # cannot move its fields' memory: @",
-                             dpar_status_text(st), 80, x->count, x->rank, 0, 0);
+        (void)dpari_say(st, &why, "halo exchange %ld: rank %d cannot move its fields' memory: %s",
+                        x->count, x->rank, dpar_status_text(st));
         dpar_comm_abort(x->c, st, why.text);
         if (x->node != x->c) {
             dpar_comm_abort(x->node, st, why.text);

@@ -667,8 +667,7 @@ static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
         return st;
     }
     if (x->active) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
-                                0);
+        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
     }
     st = dpari_rest_post(x->c);
     if (st != DPAR_OK) {
@@ -711,13 +710,12 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG, "operation #: sum, max and min are possible", op,
-                                0, 0, 0);
+        return dpari_comm_wrong(x->c, "operation %d: sum, max and min are possible", op);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpari_type_can_reduce(x->field[i].type)) {
-            return dpari_comm_wrong_word(x->c, DPAR_E_ARG, "field # of @ cannot be combined",
-                                         dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+            return dpari_comm_wrong(x->c, "field %d of %s cannot be combined", i,
+                                    dpar_type_name(x->field[i].type));
         }
     }
     for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
@@ -779,8 +777,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
     }
     st = dpari_hx_broken(x);
     if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->c, DPAR_E_ARG, "halo exchange # has not ended", x->count, 0, 0,
-                                0);
+        return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */

@@ -83,7 +83,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
     best = o;
     o.timers = 0;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "communicator is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator is NULL");
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_plan *x = NULL;
@@ -92,14 +92,14 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
         st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        st = options ? st : dpari_say(DPAR_E_ARG, &said, "halo: options are NULL", 0, 0, 0, 0);
+        st = options ? st : dpari_wrong(&said, "halo: options are NULL");
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;
         }
         if (st != DPAR_OK) {
-            return dpari_say_word(st, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+            return dpari_say(st, why, "%s", said.text);
         }
         st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
@@ -116,7 +116,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
     }
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", c->why.text);
     }
     *options = best;
     if (seconds) {

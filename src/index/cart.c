@@ -92,32 +92,19 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* A sentence whose '@' is a grid, "64 x 64 x 8", and whose '#' is `value`; without a buffer, which
- * would deepen the stack. */
-static dpar_status dpari_cart_say(dpar_status status, dpar_why *why, const char *form, int32_t dims,
-                                  const int64_t *n, int64_t value)
+/* Starts a message, or one that goes nowhere if why is NULL. */
+static DPARI_COLD void dpari_cart_begin(dpar_text *t, dpar_why *why)
 {
-    const size_t room = sizeof(why->text) - 1;
-    size_t used = 0, i;
+    dpar_text_init(t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+}
+
+/* Appends a grid as in "64 x 64 x 8". */
+static DPARI_COLD void dpari_cart_put(dpar_text *t, int32_t dims, const int64_t *n)
+{
     int32_t d;
-    for (i = 0; why != NULL && form[i] != 0 && used < room; i++) {
-        if (form[i] == '#') {
-            used += dpari_say_int(why->text + used, room - used, value);
-        } else if (form[i] != '@') {
-            why->text[used++] = form[i];
-        }
-        for (d = 0; form[i] == '@' && d < dims; d++) {
-            const char *by = d > 0 ? " x " : "";
-            while (*by != 0 && used < room) {
-                why->text[used++] = *by++;
-            }
-            used += dpari_say_int(why->text + used, room - used, n[d]);
-        }
+    for (d = 0; d < dims; d++) {
+        dpari_text_say(t, "%s%ld", d > 0 ? " x " : "", n[d]);
     }
-    if (why != NULL) {
-        why->text[used] = 0;
-    }
-    return status;
 }
 
 /* How many axes are 0, and ranks / product of the positive parts into *rest. */
@@ -128,8 +115,8 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
     int32_t d, zeros = 0;
     for (d = 0; d < dims; d++) {
         if (parts[d] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has # parts: 0 means free, else at least 1",
-                             d, parts[d], 0, 0);
+            return dpari_wrong(why, "axis %d has %d parts: 0 means free, else at least 1", d,
+                               parts[d]);
         }
         zeros += parts[d] == 0;
         if (!dpari_mul(fixed, parts[d] > 0 ? parts[d] : 1, &fixed)) {
@@ -137,13 +124,12 @@ static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *p
         }
     }
     if (ranks % fixed != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' # parts do not divide # ranks", fixed,
-                         ranks, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "the fixed axes' %ld parts do not divide %d ranks",
+                         fixed, ranks);
     }
     if (zeros == 0 && fixed != ranks) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "all axes are fixed and make # parts, there are # ranks", fixed, ranks, 0,
-                         0);
+                         "all axes are fixed and make %ld parts, there are %d ranks", fixed, ranks);
     }
     *open = zeros;
     *rest = (int32_t)(ranks / fixed);
@@ -216,8 +202,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_dims(int32_t ranks, int32_t dims, int3
     dpar_status st;
     int32_t rest, d, next = 0;
     if (ranks < 1 || dims < 0 || dims > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks over # dims: 1 rank at least and 0 to # dims",
-                         ranks, dims, DPAR_MAX_AXES, 0);
+        return dpari_wrong(why, "%d ranks over %d dims: 1 rank at least and 0 to %d dims", ranks,
+                           dims, (int32_t)DPAR_MAX_AXES);
     }
     dpari_zero(&s, sizeof(s));
     st = dpari_cart_rest(ranks, dims, parts, &s.k, &rest, why);
@@ -437,13 +423,16 @@ static void dpari_grid_guess(dpari_cart_grid *g)
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
+    dpar_text t;
     int64_t f = weight != NULL ? weight[axis] : 1;
     int32_t d;
     for (d = 0; d < dims; d++) {
         if (d != axis && !dpari_mul(f, cells[d], &f)) {
-            return dpari_cart_say(DPAR_E_RANGE, why,
-                                  "the faces of @ cells across axis # pass 2^63 - 1", dims, cells,
-                                  axis);
+            dpari_cart_begin(&t, why);
+            dpar_text_put(&t, "the faces of ");
+            dpari_cart_put(&t, dims, cells);
+            dpari_text_say(&t, " cells across axis %d pass 2^63 - 1", axis);
+            return DPAR_E_RANGE;
         }
     }
     *face = f;
@@ -455,18 +444,17 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 {
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "a grid has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
-                         0);
+        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (d = 0; d < dims; d++) {
         if (cells[d] < 1 || (weight != NULL && weight[d] < 0)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis # has # cells of weight #: at least 1 cell, weight at least 0",
-                             d, cells[d], weight != NULL ? weight[d] : 1, 0);
+            return dpari_wrong(
+                why, "axis %d has %ld cells of weight %ld: at least 1 cell, weight at least 0", d,
+                cells[d], weight != NULL ? weight[d] : 1);
         }
         if (parts[d] > cells[d]) {
-            return dpari_say(DPAR_E_ARG, why, "axis # is fixed at # parts but has only # cells", d,
-                             parts[d], cells[d], 0);
+            return dpari_wrong(why, "axis %d is fixed at %d parts but has only %ld cells", d,
+                               parts[d], cells[d]);
         }
     }
     return DPAR_OK;
@@ -475,8 +463,12 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t ranks,
                                      dpar_why *why)
 {
-    return dpari_cart_say(DPAR_E_RANGE, why, "the cut of @ cells into # parts may pass 2^63 - 1",
-                          dims, cells, ranks);
+    dpar_text t;
+    dpari_cart_begin(&t, why);
+    dpar_text_put(&t, "the cut of ");
+    dpari_cart_put(&t, dims, cells);
+    dpari_text_say(&t, " cells into %ld parts may pass 2^63 - 1", ranks);
+    return DPAR_E_RANGE;
 }
 
 /* A plane across an axis: the other extents, where they were found to fit. */
@@ -573,14 +565,18 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
                                     const int64_t *cells, const int64_t *weight, uint32_t periodic,
                                     int32_t *parts, int64_t *cut, dpar_why *why)
 {
+    dpar_text t;
     int32_t rest = 0;
     dpar_status st = dpari_grid_check(ranks, dims, cells, weight, parts, &rest, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (!dpari_grid_best(divides, rest, dims, cells, weight, periodic, parts, cut)) {
-        return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
-                              cells, ranks);
+        dpari_cart_begin(&t, why);
+        dpari_text_say(&t, "no grid of %d ranks has at most ", ranks);
+        dpari_cart_put(&t, dims, cells);
+        dpar_text_put(&t, " parts");
+        return DPAR_E_NONE;
     }
     return DPAR_OK;
 }
@@ -591,7 +587,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
     const int64_t *weight = NULL;
     int32_t d;
     if (grid->ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "a grid of # ranks: at least 1", grid->ranks, 0, 0, 0);
+        return dpari_wrong(why, "a grid of %d ranks: at least 1", grid->ranks);
     }
     for (d = 0; d < grid->dims && d < DPAR_MAX_DIMS; d++) {
         weight = grid->weight[d] != 0 ? grid->weight : weight;
@@ -657,18 +653,17 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     int64_t size = 1;
     int32_t d;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "a grid has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
-                         0);
+        return dpari_wrong(why, "a grid has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     dpari_zero(&c, sizeof(c));
     for (d = 0; d < dims; d++) {
         if (parts[d] < 1) {
-            return dpari_say(DPAR_E_ARG, why, "axis # has # parts: at least 1", d, parts[d], 0, 0);
+            return dpari_wrong(why, "axis %d has %d parts: at least 1", d, parts[d]);
         }
         size *= parts[d];
         if (size > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "axes 0 to # have # ranks: 2^31 - 1 at most", d,
-                             size, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "axes 0 to %d have %ld ranks: 2^31 - 1 at most", d,
+                             size);
         }
         c.parts[d] = parts[d];
     }
@@ -739,8 +734,8 @@ DPARI_API DPARI_COLD int32_t dpari_stencil_axes(int32_t shape, int32_t dims)
 static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "placement # of # ranks a node: 0 to # and at least 1",
-                         kind, per_node, DPAR_MAPPING_COUNT - 1, 0);
+        return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
+                           per_node, DPAR_MAPPING_COUNT - 1);
     }
     return DPAR_OK;
 }
@@ -769,8 +764,8 @@ static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid
     int32_t nodes[DPAR_MAX_DIMS], d;
     dpar_status st = dpari_place_judge(DPAR_MAPPING_BRICKS, per_node, why);
     if (st == DPAR_OK && grid->size % per_node != 0) {
-        st = dpari_say(DPAR_E_DIVIDE, why, "# ranks a node do not divide # ranks", per_node,
-                       grid->size, 0, 0);
+        st = dpari_say(DPAR_E_DIVIDE, why, "%d ranks a node do not divide %d ranks", per_node,
+                       grid->size);
     }
     if (st != DPAR_OK) {
         return st;
@@ -990,14 +985,14 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     int32_t offset[DPAR_MAX_DIMS], i, d;
     int64_t sum = 0;
     if (dpari_stencil_axes(s->shape, 1) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "shape # does not exist", s->shape, 0, 0, 0);
+        return dpari_wrong(why, "shape %d does not exist", s->shape);
     }
     dpari_zero(offset, sizeof(offset));
     for (d = 0; d < grid->dims; d++) {
         if (s->block[d] < 0 || s->width[d] < 0 || s->bytes < 0) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "axis # has a block of # and a halo of # cells of # bytes: none may be "
+            return dpari_wrong(
+                why,
+                "axis %d has a block of %ld and a halo of %ld cells of %ld bytes: none may be "
                 "negative",
                 d, s->block[d], s->width[d], s->bytes);
         }
@@ -1007,8 +1002,8 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
         int64_t w = dpari_stencil_weight(s, grid->dims, offset, moves);
         if (w > INT64_MAX / grid->size - sum) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "# ranks with halos of # bytes and more: the sum may pass 2^63 - 1",
-                             grid->size, w, 0, 0);
+                             "%d ranks with halos of %ld bytes and more: the sum may pass 2^63 - 1",
+                             grid->size, w);
         }
         sum += w;
     }

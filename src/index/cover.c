@@ -103,15 +103,14 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
     int64_t at[DPAR_MAX_DIMS];
     dpari_first_missing(dims, extent, box, order, n, at);
     if (dims == 1) {
-        return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first is #", missing,
-                         at[0], 0, 0);
+        return dpari_wrong(why, "%ld elements are in no box: the first is %ld", missing, at[0]);
     }
     if (dims == 2) {
-        return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first is (#, #)", missing,
-                         at[0], at[1], 0);
+        return dpari_wrong(why, "%ld elements are in no box: the first is (%ld, %ld)", missing,
+                           at[0], at[1]);
     }
-    return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first begins (#, #, #)",
-                     missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+    return dpari_wrong(why, "%ld elements are in no box: the first begins (%ld, %ld, %ld)", missing,
+                       dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,
@@ -122,35 +121,32 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
     int64_t left;
     int32_t d, i, j, dim, used = 0;
     if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# boxes of # dims: at least 0, and 0 to # dims", n, dims,
-                         DPAR_MAX_DIMS, 0);
+        return dpari_wrong(why, "%d boxes of %d dims: at least 0, and 0 to %d dims", n, dims,
+                           (int32_t)DPAR_MAX_DIMS);
     }
     dpari_zero(&whole, sizeof(whole));
     whole.dims = dims;
     for (d = 0; d < dims; d++) {
         whole.hi[d] = extent[d];
         if (extent[d] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "extent[#] = # is negative", d, extent[d], 0, 0);
+            return dpari_wrong(why, "extent[%d] = %ld is negative", d, extent[d]);
         }
     }
     left = dpar_box_volume(&whole);
     if (left < 0) {
-        return dpari_say(DPAR_E_RANGE, why, "the array has more than 2^63 - 1 elements", 0, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "the array has more than 2^63 - 1 elements");
     }
     for (i = 0; i < n; i++) {
         if (box[i].dims != dims) {
-            return dpari_say(DPAR_E_ARG, why, "box # has # dims, the array #", i, box[i].dims, dims,
-                             0);
+            return dpari_wrong(why, "box %d has %d dims, the array %d", i, box[i].dims, dims);
         }
         if (dpari_box_empty(&box[i])) {
             continue;
         }
         for (d = 0; d < dims; d++) {
             if (box[i].lo[d] < 0 || box[i].hi[d] > extent[d]) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "box # is not inside: indices # to # of a dim of #", i,
-                                 box[i].lo[d], box[i].hi[d] - 1, extent[d]);
+                return dpari_wrong(why, "box %d is not inside: indices %ld to %ld of a dim of %ld",
+                                   i, box[i].lo[d], box[i].hi[d] - 1, extent[d]);
             }
         }
         order[used++] = i;
@@ -162,9 +158,9 @@ DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *exte
         left -= dpar_box_volume(a);
         for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
             if (dpari_box_intersect(a, &box[order[j]], &both)) {
-                return dpari_say(DPAR_E_ARG, why, "boxes # and # both have # elements",
-                                 dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
-                                 dpar_box_volume(&both), 0);
+                return dpari_wrong(why, "boxes %ld and %ld both have %ld elements",
+                                   dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
+                                   dpar_box_volume(&both));
             }
         }
     }

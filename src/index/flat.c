@@ -28,10 +28,10 @@ static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *
 {
     int64_t at;
     if (n < 0) {
-        return dpari_say(DPAR_E_ARG, why, "parameter # has # elements", i, n, 0, 0);
+        return dpari_wrong(why, "parameter %d has %ld elements", i, n);
     }
     if (!dpari_round_up(*end, align, &at) || n > dpari_flat_limit - at) {
-        return dpari_say(DPAR_E_RANGE, why, "parameter # of # elements ends past 2^62", i, n, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "parameter %d of %ld elements ends past 2^62", i, n);
     }
     *start = at;
     *end = at + n;
@@ -45,9 +45,9 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
     int64_t end = 0, padded;
     int32_t i;
     if (params < 0 || align < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# parameters of at least 0, aligned to # for # ranks, each at least 1",
-                         params, align, ranks, 0);
+        return dpari_wrong(
+            why, "%d parameters of at least 0, aligned to %ld for %d ranks, each at least 1",
+            params, align, ranks);
     }
     for (i = 0; i < params; i++) {
         int64_t at;
@@ -57,7 +57,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
         }
     }
     if (!dpari_round_up(end, ranks, &padded)) {
-        return dpari_say(DPAR_E_RANGE, why, "# elements for # ranks pass 2^62", end, ranks, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements for %d ranks pass 2^62", end, ranks);
     }
     f->ranks = ranks;
     f->total = end;
@@ -129,7 +129,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         }
         at = end;
         if (!dpari_round_up(end, unit, &end)) {
-            return dpari_say(DPAR_E_RANGE, why, "bucket # ends past 2^62", n, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "bucket %d ends past 2^62", n);
         }
         if (bucket != NULL && n < room) {
             bucket[n].lo = lo;
@@ -155,14 +155,14 @@ DPAR_API DPARI_COLD dpar_status dpar_buckets_init(const dpar_buckets_desc *how, 
     dpar_status st;
     if (how->params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "# parameters in buckets of # for # ranks, aligned to #: none may be negative",
+        return dpari_wrong(
+            why,
+            "%d parameters in buckets of %ld for %d ranks, aligned to %ld: none may be negative",
             how->params, how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_gcd(unit, ranks), ranks, &unit)) {
-        return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
-                         ranks, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "multiples of %ld and %ld ranks pass 2^63",
+                         how->multiple, ranks);
     }
     st = dpari_buckets_walk(how, unit, NULL, NULL, 0, &n, why);
     return st != DPAR_OK ? st : dpari_buckets_walk(how, unit, start, bucket, room, buckets, why);

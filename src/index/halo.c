@@ -23,30 +23,32 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
     int32_t i;
     if (h->low[d] < 0 || h->high[d] < 0 || h->low[d] > dpari_halo_limit ||
         h->high[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim # has halos of # and #: 0 to 2^60 are possible", d,
-                         h->low[d], h->high[d], 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim %d has halos of %ld and %ld: 0 to 2^60 are possible", d, h->low[d],
+                         h->high[d]);
     }
     if (h->grid.extent[d] < 0 || h->grid.extent[d] > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "dim # has # cells: 0 to 2^60", d, h->grid.extent[d], 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "dim %d has %ld cells: 0 to 2^60", d,
+                         h->grid.extent[d]);
     }
     if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
         dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "dim # has halos of # and # around # points: 16 times round at most", d,
-                         h->low[d], h->high[d], h->grid.extent[d]);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "dim %d has halos of %ld and %ld around %ld points: 16 times round at most", d,
+            h->low[d], h->high[d], h->grid.extent[d]);
     }
     if (h->points[d] < DPAR_HALO_AT_CELLS || h->points[d] > DPAR_HALO_AT_HIGH_FACES) {
-        return dpari_say(DPAR_E_ARG, why, "dim #: points # do not exist", d, h->points[d], 0, 0);
+        return dpari_wrong(why, "dim %d: points %d do not exist", d, h->points[d]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
         if (p->dim == d && !dpari_halo_in_one_piece(p)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "axis # cuts dim # by rule #: a halo needs blocks in one piece (CHUNK, "
+            return dpari_wrong(
+                why,
+                "axis %d cuts dim %d by rule %d: a halo needs blocks in one piece (CHUNK, "
                 "EVEN, FLOOR, RAGGED)",
-                i, d, p->rule, 0);
+                i, d, p->rule);
         }
     }
     return DPAR_OK;
@@ -55,21 +57,22 @@ static DPARI_COLD dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d
 static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 {
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold) {
-        return dpari_say(DPAR_E_ARG, why, "dim # folds, dim # is mirrored: a later one of # dims",
-                         h->fold, h->mirror, h->grid.dims, 0);
+        return dpari_wrong(why, "dim %d folds, dim %d is mirrored: a later one of %d dims", h->fold,
+                           h->mirror, h->grid.dims);
     }
     if ((h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "dim # is mirrored and must be periodic, dim # folds and must not be",
-                         h->mirror, h->fold, 0, 0);
+        return dpari_wrong(why,
+                           "dim %d is mirrored and must be periodic, dim %d folds and must not be",
+                           h->mirror, h->fold);
     }
     if (h->on_row < 0 || h->on_row > 1 || h->shift < -1 || h->shift > 1) {
-        return dpari_say(DPAR_E_ARG, why, "on_row is 0 or 1, not #; shift -1 to 1, not #",
-                         h->on_row, h->shift, 0, 0);
+        return dpari_wrong(why, "on_row is 0 or 1, not %d; shift -1 to 1, not %d", h->on_row,
+                           h->shift);
     }
     if (h->high[h->fold] > dpar_halo_points(h, h->fold) - h->on_row) {
-        return dpari_say(DPAR_E_RANGE, why, "a halo of # over the fold, behind it there are # rows",
-                         h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "a halo of %ld over the fold, behind it there are %ld rows",
+                         h->high[h->fold], dpar_halo_points(h, h->fold) - h->on_row);
     }
     return DPAR_OK;
 }
@@ -86,8 +89,8 @@ static DPARI_COLD dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t
     int64_t rows = dpari_halo_behind(h, pole);
     int64_t width = pole == DPAR_HALO_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
-        return dpari_say(DPAR_E_RANGE, why, "a halo of # over a pole, behind it there are # rows",
-                         width, rows, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "a halo of %ld over a pole, behind it there are %ld rows", width, rows);
     }
     return DPAR_OK;
 }
@@ -96,23 +99,23 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "poles # and pole_rows #: each a subset of 3, of poles",
-                         h->poles, h->pole_rows, 0, 0);
+        return dpari_wrong(why, "poles %d and pole_rows %d: each a subset of 3, of poles", h->poles,
+                           h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "the end of dim # has a fold and a pole", h->fold, 0, 0,
-                         0);
+        return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
     }
     if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
         (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "dim # ends at poles, dim # goes round them: a later one, periodic, the "
-                         "first is not",
-                         h->fold, h->mirror, 0, 0);
+        return dpari_wrong(
+            why,
+            "dim %d ends at poles, dim %d goes round them: a later one, periodic, the "
+            "first is not",
+            h->fold, h->mirror);
     }
     if (h->grid.extent[h->mirror] % 2 != 0) {
-        return dpari_say(DPAR_E_ARG, why, "# columns around a pole: an even number is needed",
-                         h->grid.extent[h->mirror], 0, 0, 0);
+        return dpari_wrong(why, "%ld columns around a pole: an even number is needed",
+                           h->grid.extent[h->mirror]);
     }
     st = dpari_halo_check_pole(h, DPAR_HALO_POLE_LOW, why);
     return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_HALO_POLE_HIGH, why) : st;
@@ -122,27 +125,27 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
 {
     int32_t y = h->grid.dims - 2, d;
     if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a cubed sphere of # dims: at least 3, 6 faces first, the last two equal",
-                         h->grid.dims, 0, 0, 0);
+        return dpari_wrong(
+            why, "a cubed sphere of %d dims: at least 3, 6 faces first, the last two equal",
+            h->grid.dims);
     }
     if (h->folds || h->poles != 0) {
-        return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
+        return dpari_wrong(why, "a cubed sphere has no folds and no poles");
     }
     if (h->points[0] != DPAR_HALO_AT_CELLS ||
         (h->points[y] != DPAR_HALO_AT_CELLS && h->points[y + 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a cubed sphere with points # along dim 0, # along y, # along x: faces of "
-                         "cells along y or x; of corners of cells two would be nobody's",
-                         h->points[0], h->points[y], h->points[y + 1], 0);
+        return dpari_wrong(
+            why,
+            "a cubed sphere with points %d along dim 0, %d along y, %d along x: faces of "
+            "cells along y or x; of corners of cells two would be nobody's",
+            h->points[0], h->points[y], h->points[y + 1]);
     }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim # of a cubed sphere: not periodic, no window, halos to #", d,
-                             most, 0, 0);
+            return dpari_wrong(
+                why, "dim %d of a cubed sphere: not periodic, no window, halos to %ld", d, most);
         }
     }
     return DPAR_OK;
@@ -156,10 +159,8 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     int32_t d;
     if (!h->cube || !p->cube || !dpari_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
         h->periodic != p->periodic) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "a partner is a field of the same cubed sphere: same grid, mesh and owners", 0, 0, 0,
-            0);
+        return dpari_wrong(
+            why, "a partner is a field of the same cubed sphere: same grid, mesh and owners");
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int32_t other = d < y ? d : 2 * y + 1 - d;
@@ -168,13 +169,14 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
             return st;
         }
         if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
-            return dpari_say(DPAR_E_ARG, why, "dim # of a pair of fields has windows", d, 0, 0, 0);
+            return dpari_wrong(why, "dim %d of a pair of fields has windows", d);
         }
         if (h->points[d] != p->points[other]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "points # along dim #, the partner's # along dim #: those of y and x "
-                             "are exchanged",
-                             h->points[d], d, p->points[other], other);
+            return dpari_wrong(
+                why,
+                "points %d along dim %d, the partner's %d along dim %d: those of y and x "
+                "are exchanged",
+                h->points[d], d, p->points[other], other);
         }
     }
     return DPAR_OK;
@@ -190,13 +192,12 @@ static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_wh
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
     if (m->offset != 0 || last != m->size - 1) {
-        return dpari_say(DPAR_E_ARG, why, "owners of a mesh from # to #: it must count from 0 on",
-                         m->offset, last, 0, 0);
+        return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
+                           m->offset, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {
-            return dpari_say(DPAR_E_ARG, why, "block # belongs to #: a rank, or -1", i, h->owner[i],
-                             0, 0);
+            return dpari_wrong(why, "block %d belongs to %d: a rank, or -1", i, h->owner[i]);
         }
     }
     return DPAR_OK;
@@ -216,16 +217,15 @@ static DPARI_COLD dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_
     const dpar_layout *o = h->outputs, *g = &h->grid;
     int32_t i;
     if (o->dims != g->dims || !dpari_mesh_same(&o->mesh, &g->mesh)) {
-        return dpari_say(DPAR_E_ARG, why, "outputs of # dims, inputs of #, or another mesh",
-                         o->dims, g->dims, 0, 0);
+        return dpari_wrong(why, "outputs of %d dims, inputs of %d, or another mesh", o->dims,
+                           g->dims);
     }
     for (i = 0; i < g->mesh.axes; i++) {
         const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
         if (a->kind != b->kind || (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim) ||
             o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis # cuts outputs otherwise than inputs, or not into single pieces",
-                             i, 0, 0, 0);
+            return dpari_wrong(
+                why, "axis %d cuts outputs otherwise than inputs, or not into single pieces", i);
         }
     }
     return DPAR_OK;
@@ -236,11 +236,10 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
     int64_t n = h->grid.extent[d], m = 0;
     dpar_status st;
     if (h->points[d] != DPAR_HALO_AT_CELLS) {
-        return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
+        return dpari_wrong(why, "dim %d has a window: its points are cells", d);
     }
     if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
+        return dpari_wrong(why, "dim %d is periodic: let a convolution be its neighbourhood", d);
     }
     st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
                             : dpari_window_check(&h->window[d], n, h->outputs->extent[d], why);
@@ -250,8 +249,8 @@ static DPARI_COLD dpar_status dpari_halo_check_window(const dpar_halo *h, int32_
         int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
         if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "dim #: windows reach # around # points: 16 times round at most", d,
-                             reach, n, 0);
+                             "dim %d: windows reach %ld around %ld points: 16 times round at most",
+                             d, reach, n);
         }
     }
     return st;
@@ -262,25 +261,22 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     int32_t d;
     dpar_status st = DPAR_OK;
     if (!h) {
-        return dpari_say(DPAR_E_ARG, why, "no halo: NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "no halo: NULL");
     }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1 ||
         h->grid.mesh.axes < 0 || h->grid.mesh.axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a grid of # dims on # ranks along # axes: dpar_layout_init makes it",
-                         h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes, 0);
+        return dpari_wrong(why,
+                           "a grid of %d dims on %d ranks along %d axes: dpar_layout_init makes it",
+                           h->grid.dims, h->grid.mesh.size, h->grid.mesh.axes);
     }
     if (dpari_stencil_axes(h->shape, 1) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
-                         0, 0);
+        return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_say(DPAR_E_ARG, why, "periodic is #, the grid has # dims", h->periodic,
-                         h->grid.dims, 0, 0);
+        return dpari_wrong(why, "periodic is %d, the grid has %d dims", h->periodic, h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "folds #, cube #: each is 0 or 1", h->folds, h->cube, 0,
-                         0);
+        return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);
     }
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);

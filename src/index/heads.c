@@ -23,22 +23,22 @@ DPAR_API DPARI_COLD dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, 
     const int strict = rule == DPAR_HEADS_DIVIDE;
     if (queries < 1 || groups < 1 || ranks < 1 ||
         (rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK && !strict)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
-                         queries, groups, ranks, rule);
+        return dpari_wrong(
+            why, "%d query heads in %d groups on %d ranks by rule %d: 1 or more, CHUNK or EVEN",
+            queries, groups, ranks, rule);
     }
     if (queries % groups != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "# key-value heads do not divide # query heads",
-                         groups, queries, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "%d key-value heads do not divide %d query heads",
+                         groups, queries);
     }
     if (strict && (groups >= ranks ? groups % ranks != 0 : ranks % groups != 0)) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "# key-value heads and tp=#: one must be a multiple of the other", groups,
-                         ranks, 0, 0);
+                         "%d key-value heads and tp=%d: one must be a multiple of the other",
+                         groups, ranks);
     }
     if (strict && queries % ranks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "tp=# does not divide # attention heads", ranks,
-                         queries, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "tp=%d does not divide %d attention heads", ranks,
+                         queries);
     }
     h->queries = queries;
     h->groups = groups;
@@ -128,13 +128,13 @@ DPARI_API DPARI_COLD dpar_status dpari_ulysses_counts(const dpar_split *seq,
     int64_t all, tokens, mine, sent = 0, received = 0;
     int32_t q;
     if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "rank # of # sequence parts and # head parts, # elements a token and head",
-                         rank, seq->parts, heads->parts, width);
+        return dpari_wrong(
+            why, "rank %d of %d sequence parts and %d head parts, %ld elements a token and head",
+            rank, seq->parts, heads->parts, width);
     }
     if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens x # heads x # pass 2^63", seq->count,
-                         heads->count, width, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens x %ld heads x %ld pass 2^63", seq->count,
+                         heads->count, width);
     }
     tokens = dpar_split_part_count(seq, rank);
     mine = dpar_split_part_count(heads, rank);
@@ -168,20 +168,21 @@ DPAR_API DPARI_COLD dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, in
     const int64_t limit = INT64_C(1) << 61;
     int64_t padded, all;
     if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# and # tokens of at least 0, padded to # on # ranks, each at least 1",
-                         count, added, multiple, ranks);
+        return dpari_wrong(
+            why, "%ld and %ld tokens of at least 0, padded to %ld on %d ranks, each at least 1",
+            count, added, multiple, ranks);
     }
     if (count > limit || added > limit || multiple > limit / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "# and # tokens padded to #: at most 2^61", count,
-                         added, multiple, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld and %ld tokens padded to %ld: at most 2^61", count,
+                         added, multiple);
     }
     padded = dpari_ceil_div(count, multiple) * multiple;
     all = dpari_ceil_div(padded + added, multiple) * multiple;
     if (padded % ranks != 0 || (all - padded) % ranks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "# and # rows do not split evenly over # ranks: pad to a multiple of them",
-                         padded, all - padded, ranks, 0);
+        return dpari_say(
+            DPAR_E_DIVIDE, why,
+            "%ld and %ld rows do not split evenly over %d ranks: pad to a multiple of them", padded,
+            all - padded, ranks);
     }
     v->count = count;
     v->added = added;
@@ -248,26 +249,25 @@ static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t c
 {
     int32_t given = (s->first > 0) + (s->last > 0);
     if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first < 0 || s->last < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# layers on # stages of # chunks", s->layers, s->stages,
-                         chunks, 0);
+        return dpari_wrong(why, "%d layers on %d stages of %d chunks", s->layers, s->stages,
+                           chunks);
     }
     if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->turns < 0 ||
         s->turns > 1) {
-        return dpari_say(DPAR_E_ARG, why, "embedding=#, loss=#, turns=#: each is 0 or 1",
-                         s->embedding, s->loss, s->turns, 0);
+        return dpari_wrong(why, "embedding=%d, loss=%d, turns=%d: each is 0 or 1", s->embedding,
+                           s->loss, s->turns);
     }
     if (given > 0 && (s->turns || s->embedding || s->loss)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "first=#, last=#: not together with embedding, loss or turns", s->first,
-                         s->last, 0, 0);
+        return dpari_wrong(why, "first=%d, last=%d: not together with embedding, loss or turns",
+                           s->first, s->last);
     }
     if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
-        return dpari_say(DPAR_E_DIVIDE, why, "first=# and last=# of # layers on # stages", s->first,
-                         s->last, s->layers, s->stages);
+        return dpari_say(DPAR_E_DIVIDE, why, "first=%d and last=%d of %d layers on %d stages",
+                         s->first, s->last, s->layers, s->stages);
     }
     if (s->first % chunks != 0 || s->last % chunks != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "# chunks do not divide first=# and last=#", chunks,
-                         s->first, s->last, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "%d chunks do not divide first=%d and last=%d", chunks,
+                         s->first, s->last);
     }
     return DPAR_OK;
 }
@@ -280,8 +280,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
     int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;
     dpar_status st = dpari_stages_check(s, chunks, rest, why);
     if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
-        st = dpari_say(DPAR_E_ARG, why, "chunk # of stage #: there are # and #", chunk, stage,
-                       chunks, s->stages);
+        st = dpari_wrong(why, "chunk %d of stage %d: there are %d and %d", chunk, stage, chunks,
+                         s->stages);
     }
     if (st != DPAR_OK) {
         return st;

@@ -74,18 +74,17 @@ static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int3
     int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_SPLIT_RAGGED) {
         if (p->rule == DPAR_SPLIT_BLOCK_CYCLIC && (p->source < 0 || p->source >= size)) {
-            return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", p->source, size,
-                             0, 0);
+            return dpari_wrong(why, "source %d: it is one of the %d parts", p->source, size);
         }
         return dpar_split_init(&s, p->rule, extent[dim], size, p->block, why);
     }
     if (p->cuts == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
+        return dpari_wrong(why, "axis %d: RAGGED needs cuts", axis);
     }
     st = dpar_split_init_ragged(&s, size, p->cuts, why);
     if (st == DPAR_OK && s.count != extent[dim]) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at #, dim # has # elements", s.count,
-                         dim, extent[dim], 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at %ld, dim %d has %ld elements",
+                         s.count, dim, extent[dim]);
     }
     return st;
 }
@@ -94,15 +93,13 @@ static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32
                                     dpar_why *why)
 {
     if (p->kind == DPAR_PLACEMENT_SHARD && (p->dim < -dims || p->dim >= dims)) {
-        return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
-                         dims, 0);
+        return dpari_wrong(why, "axis %d shards dim %d, the array has %d dims", axis, p->dim, dims);
     }
     if (p->kind == DPAR_PLACEMENT_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OP_COUNT)) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: op # is no reduction", axis, p->op, 0, 0);
+        return dpari_wrong(why, "axis %d: op %d is no reduction", axis, p->op);
     }
     if (p->kind < DPAR_PLACEMENT_REPLICATE || p->kind > DPAR_PLACEMENT_PARTIAL) {
-        return dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind, 0,
-                         0);
+        return dpari_wrong(why, "axis %d: placement %d does not exist", axis, p->kind);
     }
     return DPAR_OK;
 }
@@ -127,8 +124,8 @@ static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int3
             continue;
         }
         if (q->rule == DPAR_SPLIT_RAGGED && (cut >> dim & 1u)) {
-            return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED must be the first cut of its dim #",
-                             order[k], dim, 0, 0);
+            return dpari_wrong(why, "axis %d: RAGGED must be the first cut of its dim %d", order[k],
+                               dim);
         }
         cut |= (uint32_t)1 << dim;
     }
@@ -143,17 +140,16 @@ DPAR_API DPARI_COLD dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh
     int8_t order[DPAR_MAX_AXES] = {0};
     int32_t i;
     if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
-        return dpari_say(DPAR_E_ARG, why, "a mesh of # axes and # ranks: dpar_mesh_init makes it",
-                         mesh->axes, mesh->size, 0, 0);
+        return dpari_wrong(why, "a mesh of %d axes and %d ranks: dpar_mesh_init makes it",
+                           mesh->axes, mesh->size);
     }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
-        return dpari_say(DPAR_E_ARG, why, "an array has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
-                         0);
+        return dpari_wrong(why, "an array has 0 to %d dims, not %d", (int32_t)DPAR_MAX_DIMS, dims);
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "dim # has # elements: 0 to 2^62 are possible", i, extent[i], 0, 0);
+                             "dim %d has %ld elements: 0 to 2^62 are possible", i, extent[i]);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {

@@ -19,7 +19,7 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
 
 static dpar_status dpari_mesh_full(dpar_why *why)
 {
-    return dpari_say(DPAR_E_ARG, why, "a mesh has at most # axes", DPAR_MAX_AXES, 0, 0, 0);
+    return dpari_wrong(why, "a mesh has at most %d axes", (int32_t)DPAR_MAX_AXES);
 }
 
 static int dpari_mesh_between(char c)
@@ -46,14 +46,13 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, si
 {
     int32_t k;
     if (n == 0 || n >= sizeof(m->axis[i].name)) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "axis name '@' has # characters: 1 to 15 are allowed", name, n,
-                              (int64_t)n, 0, 0, 0);
+        return dpari_wrong(why, "axis name '%.*s' has %ld characters: 1 to 15 are allowed",
+                           (int32_t)n, name, (int64_t)n);
     }
     for (k = 0; k < i; k++) {
         if (dpari_spells(name, n, m->axis[k].name)) {
-            return dpari_say_word(DPAR_E_ARG, why, "axes # and # are both called '@'", name, n, k,
-                                  i, 0, 0);
+            return dpari_wrong(why, "axes %d and %d are both called '%.*s'", k, i, (int32_t)n,
+                               name);
         }
     }
     dpari_copy_text(m->axis[i].name, sizeof(m->axis[i].name), name, n);
@@ -85,15 +84,15 @@ static dpar_status dpari_mesh_append(dpari_mesh_list *l, const char *name, size_
     if (size == -1 && l->unknown < 0 && l->ranks != 0) {
         l->unknown = m->axes;
     } else if (size < 1) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "axis '@' has size #: sizes are at least 1, and one may be -1 where "
-                              "the number of ranks is given",
-                              name, n, size, 0, 0, 0);
+        return dpari_wrong(why,
+                           "axis '%.*s' has size %d: sizes are at least 1, and one may be -1 where "
+                           "the number of ranks is given",
+                           (int32_t)n, name, size);
     } else {
         product *= size;
     }
     if (product > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks", 0, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks");
     }
     m->size = (int32_t)product;
     m->axis[m->axes].size = size;
@@ -106,20 +105,19 @@ static dpar_status dpari_mesh_finish(dpari_mesh_list *l, int32_t order, dpar_mes
     dpar_mesh *m = &l->mesh;
     const int32_t ranks = l->ranks;
     if (ranks < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a mesh of # ranks: 0 means whatever the axes make",
-                         ranks, 0, 0, 0);
+        return dpari_wrong(why, "a mesh of %d ranks: 0 means whatever the axes make", ranks);
     }
     if (l->unknown >= 0) {
         if (ranks % m->size != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' # ranks do not divide #", m->size,
-                             ranks, 0, 0);
+            return dpari_say(DPAR_E_DIVIDE, why, "the other axes' %d ranks do not divide %d",
+                             m->size, ranks);
         }
         m->axis[l->unknown].size = ranks / m->size;
         m->size = ranks;
     }
     if (ranks > 0 && m->size != ranks) {
-        return dpari_say(DPAR_E_DIVIDE, why, "the axes make # ranks, there are #", m->size, ranks,
-                         0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make %d ranks, there are %d", m->size,
+                         ranks);
     }
     dpari_mesh_strides(m, order);
     *mesh = *m;
@@ -362,8 +360,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     int32_t coord[DPAR_MAX_AXES], i;
     dpar_mesh m;
     if (!dpar_mesh_coords(mesh, rank, coord)) {
-        return dpari_say(DPAR_E_ARG, why, "rank # is not in the mesh of # ranks from # on", rank,
-                         mesh->size, mesh->offset, 0);
+        return dpari_wrong(why, "rank %d is not in the mesh of %d ranks from %d on", rank,
+                           mesh->size, mesh->offset);
     }
     dpari_zero(&m, sizeof(m));
     m.size = 1;
@@ -389,11 +387,10 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
     for (i = n - 1; i >= 0; i--) {
         const dpar_mesh_axis *a = &mesh->axis[axis[i]];
         if (a->stride != one->stride * one->size) {
-            return dpari_say_word(
-                DPAR_E_DIVIDE, why,
-                "axis '@' has stride #, the faster ones reach #: they are not one "
-                "axis, but their set is a group all the same",
-                a->name, sizeof(a->name), a->stride, one->stride * one->size, 0, 0);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "axis '%s' has stride %d, the faster ones reach %d: they are not one "
+                             "axis, but their set is a group all the same",
+                             a->name, a->stride, one->stride * one->size);
         }
         one->size *= a->size;
     }
@@ -431,15 +428,14 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
     for (; st == DPAR_OK && (n = dpari_mesh_word(&order)) > 0; order += n) {
         i = dpari_mesh_named(names, order, n);
         if (i < 0) {
-            return dpari_say_word(DPAR_E_UNKNOWN, why, "'@' of the order has no size", order, n, 0,
-                                  0, 0, 0);
+            return dpari_say(DPAR_E_UNKNOWN, why, "'%.*s' of the order has no size", (int32_t)n,
+                             order);
         }
         if (i >= DPAR_MAX_AXES) {
             return dpari_mesh_full(why);
         }
         if (used >> i & 1u) {
-            return dpari_say_word(DPAR_E_ARG, why, "'@' is in the order twice", order, n, 0, 0, 0,
-                                  0);
+            return dpari_wrong(why, "'%.*s' is in the order twice", (int32_t)n, order);
         }
         used |= (uint32_t)1 << i;
         st = dpari_mesh_append(&l, order, n, sizes[i], why);
@@ -449,8 +445,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init_from_order(dpar_mesh *mesh, const
             continue;
         }
         if (sizes[i] != 1) {
-            return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order", word,
-                                  n, sizes[i], 0, 0, 0);
+            return dpari_wrong(why, "'%.*s' has size %d and is not in the order", (int32_t)n, word,
+                               sizes[i]);
         }
         st = dpari_mesh_append(&l, word, n, 1, why);
     }
@@ -471,10 +467,10 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         y = &b->axis[k];
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
             a->offset != b->offset) {
-            return dpari_say_word(DPAR_E_DIVIDE, why,
-                                  "axis '@' is # ranks # apart in one view and # ranks # apart in "
-                                  "the other: their groups differ",
-                                  x->name, sizeof(x->name), x->size, x->stride, y->size, y->stride);
+            return dpari_say(DPAR_E_DIVIDE, why,
+                             "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
+                             "the other: their groups differ",
+                             x->name, x->size, x->stride, y->size, y->stride);
         }
     }
     return DPAR_OK;

@@ -547,30 +547,27 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     int32_t d, i, blocks = 0;
     if ((direction != DPAR_TRANSFER_RECV && direction != DPAR_TRANSFER_SEND) ||
         mode < DPAR_HALO_FORWARD || mode > DPAR_HALO_SYNC_ADJOINT) {
-        return dpari_say(DPAR_E_ARG, why, "direction #, mode #: 0 or 1, 0 to 3", direction, mode, 0,
-                         0);
+        return dpari_wrong(why, "direction %d, mode %d: 0 or 1, 0 to 3", direction, mode);
     }
     for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
         blocks += h->owner[i] == rank;
     }
     if (blocks > 1 && rank >= 0) {
-        return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
+        return dpari_wrong(why, "rank %d owns %d blocks: one at most", rank, blocks);
     }
     if (h->cube && h->partner == NULL &&
         (h->points[h->grid.dims - 2] != DPAR_HALO_AT_CELLS ||
          h->points[h->grid.dims - 1] != DPAR_HALO_AT_CELLS)) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
-            "no partner",
-            0, 0, 0, 0);
+        return dpari_wrong(
+            why, "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
+                 "no partner");
     }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_HALO_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_HALO_AT_HIGH_FACES && h->low[d] < 1)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim #: no room for the other face of a block, halos of # and #", d,
-                             h->low[d], h->high[d], 0);
+            return dpari_wrong(
+                why, "dim %d: no room for the other face of a block, halos of %ld and %ld", d,
+                h->low[d], h->high[d]);
         }
     }
     return DPAR_OK;

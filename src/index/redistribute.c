@@ -30,22 +30,21 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
 {
     int32_t i, op = 0;
     if (from->dims != to->dims) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # dims cannot become one of #", from->dims,
-                         to->dims, 0, 0);
+        return dpari_wrong(why, "an array of %d dims cannot become one of %d", from->dims,
+                           to->dims);
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # elements here and # there", i,
-                             from->extent[i], to->extent[i], 0);
+            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+                               from->extent[i], to->extent[i]);
         }
     }
     for (i = 0; i < to->mesh.axes; i++) {
         if (to->axis[i].kind == DPAR_PLACEMENT_PARTIAL && !dpari_partial_stays(from, to, i) &&
             (to->axis[i].op != DPAR_SUM ||
              (i < from->mesh.axes && from->axis[i].kind == DPAR_PLACEMENT_PARTIAL))) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis #: only a sum can begin, and a partial one must stay the same",
-                             i, 0, 0, 0);
+            return dpari_wrong(
+                why, "axis %d: only a sum can begin, and a partial one must stay the same", i);
         }
     }
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not commute */
@@ -55,9 +54,9 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
             continue;
         }
         if (op != 0 && from->axis[i].op != op) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "axis # is partial by op #, another by op #: reduce one at a time", i,
-                             from->axis[i].op, op, 0);
+            return dpari_wrong(
+                why, "axis %d is partial by op %d, another by op %d: reduce one at a time", i,
+                from->axis[i].op, op);
         }
         op = from->axis[i].op;
     }

@@ -67,8 +67,8 @@ static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_wh
             continue;
         }
         if (p->kind == DPAR_PLACEMENT_SHARD && p->rule != DPAR_SPLIT_CHUNK) {
-            return dpari_say(DPAR_E_ARG, why, "axis # shards by rule #: routes are for CHUNK", axis,
-                             p->rule, 0, 0);
+            return dpari_wrong(why, "axis %d shards by rule %d: routes are for CHUNK", axis,
+                               p->rule);
         }
         s = p->kind == DPAR_PLACEMENT_PARTIAL
                 ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
@@ -383,13 +383,12 @@ static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *
     int32_t i;
     dpar_status st;
     if (!dpari_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
-        return dpari_say(DPAR_E_ARG, why, "a route stays on one mesh, with one number of dims", 0,
-                         0, 0, 0);
+        return dpari_wrong(why, "a route stays on one mesh, with one number of dims");
     }
     for (i = 0; i < from->dims; i++) {
         if (from->extent[i] != to->extent[i]) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # elements here and # there", i,
-                             from->extent[i], to->extent[i], 0);
+            return dpari_wrong(why, "dim %d has %ld elements here and %ld there", i,
+                               from->extent[i], to->extent[i]);
         }
     }
     st = dpari_state_of(from, start, why);
@@ -415,8 +414,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         return st;
     }
     if (q->node_room < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_say(DPAR_E_ARG, why, "# nodes, a step costs #", q->node_room, q->step_cost, 0,
-                         0);
+        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_room, q->step_cost);
     }
     r.l = q->from;
     r.byte_cost = q->byte_cost;
@@ -426,16 +424,16 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     dpari_zero(nodes, (size_t)q->node_room * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
-        return dpari_say(st, why,
-                         st == DPAR_E_ROOM ? "# nodes are too few for this search"
-                                           : "no sequence of collectives leads there",
-                         q->node_room, 0, 0, 0);
+        if (st == DPAR_E_ROOM) {
+            return dpari_say(st, why, "%d nodes are too few for this search", q->node_room);
+        }
+        return dpari_say(st, why, "no sequence of collectives leads there");
     }
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
         n++;
     }
     if (n > room) {
-        return dpari_say(DPAR_E_ROOM, why, "# steps, there is room for #", n, room, 0, 0);
+        return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
     }
     *count = n;
     for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
@@ -475,7 +473,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_step_apply(const dpar_layout *l,
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
-        return dpari_say(DPAR_E_ARG, why, "a step of axis # to dim #", axis, step->to, 0, 0);
+        return dpari_wrong(why, "a step of axis %d to dim %d", axis, step->to);
     }
     *after = *l;
     p = &after->axis[axis];

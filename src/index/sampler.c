@@ -15,21 +15,19 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->rest < DPAR_SAMPLER_PAD || s->rest > DPAR_SAMPLER_EXACT) {
-        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", s->rest, 0, 0,
-                         0);
+        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->rest);
     }
     if (s->ranks < 1 || s->run < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: at least 1, 0 or more",
-                         s->ranks, s->run, 0, 0);
+        return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,
+                           s->run);
     }
     if (s->count < 0 || s->count > most || s->run > most / s->ranks) {
         return dpari_say(s->count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round",
-                         s->count, s->ranks, s->run, 0);
+                         "%ld samples, %d ranks, runs of %ld: 0 to 2^62 samples, also in a round",
+                         s->count, s->ranks, s->run);
     }
     if (s->first < 0 || s->first > s->count) {
-        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", s->first,
-                         s->count, 0, 0);
+        return dpari_wrong(why, "%ld samples are consumed, an epoch has %ld", s->first, s->count);
     }
     s->run = s->run > 0 ? s->run : 1;
     dpari_permutation_set(s);
@@ -154,7 +152,7 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
                                           dpar_mt19937 *scratch, dpar_why *why)
 {
     if (count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a permutation of # elements: 0 or more", count, 0, 0, 0);
+        return dpari_wrong(why, "a permutation of %ld elements: 0 or more", count);
     }
     dpari_mt19937_init(scratch, seed);
     if (count < (int64_t)(UINT32_MAX / 20)) {

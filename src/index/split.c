@@ -92,14 +92,13 @@ static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
 static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why)
 {
     if (parts < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# parts: there must be at least 1", parts, 0, 0, 0);
+        return dpari_wrong(why, "%d parts: there must be at least 1", parts);
     }
     if (count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# elements: there must be 0 or more", count, 0, 0, 0);
+        return dpari_wrong(why, "%ld elements: there must be 0 or more", count);
     }
     if (count > dpari_split_limit) {
-        return dpari_say(DPAR_E_RANGE, why, "# elements: at most 2^62 can be split", count, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements: at most 2^62 can be split", count);
     }
     return DPAR_OK;
 }
@@ -152,12 +151,10 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return st;
     }
     if (rule < 0 || rule >= DPAR_SPLIT_RULE_COUNT || rule == DPAR_SPLIT_RAGGED) {
-        return dpari_say(DPAR_E_ARG, why, "rule #: there are 0 to 7, and RAGGED has its own init",
-                         rule, 0, 0, 0);
+        return dpari_wrong(why, "rule %d: there are 0 to 7, and RAGGED has its own init", rule);
     }
     if (blocked && block < 1) {
-        return dpari_say(DPAR_E_ARG, why, "block #: blocks and pieces are at least 1", block, 0, 0,
-                         0);
+        return dpari_wrong(why, "block %ld: blocks and pieces are at least 1", block);
     }
     dpari_zero(s, sizeof(*s));
     s->rule = rule;
@@ -176,13 +173,12 @@ DPAR_API DPARI_COLD dpar_status dpar_split_init_ragged(dpar_split *s, int32_t pa
         return st;
     }
     if (cuts[0] != 0) {
-        return dpari_say(DPAR_E_ARG, why, "cut 0 is #: the first part begins at 0", cuts[0], 0, 0,
-                         0);
+        return dpari_wrong(why, "cut 0 is %ld: the first part begins at 0", cuts[0]);
     }
     for (p = 0; p < parts; p++) {
         if (cuts[p + 1] < cuts[p]) {
-            return dpari_say(DPAR_E_ARG, why, "cut # is # and cut # is #: cuts ascend", p, cuts[p],
-                             (int64_t)p + 1, cuts[p + 1]);
+            return dpari_wrong(why, "cut %d is %ld and cut %ld is %ld: cuts ascend", p, cuts[p],
+                               (int64_t)p + 1, cuts[p + 1]);
         }
     }
     dpari_zero(s, sizeof(*s));
@@ -210,21 +206,19 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
         return st;
     }
     if (atom < 1) {
-        return dpari_say(DPAR_E_ARG, why, "atom #: it is at least 1", atom, 0, 0, 0);
+        return dpari_wrong(why, "atom %ld: it is at least 1", atom);
     }
     for (p = 0; p < parts; p++) {
         if (weights[p] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "weight # is #: weights are 0 or more", p, weights[p],
-                             0, 0);
+            return dpari_wrong(why, "weight %d is %ld: weights are 0 or more", p, weights[p]);
         }
         all = weights[p] > INT32_MAX - all ? (int64_t)INT32_MAX + 1 : all + weights[p];
         if (all > INT32_MAX) {
-            return dpari_say(DPAR_E_RANGE, why, "the sum of # weights passes 2^31 - 1", parts, 0, 0,
-                             0);
+            return dpari_say(DPAR_E_RANGE, why, "the sum of %d weights passes 2^31 - 1", parts);
         }
     }
     if (all == 0) {
-        return dpari_say(DPAR_E_ARG, why, "all # weights are 0", parts, 0, 0, 0);
+        return dpari_wrong(why, "all %d weights are 0", parts);
     }
     atoms = dpari_ceil_div(count, atom);
     for (p = 0; p <= parts; p++) {
@@ -297,8 +291,8 @@ DPAR_API DPARI_COLD dpar_status dpar_split_balance(int64_t *cuts, int64_t items,
     for (i = 0; i < items; i++) {
         if (cost[i] < 0 || cost[i] > dpari_split_limit - all) {
             return dpari_say(cost[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                             "cost # is #: costs are 0 or more, their sum at most 2^62", i, cost[i],
-                             0, 0);
+                             "cost %ld is %ld: costs are 0 or more, their sum at most 2^62", i,
+                             cost[i]);
         }
         all += cost[i];
         low = dpari_most(low, cost[i]);

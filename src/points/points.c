@@ -41,21 +41,20 @@ static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_des
     if (l->peer[i] < 0 || l->peer[i] >= c->size || l->send_count[i] < 0 ||
         l->send_count[i] > INT32_MAX - s || l->receive_count[i] < 0 ||
         l->receive_count[i] > INT32_MAX) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "peer #, rank # of #: # values go to it, or how many come from it is wrong", i,
-            l->peer[i], c->size, l->send_count[i]);
+        return dpari_wrong(
+            why, "peer %d, rank %d of %d: %ld values go to it, or how many come from it is wrong",
+            i, l->peer[i], c->size, l->send_count[i]);
     }
     for (j = 0; j < i; j++) {
         if (l->peer[j] == l->peer[i]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # is twice among the peers: # and #",
-                             l->peer[i], j, i, 0);
+            return dpari_wrong(why, "rank %d is twice among the peers: %d and %d", l->peer[i], j,
+                               i);
         }
     }
     for (k = s; k < s + l->send_count[i]; k++) {
         if (l->send_index[k] < 0 || l->send_index[k] >= d->own_count) {
-            return dpari_say(DPAR_E_ARG, why, "send_index[#], to rank #, is #: own values are # ",
-                             k, l->peer[i], l->send_index[k], d->own_count);
+            return dpari_wrong(why, "send_index[%ld], to rank %d, is %d: own values are %ld ", k,
+                               l->peer[i], l->send_index[k], d->own_count);
         }
     }
     return DPAR_OK;
@@ -69,13 +68,12 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
     int32_t i;
     if (l->peer_count < 0 ||
         (l->peer_count > 0 && (!l->peer || !l->send_count || !l->receive_count))) {
-        return dpari_say(DPAR_E_ARG, why, "lists of # peers: an array of them is NULL",
-                         l->peer_count, 0, 0, 0);
+        return dpari_wrong(why, "lists of %d peers: an array of them is NULL", l->peer_count);
     }
     for (i = 0; i < l->peer_count; i++) {
         dpar_status st;
         if (l->send_count[i] > 0 && !l->send_index) {
-            return dpari_say(DPAR_E_ARG, why, "send_index is NULL", 0, 0, 0, 0);
+            return dpari_wrong(why, "send_index is NULL");
         }
         st = dpari_pt_check_list(c, d, i, s, why);
         if (st != DPAR_OK) {
@@ -88,14 +86,15 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_de
         }
     }
     if (r != d->ghost_count) {
-        return dpari_say(DPAR_E_ARG, why, "# values are received, # sent: ghosts are #", r, s,
-                         d->ghost_count, 0);
+        return dpari_wrong(why, "%ld values are received, %ld sent: ghosts are %ld", r, s,
+                           d->ghost_count);
     }
     for (k = 0; k < r && l->receive_index; k++) {
         if (l->receive_index[k] < d->own_count ||
             l->receive_index[k] >= d->own_count + d->ghost_count) {
-            return dpari_say(DPAR_E_ARG, why, "receive_index[#] is #: ghosts are # to #", k,
-                             l->receive_index[k], d->own_count, d->own_count + d->ghost_count - 1);
+            return dpari_wrong(why, "receive_index[%ld] is %d: ghosts are %ld to %ld", k,
+                               l->receive_index[k], d->own_count,
+                               d->own_count + d->ghost_count - 1);
         }
     }
     return DPAR_OK;
@@ -106,8 +105,8 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
     const int64_t own =
         dpar_layout_is_primary(d->layout, c->rank) ? dpar_layout_count(d->layout, c->rank) : 0;
     if (!d->own_id && own != d->own_count) {
-        return dpari_say(DPAR_E_ARG, why, "the layout gives rank # # values, own_count is #",
-                         c->rank, own, d->own_count, 0);
+        return dpari_wrong(why, "the layout gives rank %d %ld values, own_count is %ld", c->rank,
+                           own, d->own_count);
     }
     return DPAR_OK;
 }
@@ -116,29 +115,27 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_des
 static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
 {
     if (d->own_count < 0 || d->ghost_count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "own_count is #, ghost_count #", d->own_count,
-                         d->ghost_count, 0, 0);
+        return dpari_wrong(why, "own_count is %ld, ghost_count %ld", d->own_count, d->ghost_count);
     }
     if (d->own_count > INT32_MAX || d->ghost_count > INT32_MAX - d->own_count) {
-        return dpari_say(DPAR_E_RANGE, why, "# own values and # ghosts: # together are possible",
-                         d->own_count, d->ghost_count, INT32_MAX, 0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld own values and %ld ghosts: %d together are possible", d->own_count,
+                         d->ghost_count, (int32_t)INT32_MAX);
     }
     if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->method < 0 ||
         d->method > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
-        return dpari_say(DPAR_E_ARG, why, "order is #, method #, tag #, run_bytes #", d->order,
-                         d->method, d->tag, d->run_bytes);
+        return dpari_wrong(why, "order is %d, method %d, tag %d, run_bytes %ld", d->order,
+                           d->method, d->tag, d->run_bytes);
     }
     if (c->mem && !c->node && !dpari_world_of(c)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "points: values are the host's, the communicator's memory is a device's",
-                         0, 0, 0, 0);
+        return dpari_wrong(
+            why, "points: values are the host's, the communicator's memory is a device's");
     }
     if (d->lists) {
         return dpari_pt_check_lists(c, d, why);
     }
     if (d->ghost_count > 0 && !d->ghost_id) {
-        return dpari_say(DPAR_E_ARG, why, "ghost_id is NULL, ghost_count is #", d->ghost_count, 0,
-                         0, 0);
+        return dpari_wrong(why, "ghost_id is NULL, ghost_count is %ld", d->ghost_count);
     }
     return d->layout ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
 }
@@ -150,8 +147,7 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *se
     for (k = 0; k < d->ghost_count && d->lists->receive_index; k++) {
         const int64_t g = d->lists->receive_index[k] - d->own_count;
         if (seen[g / 64] >> g % 64 & 1) {
-            return dpari_say(DPAR_E_ARG, why, "receive_index names # twice", g + d->own_count, 0, 0,
-                             0);
+            return dpari_wrong(why, "receive_index names %ld twice", g + d->own_count);
         }
         seen[g / 64] |= UINT64_C(1) << g % 64;
     }
@@ -217,12 +213,12 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
     st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
                        : st;
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        return dpari_say(st, why, "%s", c->why.text);
     }
     if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
-        return dpari_say_word(DPAR_E_MISMATCH, why,
-                              "points: @ is NULL on some ranks and given on others",
-                              g->all[0] && g->all[1] ? "own_id" : "owner", 8, 0, 0, 0, 0);
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "points: %s is NULL on some ranks and given on others",
+                         g->all[0] && g->all[1] ? "own_id" : "owner");
     }
     return DPAR_OK;
 }
@@ -267,7 +263,7 @@ static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t number
         if (pass == 0) {
             st = dpar_comm_alloc(of, r.used, &memory);
             if (st != DPAR_OK) {
-                return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+                return dpari_say(st, why, "%s", of->why.text);
             }
             x->lists = r.at = (unsigned char *)memory;
         }
@@ -331,9 +327,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
     if (st != DPAR_OK && x->node != x->head.comm) { /* other nodes would wait for this one */
         dpar_comm_abort(x->head.comm, st, x->node->why.text);
     }
-    return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "@", x->node->why.text, sizeof x->node->why.text,
-                                          0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->node->why.text);
 }
 
 static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
@@ -410,9 +404,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
             st = dpari_pt_hear(x, i);
         }
     }
-    return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "@", x->head.comm->why.text,
-                                          sizeof x->head.comm->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->head.comm->why.text);
 }
 
 static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)
@@ -420,8 +412,8 @@ static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpa
     int32_t peers;
     const int64_t numbers = dpari_pt_count_peers(x, both, &peers);
     dpar_status st = both->sent > INT32_MAX
-                         ? dpari_say(DPAR_E_RANGE, why, "# values are sent: # are possible",
-                                     both->sent, INT32_MAX, 0, 0)
+                         ? dpari_say(DPAR_E_RANGE, why, "%ld values are sent: %d are possible",
+                                     both->sent, (int32_t)INT32_MAX)
                          : dpari_pt_alloc(x, peers, numbers, why);
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
     if (st == DPAR_OK) {
@@ -449,14 +441,15 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     }
     if (desc->bytes < need) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "points: desc.bytes is #, but the plan needs # bytes of memory",
-                         desc->bytes, need, 0, 0);
+                         "points: desc.bytes is %ld, but the plan needs %ld bytes of memory",
+                         desc->bytes, need);
     }
     if (desc->memory == NULL || (uintptr_t)desc->memory % DPARI_ROOM_ALIGN != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "points: desc.memory is NULL, or not aligned to # bytes, but desc.bytes "
-                         "is #",
-                         DPARI_ROOM_ALIGN, desc->bytes, 0, 0);
+        return dpari_wrong(
+            why,
+            "points: desc.memory is NULL, or not aligned to %d bytes, but desc.bytes "
+            "is %ld",
+            (int32_t)DPARI_ROOM_ALIGN, desc->bytes);
     }
     *memory = desc->memory;
     return DPAR_OK;
@@ -514,7 +507,7 @@ static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *des
 {
     dpar_status status;
     if (!desc || !points) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: desc or points is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_points_make: desc or points is NULL");
     }
     status = dpari_pt_check(comm, desc, why);
     if (status != DPAR_OK) {
@@ -533,7 +526,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     int64_t need = 0;
     dpar_status status;
     if (!comm) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_points_make: comm is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_points_make: comm is NULL");
     }
     dpari_zero(&given, sizeof given);
     given.d = desc;
@@ -572,18 +565,17 @@ DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *i
         return DPAR_E_ARG;
     }
     if (x->listed || (n > 0 && (!ids || !at))) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                "points have no ids (planned by lists: #), or an array is NULL",
-                                x->listed, 0, 0, 0);
+        return dpari_comm_wrong(
+            p->comm, "points have no ids (planned by lists: %d), or an array is NULL", x->listed);
     }
     for (i = 0; i < n; i++) {
         at[i] = (int32_t)dpari_pt_index(x, ids[i]);
         lost = at[i] < 0 && lost < 0 ? i : lost;
     }
-    return lost < 0 ? DPAR_OK
-                    : dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                       "ids[#] is #: rank # neither owns nor reads it", lost,
-                                       ids[lost], p->comm->rank, 0);
+    return lost < 0
+               ? DPAR_OK
+               : dpari_comm_wrong(p->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
+                                  lost, ids[lost], p->comm->rank);
 }
 
 /* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
@@ -610,17 +602,16 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
         return DPAR_E_ARG;
     }
     if (rows < 0 || rows > INT32_MAX || !core || (rows > 0 && (!begin || !row))) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG, "# rows, or begin, row or core is NULL", rows,
-                                0, 0, 0);
+        return dpari_comm_wrong(p->comm, "%ld rows, or begin, row or core is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
         const int reads = begin[i + 1] < begin[i] || (begin[i + 1] > begin[i] && !column)
                               ? -1
                               : dpari_pt_reads_ghost(p, begin, column, i);
         if (reads < 0) {
-            return dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                    "row # (columns # to #) names what is no local index below #",
-                                    i, begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
+            return dpari_comm_wrong(
+                p->comm, "row %ld (columns %ld to %ld) names what is no local index below %ld", i,
+                begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
         }
         n += !reads;
     }
@@ -695,8 +686,8 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
     }
     c = p->comm;
     if (c->size > DPARI_PT_DRAWN) {
-        return dpari_comm_wrong(c, DPAR_E_RANGE, "# ranks: a matrix of # is drawn", c->size,
-                                DPARI_PT_DRAWN, 0, 0);
+        return dpari_comm_say(c, DPAR_E_RANGE, "%d ranks: a matrix of %d is drawn", c->size,
+                              (int32_t)DPARI_PT_DRAWN);
     }
     for (i = 0; i < p->peer_count; i++) {
         row[x->peer[i].rank] = x->peer[i].send.count;

@@ -61,9 +61,9 @@ static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_fie
         const int64_t at =
             dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 0);
         if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own_count, 0) < 0) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "vector #: ghost #, local index # of rank #, is not filled", i,
-                             at - p->own_count, at, p->comm->rank);
+            return dpari_wrong(why,
+                               "vector %d: ghost %ld, local index %ld of rank %d, is not filled", i,
+                               at - p->own_count, at, p->comm->rank);
         }
     }
     return DPAR_OK;
@@ -107,12 +107,12 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     if (st == DPAR_OK) {
         at = dpari_pt_stale(p, v, &copy);
     } else {
-        st = dpari_say_word(st, why, "@", p->comm->why.text, sizeof p->comm->why.text, 0, 0, 0, 0);
+        st = dpari_say(st, why, "%s", p->comm->why.text);
     }
     if (at >= 0) {
         st = dpari_say(DPAR_E_MISMATCH, why,
-                       "vector #: ghost #, local index # of rank #, is not its owner's value", i,
-                       at - p->own_count, at, p->comm->rank);
+                       "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
+                       i, at - p->own_count, at, p->comm->rank);
     }
     dpar_comm_release(p->comm, copy.ghosts);
     return dpari_agree(p->comm, st, why);
@@ -128,8 +128,8 @@ static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_
             v[i].component_stride < 0 ||
             (!v[i].data && (p->own_count > 0 || !v[i].ghosts) &&
              p->own_count + p->ghost_count > 0)) {
-            return dpari_say_word(DPAR_E_ARG, why, "vector #: # components of @, or data is NULL",
-                                  dpar_type_name(v[i].type), 8, i, v[i].components, 0, 0);
+            return dpari_wrong(why, "vector %d: %d components of %s, or data is NULL", i,
+                               v[i].components, dpar_type_name(v[i].type));
         }
     }
     return DPAR_OK;
@@ -141,7 +141,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_poi
     dpar_status st = DPAR_OK;
     int32_t i;
     if (!p || n < 0 || (n > 0 && !v) || what < DPAR_POINTS_POISON || what > DPAR_POINTS_STALE) {
-        return dpari_say(DPAR_E_ARG, why, "points: check # of # vectors", what, n, 0, 0);
+        return dpari_wrong(why, "points: check %d of %d vectors", what, n);
     }
     st = dpari_pt_check_named(p, v, n, why);
     st = what == DPAR_POINTS_STALE ? dpari_agree(p->comm, st, why) : st;

@@ -53,8 +53,8 @@ static dpar_status dpari_pm_check_owners(const dpar_comm *c, const int32_t *owne
     int64_t i;
     for (i = 0; owner && i < n; i++) {
         if (owner[i] < 0 || owner[i] >= c->size) {
-            return dpari_say_word(DPAR_E_ARG, why, "@ #: its owner is to be rank # of #", what,
-                                  DPARI_WHOLE, i, owner[i], c->size, 0);
+            return dpari_wrong(why, "%s %ld: its owner is to be rank %d of %d", what, i, owner[i],
+                               c->size);
         }
     }
     return DPAR_OK;
@@ -68,20 +68,20 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
         return st;
     }
     if (!d || d->point_count < 0 || d->element_count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # elements", d ? d->point_count : 0,
-                         d ? d->element_count : 0, 0, 0);
+        return dpari_wrong(why, "%ld points, %ld elements", d ? d->point_count : 0,
+                           d ? d->element_count : 0);
     }
     if (d->element_count > 0 &&
         (!d->corner || d->corner_count < 1 || d->corner_count > DPARI_PM_MOST_CORNERS)) {
-        return dpari_say(DPAR_E_ARG, why, "corner is NULL, or # corners are not 1 to #",
-                         d->corner_count, DPARI_PM_MOST_CORNERS, 0, 0);
+        return dpari_wrong(why, "corner is NULL, or %d corners are not 1 to %d", d->corner_count,
+                           (int32_t)DPARI_PM_MOST_CORNERS);
     }
     if (d->point_count > INT32_MAX ||
         (d->element_count > 0 &&
          d->element_count > (INT32_MAX - d->point_count) / d->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "# points and # elements of # corners: 2^31 - 1 numbers are possible",
-                         d->point_count, d->element_count, d->corner_count, 0);
+                         "%ld points and %ld elements of %d corners: 2^31 - 1 numbers are possible",
+                         d->point_count, d->element_count, d->corner_count);
     }
     st = dpari_pm_check_owners(c, d->owner, d->point_count, "point", why);
     return st != DPAR_OK
@@ -92,8 +92,7 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *what, dpar_why *why)
 {
     return said[0] && said[1]
-               ? dpari_say_word(DPAR_E_MISMATCH, why, "@ is given on some ranks, NULL on others",
-                                what, DPARI_WHOLE, 0, 0, 0, 0)
+               ? dpari_say(DPAR_E_MISMATCH, why, "%s is given on some ranks, NULL on others", what)
                : DPAR_OK;
 }
 
@@ -124,12 +123,13 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
     st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ELEMENT_ID, "element_id", why) : st;
     if (st == DPAR_OK && s[DPARI_PM_CORNERS] > 0 &&
         s[DPARI_PM_CORNERS] != -s[DPARI_PM_NO_CORNERS]) {
-        st = dpari_say(DPAR_E_MISMATCH, why, "elements have # corners on one rank, # on another",
-                       -s[DPARI_PM_NO_CORNERS], s[DPARI_PM_CORNERS], 0, 0);
+        st =
+            dpari_say(DPAR_E_MISMATCH, why, "elements have %ld corners on one rank, %ld on another",
+                      -s[DPARI_PM_NO_CORNERS], s[DPARI_PM_CORNERS]);
     }
     if (st == DPAR_OK && (s[DPARI_PM_NO_OWNER] || s[DPARI_PM_NO_ELEMENT_OWNER]) &&
         !s[DPARI_PM_OWNER] && !s[DPARI_PM_ELEMENT_OWNER]) {
-        st = dpari_say(DPAR_E_ARG, why, "neither owner nor element_owner is given", 0, 0, 0, 0);
+        st = dpari_wrong(why, "neither owner nor element_owner is given");
     }
     x->corners = (int32_t)s[DPARI_PM_CORNERS];
     x->slots = d->element_count * x->corners;
@@ -343,8 +343,9 @@ static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *wh
         m->came += m->receives[r];
     }
     if (m->n + m->came > INT32_MAX) {
-        st = dpari_say(DPAR_E_RANGE, why, "# go from and # come to rank #: together at most #",
-                       m->n, m->came, c->rank, INT32_MAX);
+        st =
+            dpari_say(DPAR_E_RANGE, why, "%ld go from and %ld come to rank %d: together at most %d",
+                      m->n, m->came, c->rank, (int32_t)INT32_MAX);
     }
     m->in = (int64_t *)dpari_po_take(&m->pages, 2 * m->came, 8, &st, why);
     m->receive_at = (int32_t *)dpari_po_take(&m->pages, m->came, 4, &st, why);
@@ -433,8 +434,8 @@ static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
     dpari_zero(&pages, sizeof pages);
     owner = (int32_t *)dpari_po_take(&pages, x->slots, 4, &st, why);
     if (!dpari_mul(x->to->element_count, x->corners, &n->slots) || n->slots > INT32_MAX) {
-        st = dpari_say(DPAR_E_RANGE, why, "# elements of # corners come to rank #",
-                       x->to->element_count, x->corners, x->c->rank, 0);
+        st = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
+                       x->to->element_count, x->corners, x->c->rank);
     }
     n->corner = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
     n->owner = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
@@ -584,13 +585,12 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     void *memory = NULL;
     dpar_status st, closed;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "no communicator", 0, 0, 0, 0);
+        return dpari_wrong(why, "no communicator");
     }
     dpari_zero(&x, sizeof x);
     x.c = c;
     x.d = d;
-    st =
-        moved ? dpari_pm_check(c, d, why) : dpari_say(DPAR_E_ARG, why, "moved is NULL", 0, 0, 0, 0);
+    st = moved ? dpari_pm_check(c, d, why) : dpari_wrong(why, "moved is NULL");
     st = dpari_agree(c, st, why);
     st = st == DPAR_OK ? dpari_pm_alike(&x, why) : st;
     if (st != DPAR_OK) {

@@ -70,8 +70,8 @@ DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int6
         at = dpari_os_pages(all + 8);
     }
     if (!at) {
-        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: # times # bytes are needed for a while", n,
-                        bytes, 0, 0);
+        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: %ld times %ld bytes are needed for a while",
+                        n, bytes);
         return NULL;
     }
     p->at[p->used] = at;
@@ -91,17 +91,14 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why
 {
     return !c->mem || c->node || dpari_world_of(c)
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why,
-                           "points lie in the host's memory, the communicator's is a device's", 0,
-                           0, 0, 0);
+               : dpari_wrong(why,
+                             "points lie in the host's memory, the communicator's is a device's");
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
                                                     dpar_why *why)
 {
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,

@@ -135,9 +135,7 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
 
 DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
@@ -199,8 +197,8 @@ static void dpari_pt_close(dpari_pt_mail *m)
 
 static dpar_status dpari_pt_nobody(const dpari_points *x, int64_t id, int64_t ghost, dpar_why *why)
 {
-    return dpari_say(DPAR_E_ARG, why, "id #, ghost # of rank #, is owned by no rank", id, ghost,
-                     x->head.comm->rank, 0);
+    return dpari_wrong(why, "id %ld, ghost %ld of rank %d, is owned by no rank", id, ghost,
+                       x->head.comm->rank);
 }
 
 /* The last rank whose first id is not above. */
@@ -261,8 +259,8 @@ static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_de
             return dpari_pt_nobody(x, d->ghost_id[g], g, why);
         }
         if (owner[g] < 0 || owner[g] >= x->head.comm->size) {
-            return dpari_say(DPAR_E_ARG, why, "ghost #, id #: its owner is rank # of #", g,
-                             d->ghost_id[g], owner[g], x->head.comm->size);
+            return dpari_wrong(why, "ghost %ld, id %ld: its owner is rank %d of %d", g,
+                               d->ghost_id[g], owner[g], x->head.comm->size);
         }
     }
     return DPAR_OK;
@@ -304,11 +302,9 @@ static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar
         for (end += n[r]; k < end; k++) {
             const int64_t was = dpari_pt_put(t, m->in[k], r);
             if (was == r) {
-                st = dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #",
-                               m->in[k], r, 0, 0);
+                st = dpari_wrong(why, "id %ld is twice among the own ids of rank %d", m->in[k], r);
             } else if (was >= 0) {
-                st = dpari_say(DPAR_E_ARG, why, "id # is owned by two ranks, # and #", m->in[k],
-                               was, r, 0);
+                st = dpari_wrong(why, "id %ld is owned by two ranks, %ld and %d", m->in[k], was, r);
             }
         }
     }
@@ -337,7 +333,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc
         dpari_pt_table_init(&t, (dpari_pt_entry *)pages, m.ins + 1);
         st = dpari_pt_note(&t, &m, why);
     } else if (st == DPAR_OK) {
-        st = dpari_say(DPAR_E_MEMORY, why, "no memory for # ids", m.ins, 0, 0, 0);
+        st = dpari_say(DPAR_E_MEMORY, why, "no memory for %ld ids", m.ins);
     }
     dpari_pt_close(&m);
     dpari_pt_homes(d->ghost_id, d->ghost_count, c->size, to);
@@ -410,8 +406,8 @@ static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int
     both->pages[i] = dpari_os_pages(both->bytes[i]);
     return both->pages[i]
                ? DPAR_OK
-               : dpari_say(DPAR_E_MEMORY, why, "no memory: # bytes are needed for a while",
-                           both->bytes[i], 0, 0, 0);
+               : dpari_say(DPAR_E_MEMORY, why, "no memory: %ld bytes are needed for a while",
+                           both->bytes[i]);
 }
 
 /* Sets the counts of both sides, and the list of what is sent. */
@@ -444,9 +440,9 @@ static dpar_status dpari_pt_look_up(const dpari_points *x, const dpari_pt_mail *
         for (end += both->sends[r]; k < end; k++) {
             const int64_t at = dpari_pt_own_index(x, m->in[k]);
             if (at < 0) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "id #, which rank # reads, is not among the own ids of rank #",
-                                 m->in[k], r, m->c->rank, 0);
+                return dpari_wrong(
+                    why, "id %ld, which rank %d reads, is not among the own ids of rank %d",
+                    m->in[k], r, m->c->rank);
             }
             both->send_at[k] = (int32_t)at;
         }
@@ -484,8 +480,8 @@ static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dp
     for (i = 0; i < d->own_count && x->hashed; i++) {
         const int64_t was = dpari_pt_put(&x->table, d->own_id[i], i);
         if (was >= 0) {
-            return dpari_say(DPAR_E_ARG, why, "id # is twice among the own ids of rank #: # and #",
-                             d->own_id[i], x->head.comm->rank, was, i);
+            return dpari_wrong(why, "id %ld is twice among the own ids of rank %d: %ld and %ld",
+                               d->own_id[i], x->head.comm->rank, was, i);
         }
     }
     return DPAR_OK;
@@ -576,9 +572,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const d
                        dpar_all_to_all(x->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);
     for (i = 0; i < size && st == DPAR_OK; i++) {
         if (told[i] != both->receives[i]) {
-            st =
-                dpari_say(DPAR_E_MISMATCH, why, "rank # sends # values to rank #, which receives #",
-                          i, told[i], x->head.comm->rank, both->receives[i]);
+            st = dpari_say(DPAR_E_MISMATCH, why,
+                           "rank %d sends %ld values to rank %d, which receives %ld", i, told[i],
+                           x->head.comm->rank, both->receives[i]);
         }
     }
     st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);

@@ -106,27 +106,24 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d
     int64_t i;
     int32_t k;
     if (!d || d->dims < 2 || d->dims > 3) {
-        return dpari_say(DPAR_E_ARG, why, "# dims: there are 2 or 3", d ? d->dims : 0, 0, 0, 0);
+        return dpari_wrong(why, "%d dims: there are 2 or 3", d ? d->dims : 0);
     }
     if (d->count < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
         (d->count > 0 && (!d->position || !owner))) {
-        return dpari_say(DPAR_E_ARG, why, "# points, # parts, position or owner is NULL", d->count,
-                         d->parts, 0, 0);
+        return dpari_wrong(why, "%ld points, %d parts, position or owner is NULL", d->count,
+                           d->parts);
     }
     if (d->count > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "# points on a rank: at most 2^31 - 1", d->count, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld points on a rank: at most 2^31 - 1", d->count);
     }
     for (i = 0; i < d->count; i++) {
         for (k = 0; k < d->dims; k++) {
             if (!dpari_finite(d->position[i * d->dims + k])) {
-                return dpari_say(DPAR_E_ARG, why, "point #: coordinate # is not finite", i, k, 0,
-                                 0);
+                return dpari_wrong(why, "point %ld: coordinate %d is not finite", i, k);
             }
         }
         if (d->weight && !(d->weight[i] >= 0 && dpari_finite(d->weight[i]))) {
-            return dpari_say(DPAR_E_ARG, why, "point #: its weight is negative or not finite", i, 0,
-                             0, 0);
+            return dpari_wrong(why, "point %ld: its weight is negative or not finite", i);
         }
     }
     return DPAR_OK;
@@ -156,7 +153,7 @@ static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
         return dpari_po_said(x->c, st, why);
     }
     if (x->points > 0 && !(least[6] < 0)) {
-        return dpari_say(DPAR_E_ARG, why, "the weights of all # points are 0", x->points, 0, 0, 0);
+        return dpari_wrong(why, "the weights of all %ld points are 0", x->points);
     }
     x->largest = -least[6];
     for (k = 0; k < d->dims; k++) { /* halves: no difference is infinite */
@@ -380,7 +377,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
     dpari_pc x;
     dpar_status st;
     if (!c) {
-        return dpari_say(DPAR_E_ARG, why, "no communicator", 0, 0, 0, 0);
+        return dpari_wrong(why, "no communicator");
     }
     dpari_zero(&x, sizeof x);
     st = dpari_po_host(c, why);

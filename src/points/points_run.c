@@ -30,20 +30,19 @@ static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_point
     const int32_t n = v->components > 0 ? v->components : 1;
     const int64_t own = x->head.own_count, all = own + x->head.ghost_count;
     if (dpar_type_bytes(v->type) == 0 || v->components < 0 || v->components > 1 << 20) {
-        return dpari_comm_wrong_word(c, DPAR_E_ARG, "vector #: # components of @",
-                                     dpar_type_name(v->type), 8, i, v->components, 0, 0);
+        return dpari_comm_wrong(c, "vector %d: %d components of %s", i, v->components,
+                                dpar_type_name(v->type));
     }
     if (v->stride < 0 || v->component_stride < 0 || v->stride > INT64_C(1) << 31 ||
         v->component_stride > INT64_C(1) << 40 ||
         (v->component_stride <= 1 && v->stride > 0 && v->stride < n)) {
-        return dpari_comm_wrong(c, DPAR_E_ARG,
-                                "vector #: stride #, component_stride # for # components", i,
-                                v->stride, v->component_stride, n);
+        return dpari_comm_wrong(c, "vector %d: stride %ld, component_stride %ld for %d components",
+                                i, v->stride, v->component_stride, n);
     }
     if ((!v->data && (own > 0 || (all > 0 && !v->ghosts))) ||
         (!v->ghosts && !v->data && all > own)) {
-        return dpari_comm_wrong(c, DPAR_E_ARG, "vector #: data is NULL, # values lie there", i,
-                                v->ghosts ? own : all, 0, 0);
+        return dpari_comm_wrong(c, "vector %d: data is NULL, %ld values lie there", i,
+                                v->ghosts ? own : all);
     }
     return DPAR_OK;
 }
@@ -177,8 +176,8 @@ static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, in
     x->named.type = DPAR_TYPE_NONE;
     x->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !v) {
-        return dpari_comm_wrong(c, DPAR_E_ARG, "points exchange of # vectors: 1 to # are possible",
-                                v ? n : 0, DPARI_PT_MOST, 0, 0);
+        return dpari_comm_wrong(c, "points exchange of %d vectors: 1 to %d are possible", v ? n : 0,
+                                (int32_t)DPARI_PT_MOST);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_pt_check_vector(x, &v[i], i);
@@ -812,8 +811,7 @@ static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_field *v, i
         return st;
     }
     if (x->active) {
-        return dpari_comm_wrong(x->head.comm, DPAR_E_ARG, "points exchange # has not ended",
-                                x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
     }
     st = dpari_pt_name(x, v, n);
     st = st == DPAR_OK ? dpari_rest_post(x->head.comm) : st;
@@ -886,13 +884,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG, "operation #: sum, max and min are possible",
-                                op, 0, 0, 0);
+        return dpari_comm_wrong(p->comm, "operation %d: sum, max and min are possible", op);
     }
     for (i = 0; i < n && v; i++) {
         if (!dpari_type_can_reduce(v[i].type)) {
-            return dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "vector # of @ cannot be combined",
-                                         dpar_type_name(v[i].type), 8, i, 0, 0, 0);
+            return dpari_comm_wrong(p->comm, "vector %d of %s cannot be combined", i,
+                                    dpar_type_name(v[i].type));
         }
     }
     return dpari_pt_begin(dpari_pt_of(p), v, n, op);
@@ -937,8 +934,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
     }
     st = dpari_pt_broken(x);
     if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->head.comm, DPAR_E_ARG, "points exchange # has not ended",
-                                x->count, 0, 0, 0);
+        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
     }
     if (st == DPAR_OK) {
         st = dpar_barrier(x->head.comm, NULL); /* peers may still look at this rank's words */

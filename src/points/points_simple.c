@@ -17,8 +17,8 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_
     if (components < 0 || dpar_type_bytes(type) == 0 ||
         !dpari_mul(p->own_count + p->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong_word(p->comm, DPAR_E_ARG, "an array of # components of @",
-                                    dpar_type_name(type), 8, components, 0, 0, 0);
+        (void)dpari_comm_wrong(p->comm, "an array of %d components of %s", components,
+                               dpar_type_name(type));
         return NULL;
     }
     (void)dpar_comm_alloc(p->comm, bytes, &memory); /* NULL if it fails */

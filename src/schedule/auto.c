@@ -695,12 +695,12 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
     char *work;
     dpar_status st = dpari_pipe_check(job, why);
     if (st == DPAR_OK && job->nodes < 0) {
-        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", job->nodes, 0, 0, 0);
+        st = dpari_wrong(why, "%ld nodes: 0 or more", job->nodes);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #", needed, bytes,
-                       0, 0);
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes %ld bytes, there are %ld", needed,
+                       bytes);
     }
     if (st == DPAR_OK) {
         st = dpari_schedule_empty(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem,

@@ -131,37 +131,35 @@ static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
 {
     int32_t r;
     if (s->begin[0] != 0) {
-        return dpari_say(DPAR_E_ARG, why, "rank 0 begins at action #, not 0", s->begin[0], 0, 0, 0);
+        return dpari_wrong(why, "rank 0 begins at action %ld, not 0", s->begin[0]);
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r + 1] < s->begin[r]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # begins at action # and ends at #", r,
-                             s->begin[r], s->begin[r + 1], 0);
+            return dpari_wrong(why, "rank %d begins at action %ld and ends at %ld", r, s->begin[r],
+                               s->begin[r + 1]);
         }
     }
     return s->begin[s->ranks] < INT32_MAX
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "# actions: at most 2147483646 can be checked",
-                           s->begin[s->ranks], 0, 0, 0);
+               : dpari_wrong(why, "%ld actions: at most 2147483646 can be checked",
+                             s->begin[s->ranks]);
 }
 
 static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 {
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks, # stages: 1 to 65535 of each", s->ranks,
-                         s->stages, 0, 0);
+        return dpari_wrong(why, "%d ranks, %d stages: 1 to 65535 of each", s->ranks, s->stages);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
-                         s->stages, 0, 0);
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     if (s->micros < 1 || s->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_ARG, why, "# micro-batches: 1 to 65535", s->micros, 0, 0, 0);
+        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micros);
     }
     if (s->slices < 1 || s->micros % s->slices != 0) {
-        return dpari_say(DPAR_E_ARG, why, "slices of # do not divide # micro-batches", s->slices,
-                         s->micros, 0, 0);
+        return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
+                           s->micros);
     }
     return dpari_proof_begins(s, why);
 }
@@ -184,7 +182,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t l
 }
 
 DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
-                                           const dpar_schedule_check_desc *how)
+                                             const dpar_schedule_check_desc *how)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
@@ -252,9 +250,8 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     for (r = 0; r < s->ranks; r++) {
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             if (s->action[i].kind >= DPAR_ACTION_COUNT) {
-                return dpari_say(DPAR_E_ARG, w->why,
-                                 "rank #: action # of its list has kind #: 0 to #", r,
-                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
+                return dpari_wrong(w->why, "rank %d: action %ld of its list has kind %d: 0 to %d",
+                                   r, i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -493,13 +490,11 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     int32_t m, k;
     for (m = 0; m < s->micros; m++) {
         if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_say(DPAR_E_ARG, w->why, "micro-batch # of # is nowhere", m, s->micros, 0,
-                             0);
+            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micros);
         }
         if (w->chain[m] != w->chain[m - m % s->slices]) {
-            return dpari_say(DPAR_E_ARG, w->why,
-                             "# and # are slices of one micro-batch, but in two chains",
-                             m - m % s->slices, m, 0, 0);
+            return dpari_wrong(w->why, "%d and %d are slices of one micro-batch, but in two chains",
+                               m - m % s->slices, m);
         }
     }
     for (k = 0; k < s->chain && st == DPAR_OK; k++) {
@@ -515,17 +510,16 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
     const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
     int32_t k;
     if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
-        return dpari_say(DPAR_E_ARG, w->why, "there is a REDUCE_GRAD, but no backward", 0, 0, 0, 0);
+        return dpari_wrong(w->why, "there is a REDUCE_GRAD, but no backward");
     }
     for (k = 0; k < w->s->stages; k++) {
         if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
-            return dpari_say(DPAR_E_ARG, w->why, "rank #: after the last #UNSHARD no #RESHARD",
-                             w->s->rank_of[k], k, k, 0);
+            return dpari_wrong(w->why, "rank %d: after the last %dUNSHARD no %dRESHARD",
+                               w->s->rank_of[k], k, k);
         }
         if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
             (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
-            return dpari_say(DPAR_E_ARG, w->why, "rank #: #REDUCE_GRAD is missing",
-                             w->s->rank_of[k], k, 0, 0);
+            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing", w->s->rank_of[k], k);
         }
     }
     return DPAR_OK;
@@ -967,8 +961,7 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     int32_t r;
     for (r = 0; r < s->stages && st == DPAR_OK; r++) {
         if (s->rank_of[r] >= s->ranks) {
-            st = dpari_say(DPAR_E_ARG, w->why, "stage # is on rank # of #", r, s->rank_of[r],
-                           s->ranks, 0);
+            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, s->rank_of[r], s->ranks);
         }
     }
     for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
@@ -990,7 +983,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
     dpari_proof_lay(&w, s, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
-        st = dpari_say(DPAR_E_ARG, why, "there is no backward", 0, 0, 0, 0);
+        st = dpari_wrong(why, "there is no backward");
     }
     if (st == DPAR_OK && (flags & DPAR_CHECK_TAGGED) == 0) {
         st = dpari_proof_channels(&w);
@@ -1064,9 +1057,9 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
         int32_t next = dpari_schedule_behind(w->s, k);
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
-            return dpari_say(DPAR_E_ARG, w->why,
-                             "stage # on rank # feeds stage # on rank #, but there are no messages",
-                             k, w->s->rank_of[k], next, w->s->rank_of[next]);
+            return dpari_wrong(
+                w->why, "stage %d on rank %d feeds stage %d on rank %d, but there are no messages",
+                k, w->s->rank_of[k], next, w->s->rank_of[next]);
         }
     }
     return DPAR_OK;
@@ -1097,27 +1090,25 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", how->transport,
-                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
+        return dpari_wrong(why, "transport %d: 0 to %d", how->transport, DPAR_TRANSPORT_COUNT - 1);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
-        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", how->room, 0,
-                         0, 0);
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->room);
     }
     st = dpari_proof_shape(s, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (dpari_proof_cells(s) == 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
-                         s->micros, s->begin[s->ranks], 0);
+        return dpari_wrong(why, "%d stages of a chain and %d micro-batches, but only %ld actions",
+                           s->chain, s->micros, s->begin[s->ranks]);
     }
     needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "the check of %ld actions takes %ld bytes, there are %ld",
+                         s->begin[s->ranks], needed, bytes);
     }
     return DPAR_OK;
 }

@@ -362,12 +362,13 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     q->c = t->latency.all;
     q->fb = t->overlap.all;
     if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
-        return dpari_say(DPAR_E_ARG, why, "times of #, #, #, latency #: 0 or more", q->f, q->i,
-                         q->w, q->c);
+        return dpari_wrong(why, "times of %ld, %ld, %ld, latency %ld: 0 or more", q->f, q->i, q->w,
+                           q->c);
     }
     if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
         q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "times of #, #, # are too long", q->f, q->i, q->w, 0);
+        return dpari_say(DPAR_E_RANGE, why, "times of %ld, %ld, %ld are too long", q->f, q->i,
+                         q->w);
     }
     q->b = q->b == 0 ? q->i + q->w : q->b;
     q->fb = q->fb == 0 ? q->f + q->b : q->fb;
@@ -457,16 +458,15 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
         return status;
     }
     if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "formula # of rank # of #: unknown", what, rank,
-                         order->ranks, 0);
+        return dpari_wrong(why, "formula %d of rank %d of %d: unknown", what, rank, order->ranks);
     }
     dpari_closed_value(&q, t, what, rank);
     if (q.unmet != NULL) {
         return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
     if (q.over) {
-        return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
-                         order->micros, order->ranks, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches on %d ranks take too long",
+                         order->micros, order->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
            (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);

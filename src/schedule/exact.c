@@ -18,24 +18,24 @@ static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_
         job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micros < 1 ||
         job->micros > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
-                         "stages than ranks, stages x micro-batches at most 2^28",
-                         job->ranks, job->stages, job->micros, 0);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d stages, %d micro-batches: 1 to 4096, 16384 and 65535, no fewer "
+            "stages than ranks, stages x micro-batches at most 2^28",
+            job->ranks, job->stages, job->micros);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
         job->objective > DPAR_OBJECTIVE_SPAN) {
-        return dpari_say(DPAR_E_ARG, why, "no times, or split # or objective # is not 0 or 1",
-                         job->split, job->objective, 0, 0);
+        return dpari_wrong(why, "no times, or split %d or objective %d is not 0 or 1", job->split,
+                           job->objective);
     }
     if (job->rank_of == NULL && job->map != DPAR_STAGE_MAP_LOOP && job->map != DPAR_STAGE_MAP_V) {
-        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V",
-                         job->map, 0, 0, 0);
+        return dpari_wrong(why, "map %d is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V", job->map);
     }
     for (s = 0; s < job->stages; s++) {
         r = dpari_pipe_rank(job, s);
         if (r >= job->ranks) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", s, r, job->ranks, 0);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", s, r, job->ranks);
         }
     }
     return DPAR_OK;
@@ -63,22 +63,22 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
         int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
         if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
             wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "stage #: times, latency and bytes are 0 or more, bandwidth 0 to "
-                             "INT64_MAX / 10",
-                             s, 0, 0, 0);
+            return dpari_wrong(why,
+                               "stage %d: times, latency and bytes are 0 or more, bandwidth 0 to "
+                               "INT64_MAX / 10",
+                               s);
         }
         lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
                   ? INT64_MAX
                   : dpari_pipe_message(t, s);
         if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
             !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
-            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to # pass 2^60", s, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to %d pass 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # units of time pass 2^60",
-                         job->micros, sum, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time pass 2^60",
+                         job->micros, sum);
     }
     return DPAR_OK;
 }
@@ -93,20 +93,20 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         int64_t w = dpari_pipe_hold(job->times, DPARI_W, s);
         if (f < 0 || i > 0 || w > 0 || i < -f || w != -f - i ||
             dpari_each_at(&job->times->hold_always, s) < 0) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "stage # holds # for F, # for I and # for W: F takes what I and W give "
+            return dpari_wrong(
+                why,
+                "stage %d holds %ld for F, %ld for I and %ld for W: F takes what I and W give "
                 "back, hold_always is 0 or more",
                 s, f, i, w);
         }
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
-            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to # pass 2^60", s, 0, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to %d pass 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # bytes pass 2^60", job->micros,
-                         sum, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60", job->micros,
+                         sum);
     }
     return DPAR_OK;
 }
@@ -130,20 +130,19 @@ static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_
         stages++;
     }
     if (stages == 0 || cap < 0) {
-        return dpari_say(DPAR_E_ARG, why, "rank # has # stages and a cap of #", rank, stages, cap,
-                         0);
+        return dpari_wrong(why, "rank %d has %d stages and a cap of %ld", rank, stages, cap);
     }
     if (cap == 0 || need <= cap - always) {
         return DPAR_OK;
     }
     if (alike && always == 0) {
         return dpari_say(DPAR_E_MEMORY, why,
-                         "cannot fit: rank # needs # activations of # bytes, its cap is #", rank,
-                         stages, one, cap);
+                         "cannot fit: rank %d needs %d activations of %ld bytes, its cap is %ld",
+                         rank, stages, one, cap);
     }
     return dpari_say(DPAR_E_MEMORY, why,
-                     "cannot fit: rank # holds # bytes always and needs # more for one "
-                     "micro-batch, its cap is #",
+                     "cannot fit: rank %d holds %ld bytes always and needs %ld more for one "
+                     "micro-batch, its cap is %ld",
                      rank, always, need, cap);
 }
 
@@ -817,18 +816,19 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
     }
     if (job->ranks > DPARI_EXACT_RANKS || job->stages > DPARI_EXACT_STAGES ||
         job->micros > DPARI_EXACT_MICROS) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # micro-batches: an exact search takes up to 12, 24 "
-                         "and 255",
-                         job->ranks, job->stages, job->micros, 0);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d stages, %d micro-batches: an exact search takes up to 12, 24 "
+            "and 255",
+            job->ranks, job->stages, job->micros);
     }
     for (s = 0; s < job->stages; s++) {
         int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
         int64_t w = dpari_job_weight(job, s), lag = dpari_job_lag(job, s);
         if (f < 1 || i < 1 || dpari_most(f, dpari_most(i, w)) > INT32_MAX || lag > INT32_MAX) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "stage #: F # and I # take 1 to 2^31 - 1, W and messages 0 to that", s,
-                             f, i, 0);
+            return dpari_wrong(
+                why, "stage %d: F %ld and I %ld take 1 to 2^31 - 1, W and messages 0 to that", s, f,
+                i);
         }
     }
     return DPAR_OK;
@@ -857,16 +857,15 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {
-        st = dpari_say(DPAR_E_ARG, why, "# nodes and a known # are 0 or more", nodes, known, 0, 0);
+        st = dpari_wrong(why, "%ld nodes and a known %ld are 0 or more", nodes, known);
     }
     if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "the schedule is laid out for # ranks and # stages, not # and #", s->ranks,
-                       s->stages, job->ranks, job->stages);
+        st = dpari_wrong(why, "the schedule is laid out for %d ranks and %d stages, not %d and %d",
+                         s->ranks, s->stages, job->ranks, job->stages);
     }
     if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
-        st = dpari_say(DPAR_E_ROOM, why, "the search takes # bytes or more, there are #",
-                       dpari_exact_bytes(job, 1), bytes, 0, 0);
+        st = dpari_say(DPAR_E_ROOM, why, "the search takes %ld bytes or more, there are %ld",
+                       dpari_exact_bytes(job, 1), bytes);
     }
     if (st != DPAR_OK) {
         return st;

@@ -92,12 +92,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
             return DPAR_OK;
         }
     }
-    return dpari_say_word(
-        DPAR_E_UNKNOWN, why,
-        "no schedule '@': gpipe, gpipe-lifo, 1f1b, eager-1f1b, interleaved, "
-        "breadth-first, zb-h1, zb-2p, interleaved-zb, zbv, v-half, v-min, 1f1b-v, "
-        "dualpipe, dualpipev, moe-overlap, seq1f1b, chimera, forward-only",
-        name, 24, 0, 0, 0, 0);
+    return dpari_say(DPAR_E_UNKNOWN, why,
+                     "no schedule '%.*s': gpipe, gpipe-lifo, 1f1b, eager-1f1b, interleaved, "
+                     "breadth-first, zb-h1, zb-2p, interleaved-zb, zbv, v-half, v-min, 1f1b-v, "
+                     "dualpipe, dualpipev, moe-overlap, seq1f1b, chimera, forward-only",
+                     (int32_t)24, name);
 }
 
 /* ---- what an order means -------------------------------------------------------------------- */
@@ -198,37 +197,30 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
 {
     const char *name = dpar_schedule_name(o->rule);
     if (o->rule == 0) {
-        return dpari_say(DPAR_E_ARG, why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
     }
     if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_say(DPAR_E_ARG, why, "rule # is none of 1 to #", o->rule,
-                         DPAR_SCHEDULE_END - 1, 0, 0);
+        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule, DPAR_SCHEDULE_END - 1);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MAX_STAGES, 0, 0);
+        return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
     if (o->micros < 1 || o->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MAX_MICRO_BATCHES, 0,
-                         0);
+        return dpari_wrong(why, "micros=%d: 1 to %d", o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "slices=#: seq1f1b cuts sequences into 1 or more, other rules do not",
-                         o->slices, 0, 0, 0);
+        return dpari_wrong(
+            why, "slices=%d: seq1f1b cuts sequences into 1 or more, other rules do not", o->slices);
     }
     if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_say(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for other rules", o->lifo, 0,
-                         0, 0);
+        return dpari_wrong(why, "lifo=%d: 0 or 1 for gpipe, 0 for other rules", o->lifo);
     }
     if (o->group != 0 && !dpari_order_groups(o->rule)) {
-        return dpari_say_word(DPAR_E_ARG, why, "group=#: @ has no groups of micro-batches", name,
-                              16, o->group, 0, 0, 0);
+        return dpari_wrong(why, "group=%d: %s has no groups of micro-batches", o->group, name);
     }
     if (o->group != 0 && o->group < o->ranks) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "group=#: at least as many micro-batches as there are ranks, #", o->group,
-                         o->ranks, 0, 0);
+        return dpari_wrong(why, "group=%d: at least as many micro-batches as there are ranks, %d",
+                           o->group, o->ranks);
     }
     return DPAR_OK;
 }
@@ -239,41 +231,39 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
     int own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              dpari_order_loops(o->rule) ? "chunks=#: @ has 1 or more on each rank"
-                                                         : "chunks=#: @ has # on each rank",
-                              name, 16, o->chunks, own, 0, 0);
+        return dpari_wrong(why, "chunks=%d: %s has %d%s on each rank", o->chunks, name, own,
+                           dpari_order_loops(o->rule) ? " or more" : "");
     }
     if (chunks * o->ranks > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
-                         o->ranks, chunks, chunks * o->ranks, DPAR_MAX_STAGES);
+        return dpari_say(DPAR_E_RANGE, why, "ranks=%d x chunks=%ld: %ld stages are more than %d",
+                         o->ranks, chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
     if (o->stages != 0 &&
         (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
          !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "stages=#: breadth-first and forward-only take up to #, with rank_of and "
-                         "without chunks",
-                         o->stages, DPAR_MAX_STAGES, 0, 0);
+        return dpari_wrong(
+            why,
+            "stages=%d: breadth-first and forward-only take up to %d, with rank_of and "
+            "without chunks",
+            o->stages, (int32_t)DPAR_MAX_STAGES);
     }
     if (slices * o->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
-                         slices, slices * o->micros, DPAR_MAX_MICRO_BATCHES);
+        return dpari_say(DPAR_E_RANGE, why, "micros=%d x slices=%ld: %ld are more than %d",
+                         o->micros, slices, slices * o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
-        return dpari_say_word(DPAR_E_DIVIDE, why,
-                              "@ runs both ways through an even number of ranks, not #", name, 16,
-                              o->ranks, 0, 0, 0);
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "%s runs both ways through an even number of ranks, not %d", name,
+                         o->ranks);
     }
     if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micros % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "dualpipe sends half of the micro-batches each way: # is odd", o->micros,
-                         0, 0, 0);
+                         "dualpipe sends half of the micro-batches each way: %d is odd", o->micros);
     }
     if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
         o->micros / 2 < o->ranks) {
-        return dpari_say_word(DPAR_E_ARG, why, "@ on # ranks takes at least # micro-batches, not #",
-                              name, 16, o->ranks, 2 * (int64_t)o->ranks, o->micros, 0);
+        return dpari_wrong(why, "%s on %d ranks takes at least %ld micro-batches, not %d", name,
+                           o->ranks, 2 * (int64_t)o->ranks, o->micros);
     }
     return DPAR_OK;
 }
@@ -289,13 +279,13 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
-            return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
-                             o->rank_of[i], k.p, 0);
+            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i, o->rank_of[i],
+                               k.p);
         }
         if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "stage # on rank #: the rule has it with stage #, on rank #", i,
-                             o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
+            return dpari_wrong(why,
+                               "stage %d on rank %d: the rule has it with stage %d, on rank %d", i,
+                               o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
@@ -306,8 +296,8 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
                 continue;
             }
             if (taken[at / 8] >> (at % 8) & 1) {
-                return dpari_say(DPAR_E_ARG, why, "rank # has the stages of two ranks of the rule",
-                                 o->rank_of[i], 0, 0, 0);
+                return dpari_wrong(why, "rank %d has the stages of two ranks of the rule",
+                                   o->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
         }
@@ -759,11 +749,11 @@ static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule
     }
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say_word(DPAR_E_ROOM, why,
-                              "@ of # ranks and # micro-batches takes # bytes, "
-                              "there are #",
-                              dpar_schedule_name(order->rule), 16, order->ranks, order->micros,
-                              needed, mem == NULL ? 0 : bytes);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "%s of %d ranks and %d micro-batches takes %ld bytes, "
+                         "there are %ld",
+                         dpar_schedule_name(order->rule), order->ranks, order->micros, needed,
+                         mem == NULL ? 0 : bytes);
     }
     dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;

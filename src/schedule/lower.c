@@ -85,25 +85,24 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES || s->micros < 0 || s->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # micro-batches: 1 to 65535 of the first two, 0 to "
-                         "65535 of the last",
-                         s->ranks, s->stages, s->micros, 0);
+        return dpari_wrong(
+            why,
+            "%d ranks, %d stages, %d micro-batches: 1 to 65535 of the first two, 0 to "
+            "65535 of the last",
+            s->ranks, s->stages, s->micros);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
-                         s->stages, 0, 0);
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
-                             s->ranks, 0);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
         }
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_say(DPAR_E_ARG, why, "rank #'s list is of the actions # to #", r,
-                             s->begin[r], s->begin[r + 1], 0);
+            return dpari_wrong(why, "rank %d's list is of the actions %ld to %ld", r, s->begin[r],
+                               s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const char *wrong = dpari_lower_wrong(s, r, k);
@@ -127,8 +126,8 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     int32_t i;
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
-                         0);
+        return dpari_say(DPAR_E_ROOM, why, "the pass takes %ld bytes, there are %ld", needed,
+                         bytes);
     }
     st = dpari_schedule_empty(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
@@ -680,7 +679,7 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
         dpari_lower_by_time(l);
     }
     if (l->too_long) {
-        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than #", INT64_MAX, 0, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %d", (int32_t)INT64_MAX);
     }
     for (r = 0; r < l->in->ranks; r++) {
         if (l->head[r].at < l->head[r].end) {
@@ -702,9 +701,9 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, in
             const int64_t value = dpari_each_at(dpari_lower_each(t, kind), i);
             const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
-                return dpari_say(DPAR_E_ARG, why,
-                                 "stage #: a time, size or bandwidth of #; lowering takes 0 to #",
-                                 i, value, most, 0);
+                return dpari_wrong(
+                    why, "stage %d: a time, size or bandwidth of %ld; lowering takes 0 to %ld", i,
+                    value, most);
             }
         }
     }
@@ -732,17 +731,17 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
     }
     if (how->passes == DPAR_LOWER_LATE_RECV) {
         return how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT
-                   ? dpari_say(DPAR_E_ARG, why, "channel # is not 0 to 2", how->channel, 0, 0, 0)
+                   ? dpari_wrong(why, "channel %d is not 0 to 2", how->channel)
                    : dpari_lower_check(in, 0, why);
     }
     if (how->passes < 0 || (how->passes & ~DPARI_LOWER_TOGETHER) != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "passes # are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
-                         how->passes, 0, 0, 0);
+        return dpari_wrong(why,
+                           "passes %d are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
+                           how->passes);
     }
     if (how->max_active < 1 || how->max_active > DPAR_LOWER_MAX_ACTIVE) {
-        return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
-                         DPAR_LOWER_MAX_ACTIVE, 0, 0);
+        return dpari_wrong(why, "max_active %d is not 1 to %d", how->max_active,
+                           (int32_t)DPAR_LOWER_MAX_ACTIVE);
     }
     if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
         how->passes |= DPAR_LOWER_MESSAGES;
@@ -1133,7 +1132,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
 /* ---- the calls ------------------------------------------------------------------------------ */
 
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
-                                           const dpar_schedule_lower_desc *how, dpar_why *why)
+                                             const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;
     return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1

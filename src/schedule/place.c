@@ -80,10 +80,10 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
             v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
             if (v < 0 || v > most - sum) {
                 return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                                 v < 0 ? "layer #: times, hold_forward and hold_always are 0 or "
+                                 v < 0 ? "layer %d: times, hold_forward and hold_always are 0 or "
                                          "more, hold_input and hold_weight 0 or less"
-                                       : "the times or bytes of layers 0 to # pass 2^60",
-                                 l, 0, 0, 0);
+                                       : "the times or bytes of layers 0 to %d pass 2^60",
+                                 l);
             }
             sum += v;
         }
@@ -92,9 +92,9 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t f = dpari_each_at(&t->hold_forward, l), i = dpari_each_at(&t->hold_input, l);
         int64_t w = dpari_each_at(&t->hold_weight, l);
         if (f + i + w != 0) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "layer # holds # for F, # for I and # for W: their sum is not 0", l, f,
-                             i, w);
+            return dpari_wrong(
+                why, "layer %d holds %ld for F, %ld for I and %ld for W: their sum is not 0", l, f,
+                i, w);
         }
     }
     return DPAR_OK;
@@ -308,17 +308,17 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
     const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPARI_OPTIMIZE_MAX_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# layers on # stages: one a stage at least, 2^24 at most", how->layers,
-                         job->stages, 0, 0);
+        return dpari_wrong(why, "%d layers on %d stages: one a stage at least, 2^24 at most",
+                           how->layers, job->stages);
     }
     if (given != NULL &&
         (given->ranks != job->ranks || given->stages != job->stages ||
          given->micros != job->micros || given->chain != given->stages || given->slices != 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "the schedule has # ranks, # stages of one chain or more, # micro-batches "
-                         "(slices: #): not the job's",
-                         given->ranks, given->stages, given->micros, given->slices);
+        return dpari_wrong(
+            why,
+            "the schedule has %d ranks, %d stages of one chain or more, %d micro-batches "
+            "(slices: %d): not the job's",
+            given->ranks, given->stages, given->micros, given->slices);
     }
     return DPAR_OK;
 }
@@ -414,8 +414,9 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
             r++;
             dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
         }
-        return dpari_say(DPAR_E_MEMORY, why, "cannot fit: rank # holds # at its peak, its cap is #",
-                         r, dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r), 0);
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "cannot fit: rank %d holds %ld at its peak, its cap is %ld", r,
+                         dpari_placing_peak(x, r), dpari_each_at(&x->job->cap, r));
     }
     best->result = x->cut[0].result;
     best->result.bound = dpari_pipe_bound(&x->staged);
@@ -439,15 +440,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
         needed = dpari_schedule_place_bytes(how);
     }
     if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "# tries, # ranks, # micro-batches: 1 or more, or the job is out of its "
-                       "domain",
-                       how->tries, job->ranks, job->micros, 0);
+        st = dpari_wrong(
+            why,
+            "%ld tries, %d ranks, %d micro-batches: 1 or more, or the job is out of its "
+            "domain",
+            how->tries, job->ranks, job->micros);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #", needed, bytes,
-                       0, 0);
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes %ld bytes, there are %ld", needed,
+                       bytes);
     }
     if (st != DPAR_OK) {
         return st;

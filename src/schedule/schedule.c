@@ -30,13 +30,12 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
     if (needed < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# ranks, # stages, # actions: 1 to 65535 of the first two", ranks, stages,
-                         actions, 0);
+        return dpari_wrong(why, "%d ranks, %d stages, %ld actions: 1 to 65535 of the first two",
+                           ranks, stages, actions);
     }
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "# actions on # ranks take # bytes, there are #",
+        return dpari_say(DPAR_E_ROOM, why, "%ld actions on %d ranks take %ld bytes, there are %ld",
                          actions, ranks, needed, bytes);
     }
     s->ranks = ranks;
@@ -338,8 +337,8 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
         return -1;
     }
     if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule", c.rows,
-                        c.stages, 0, 0);
+        (void)dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+                        c.rows, c.stages);
         return -1;
     }
     return dpari_schedule_bytes(c.rows, c.stages, c.actions);
@@ -361,16 +360,16 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
                 continue;
             }
             if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
-                return dpari_say(DPAR_E_ARG, why, "stage # is on rank # and on rank #", a->stage,
-                                 s->rank_of[a->stage], r, 0);
+                return dpari_wrong(why, "stage %d is on rank %d and on rank %d", a->stage,
+                                   s->rank_of[a->stage], r);
             }
             s->rank_of[a->stage] = (uint16_t)r;
         }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] == nobody) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on no rank, stage # on rank #", i,
-                             s->stages - 1, s->rank_of[s->stages - 1], 0);
+            return dpari_wrong(why, "stage %d is on no rank, stage %d on rank %d", i, s->stages - 1,
+                               s->rank_of[s->stages - 1]);
         }
     }
     return DPAR_OK;
@@ -387,10 +386,11 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
         }
         other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
-            return dpari_say_word(
-                DPAR_E_ARG, why,
-                other < 0 ? "#@#: stage # ends its chain" : "#@#: stage # is on the same rank",
-                dpari_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
+            return dpari_wrong(why,
+                               other < 0 ? "%d%s%d: stage %d ends its chain"
+                                         : "%d%s%d: stage %d is on the same rank",
+                               a->stage, dpari_action_name(a->kind), a->micro,
+                               other < 0 ? a->stage : other);
         }
         a->peer = s->rank_of[other];
     }
@@ -408,12 +408,11 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         return st;
     }
     if (in->chain < 0 || (in->chain > 0 && c.stages % in->chain != 0)) {
-        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", in->chain,
-                         c.stages, 0, 0);
+        return dpari_wrong(why, "chains of %d stages do not divide %d stages", in->chain, c.stages);
     }
     if (c.rows < 1 || c.stages < 1) {
-        return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
-                         c.rows, c.stages, 0, 0);
+        return dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+                         c.rows, c.stages);
     }
     st = dpari_schedule_empty(&got, c.rows, c.stages, c.actions, mem, bytes, why);
     if (st != DPAR_OK) {

@@ -33,18 +33,18 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
-        return dpari_say(DPAR_E_ARG, why, "action # of rank # is of kind #, stage #: no such",
-                         k - s->begin[rank], rank, a->kind, a->stage);
+        return dpari_wrong(why, "action %ld of rank %d is of kind %d, stage %d: no such",
+                           k - s->begin[rank], rank, a->kind, a->stage);
     }
     if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
-        return dpari_say(DPAR_E_ARG, why, "action # of rank # runs from # to #", k - s->begin[rank],
-                         rank, g->start[k], g->end[k]);
+        return dpari_wrong(why, "action %ld of rank %d runs from %ld to %ld", k - s->begin[rank],
+                           rank, g->start[k], g->end[k]);
     }
     if (a->joined &&
         (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
          (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_say(DPAR_E_ARG, why, "action # of rank # overlaps no backward behind it",
-                         k - s->begin[rank], rank, 0, 0);
+        return dpari_wrong(why, "action %ld of rank %d overlaps no backward behind it",
+                           k - s->begin[rank], rank);
     }
     return DPAR_OK;
 }
@@ -58,14 +58,14 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
         g->unit > INT64_C(1000000000000)) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks, # ticks a unit: 1 to 65535 and 1 to 1e12",
-                         s->ranks, g->unit, 0, 0);
+        return dpari_wrong(why, "%d ranks, %ld ticks a unit: 1 to 65535 and 1 to 1e12", s->ranks,
+                           g->unit);
     }
     *last = 0;
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # has the actions # up to #", r, s->begin[r],
-                             s->begin[r + 1], 0);
+            return dpari_wrong(why, "rank %d has the actions %ld up to %ld", r, s->begin[r],
+                               s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
             st = dpari_gantt_check_action(g, k, r, why);
@@ -881,13 +881,12 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_sche
     switch (format) {
     case DPAR_SCHEDULE_DRAW_TEXT:
         if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
-            return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", g->width, 0, 0,
-                             0);
+            return dpari_wrong(why, "a chart of %d characters: 32 to 4096", g->width);
         }
         dpari_chart_draw(t, g, last);
         return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
-    default: return dpari_say(DPAR_E_ARG, why, "format #: 0 to 2", format, 0, 0, 0);
+    default: return dpari_wrong(why, "format %d: 0 to 2", format);
     }
 }

@@ -146,7 +146,7 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_sc
 }
 
 DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
-                                              const dpar_schedule_simulate_desc *how)
+                                                     const dpar_schedule_simulate_desc *how)
 {
     dpari_sim m;
     return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
@@ -201,15 +201,15 @@ static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, i
     int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
     int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "edge #: latency #, # bytes, bandwidth #: 0 or more of each", stage,
-                         latency, bytes, bandwidth);
+        return dpari_wrong(why, "edge %d: latency %ld, %ld bytes, bandwidth %ld: 0 or more of each",
+                           stage, latency, bytes, bandwidth);
     }
     *edge = latency;
     *turn = bandwidth == 0 ? 0 : dpari_sim_scale(bytes, bandwidth, 9, &left);
     if (*turn < 0 || !dpari_sum(turn, left > 0) || !dpari_sum(edge, *turn)) {
-        return dpari_say(DPAR_E_RANGE, why, "edge #: # + # bytes at bandwidth # take too long",
-                         stage, latency, bytes, bandwidth);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "edge %d: %ld + %ld bytes at bandwidth %ld take too long", stage, latency,
+                         bytes, bandwidth);
     }
     return DPAR_OK;
 }
@@ -256,17 +256,17 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
-            return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
-                                  kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
-                                  16, stage, st->cost[kind], 0, 0);
+            return dpari_wrong(why, "stage %d: %s takes %ld units of time: 0 or more", stage,
+                               kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
+                               st->cost[kind]);
         }
     }
     st->cost[DPAR_ACTION_IDLE] = 0;
     if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
         st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
         if (!dpari_sum(&st->cost[DPAR_ACTION_BACKWARD], st->cost[DPAR_ACTION_WEIGHT])) {
-            return dpari_say(DPAR_E_RANGE, why, "stage #: # + # units of time are too many", stage,
-                             st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT], 0);
+            return dpari_say(DPAR_E_RANGE, why, "stage %d: %ld + %ld units of time are too many",
+                             stage, st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT]);
         }
     }
     return DPAR_OK;
@@ -303,12 +303,11 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
         }
         dpari_sim_holding(st, t, i);
         if (always < 0) {
-            return dpari_say(DPAR_E_ARG, why, "stage # always holds # bytes: 0 or more", i, always,
-                             0, 0);
+            return dpari_wrong(why, "stage %d always holds %ld bytes: 0 or more", i, always);
         }
         if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
-            return dpari_say(DPAR_E_RANGE, why, "rank #: too many bytes with stage #",
-                             m->s.rank_of[i], i, 0, 0);
+            return dpari_say(DPAR_E_RANGE, why, "rank %d: too many bytes with stage %d",
+                             m->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
@@ -535,8 +534,8 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
-        return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
-                         rank, a->kind, a->stage, a->micro);
+        return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
+                           a->kind, a->stage, a->micro);
     }
     if (s->rank_of[a->stage] != rank) {
         return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
@@ -586,13 +585,13 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (!dpari_sum(&m->total, st->cost[a->kind]) ||
         (a->joined && !dpari_sum(&m->total, st->overlap)) ||
         (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
-        return dpari_say(DPAR_E_RANGE, why, "rank #, action #: the times add up to too much", rank,
-                         i - m->s.begin[rank], 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times add up to too much",
+                         rank, i - m->s.begin[rank]);
     }
     return dpari_sim_memory(&m->rank[rank], st, a->kind)
                ? DPAR_OK
-               : dpari_say(DPAR_E_RANGE, why, "rank #, action #: too many bytes", rank,
-                           i - m->s.begin[rank], 0, 0);
+               : dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: too many bytes", rank,
+                           i - m->s.begin[rank]);
 }
 
 static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
@@ -1287,8 +1286,8 @@ static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
         out->makespan = dpari_most(out->makespan, m->rank[r].free);
     }
     if (!dpari_mul(out->makespan, s->ranks, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "# ranks times # units of time are too many", s->ranks,
-                         out->makespan, 0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%d ranks times %ld units of time are too many",
+                         s->ranks, out->makespan);
     }
     for (r = 0; r < s->ranks; r++) {
         dpari_sim_close(&m->rank[r], out->makespan, out);
@@ -1338,46 +1337,43 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
 {
     int32_t i;
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# stages in chains of #, # micro-batches with # slices each: no schedule",
-                         s->stages, s->chain, s->micros, s->slices);
+        return dpari_wrong(
+            why, "%d stages in chains of %d, %d micro-batches with %d slices each: no schedule",
+            s->stages, s->chain, s->micros, s->slices);
     }
     for (i = 0; i < s->ranks; i++) {
         if (s->begin[i] > s->begin[i + 1]) {
-            return dpari_say(DPAR_E_ARG, why, "rank # has actions # up to #", i, s->begin[i],
-                             s->begin[i + 1], 0);
+            return dpari_wrong(why, "rank %d has actions %ld up to %ld", i, s->begin[i],
+                               s->begin[i + 1]);
         }
         if (dpari_each(&t->cap, i) < 0) {
-            return dpari_say(DPAR_E_ARG, why, "rank # may hold # bytes: 0 or more", i,
-                             dpari_each(&t->cap, i), 0, 0);
+            return dpari_wrong(why, "rank %d may hold %ld bytes: 0 or more", i,
+                               dpari_each(&t->cap, i));
         }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
-                             s->ranks, 0);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
         }
     }
     if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
         t->links >= DPAR_CONTENTION_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "sends #, links #: unknown", t->sends, t->links, 0, 0);
+        return dpari_wrong(why, "sends %d, links %d: unknown", t->sends, t->links);
     }
     if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
-        return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
-                         t->sends, t->links, 0, 0);
+        return dpari_wrong(why, "sends %d, links %d: only buffered sends share links", t->sends,
+                           t->links);
     }
     if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", t->transport,
-                         DPAR_TRANSPORT_COUNT - 1, 0, 0);
+        return dpari_wrong(why, "transport %d: 0 to %d", t->transport, DPAR_TRANSPORT_COUNT - 1);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
-        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", t->room, 0, 0,
-                         0);
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->room);
     }
     if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "sends #, links #: transport # says how messages go, leave them 0",
-                         t->sends, t->links, t->transport, 0);
+        return dpari_wrong(why,
+                           "sends %d, links %d: transport %d says how messages go, leave them 0",
+                           t->sends, t->links, t->transport);
     }
     return DPAR_OK;
 }
@@ -1426,12 +1422,11 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, d
     m->total = 0;
     if (!m->lowered && m->sends != DPAR_SEND_MODE_BUFFERED) {
         if (dpari_sim_crosses(&m->s)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             t->transport == DPAR_TRANSPORT_NONE
-                                 ? "sends # need a list with messages: lower it first"
-                                 : "transport # needs a list with messages: lower it first",
-                             t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport, 0, 0,
-                             0);
+            return dpari_wrong(why,
+                               t->transport == DPAR_TRANSPORT_NONE
+                                   ? "sends %d need a list with messages: lower it first"
+                                   : "transport %d needs a list with messages: lower it first",
+                               t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport);
         }
         m->sends = DPAR_SEND_MODE_BUFFERED; /* there are none */
     }
@@ -1466,8 +1461,8 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     needed = dpari_schedule_simulate_bytes(s, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+        return dpari_say(DPAR_E_ROOM, why, "%ld actions take %ld bytes, there are %ld",
+                         s->begin[s->ranks], needed, bytes);
     }
     (void)dpari_sim_lay(m, s, t, mem);
     status = dpari_sim_ready(m, t, why);

@@ -23,15 +23,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     how.times = &times;
     own = dpari_schedule_simulate_bytes(s, &how);
     if (own < 0) {
-        return dpari_say(DPAR_E_ARG, why, "this is no schedule", 0, 0, 0, 0);
+        return dpari_wrong(why, "this is no schedule");
     }
     actions = s->begin[s->ranks];
     need = own + 16 * actions;
     if (mem == NULL || bytes < need || (uintptr_t)mem % 8 != 0) {
         dpari_needs_bytes(why, need);
-        return dpari_say(DPAR_E_ROOM, why,
-                         "a picture of # actions takes # bytes at a multiple of 8, there are #",
-                         actions, need, mem == NULL ? 0 : bytes, 0);
+        return dpari_say(
+            DPAR_E_ROOM, why,
+            "a picture of %ld actions takes %ld bytes at a multiple of 8, there are %ld", actions,
+            need, mem == NULL ? 0 : bytes);
     }
     how.start = (int64_t *)mem;
     how.end = how.start + actions;

@@ -229,8 +229,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
     dpari_slots_lay(&w, s, how->in_flight, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
     if (full >= 0) {
-        return dpari_say(DPAR_E_RANGE, why, "rank # needs more than 65535 slots of a kind", full, 0,
-                         0, 0);
+        return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
     }
     (void)dpari_slots_walk(&w, how->slots, how->counts);
     return DPAR_OK;
@@ -244,13 +243,13 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how->in_flight < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# sends in flight: 0 or more", how->in_flight, 0, 0, 0);
+        return dpari_wrong(why, "%d sends in flight: 0 or more", how->in_flight);
     }
     needed = dpari_schedule_slots_bytes(s);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
-                         s->begin[s->ranks], needed, bytes, 0);
+        return dpari_say(DPAR_E_ROOM, why, "slots of %ld actions take %ld bytes, there are %ld",
+                         s->begin[s->ranks], needed, bytes);
     }
     dpari_zero(&tagged, sizeof(tagged));
     tagged.flags = DPAR_CHECK_TAGGED;

@@ -51,10 +51,11 @@ static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, 
     if (a->window < 1 ||
         (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a halo for a window of # tokens (at least 1), cut by rule # (CHUNK or "
-                         "EVEN), of # elements a token (at most 2^24)",
-                         a->window, a->tokens.rule, each, 0);
+        return dpari_wrong(
+            why,
+            "a halo for a window of %ld tokens (at least 1), cut by rule %d (CHUNK or "
+            "EVEN), of %ld elements a token (at most 2^24)",
+            a->window, a->tokens.rule, each);
     }
     return DPAR_OK;
 }

@@ -47,31 +47,31 @@ static int dpari_ddp_no_flag(int32_t v)
 static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_desc *o, dpar_why *why)
 {
     if (c == NULL || o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or options are NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "ddp: communicator or options are NULL");
     }
     if (o->params < 0 || (o->params > 0 && o->numel == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: # parameters; options.numel is NULL: #", o->params,
-                         o->numel == NULL, 0, 0);
+        return dpari_wrong(why, "ddp: %d parameters; options.numel is NULL: %d", o->params,
+                           o->numel == NULL);
     }
     if (!dpari_is_float(o->type)) {
-        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", o->type, 0, 0,
-                              0, 0);
+        return dpari_wrong(why, "ddp: gradients of type %s: f64, f32, f16 or bf16",
+                           dpar_type_name(o->type));
     }
     if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
-        return dpari_say_type(why,
-                              "ddp: gradients cannot travel as @ (wire #): f64 as f32, f32 as f16 "
-                              "or bf16",
-                              o->wire, o->wire, 0, 0, 0);
+        return dpari_wrong(why,
+                           "ddp: gradients cannot travel as %s (wire %d): f64 as f32, f32 as f16 "
+                           "or bf16",
+                           dpar_type_name(o->wire), o->wire);
     }
     if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
         dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: sum #, scatter #, unused #, finite #: each 0 or 1",
-                         o->sum, o->scatter, o->unused, o->finite);
+        return dpari_wrong(why, "ddp: sum %d, scatter %d, unused %d, finite %d: each 0 or 1",
+                           o->sum, o->scatter, o->unused, o->finite);
     }
     if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "ddp: buckets of # and # B, starts at #, ends at #: none may be negative",
-                         o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+        return dpari_wrong(
+            why, "ddp: buckets of %ld and %ld B, starts at %ld, ends at %ld: none may be negative",
+            o->first_bytes, o->bucket_bytes, o->align, o->multiple);
     }
     return DPAR_OK;
 }
@@ -142,7 +142,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_dd
     int32_t buckets = 0;
     dpar_status st = dpari_ddp_count(c, options, &buckets, &needed, why);
     if (bytes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "ddp: bytes is NULL");
     }
     *bytes = st == DPAR_OK ? needed : *bytes;
     return st;
@@ -207,8 +207,8 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
         d->pinned = st == DPAR_OK;
     }
     return st == DPAR_OK ? st
-                         : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
-                                     d->elements, each, wire, 0);
+                         : dpari_say(st, why, "ddp: no memory for %ld gradients of %ld and %ld B",
+                                     d->elements, each, wire);
 }
 
 static void dpari_ddp_free(dpar_ddp *d)
@@ -238,7 +238,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_
     int32_t buckets = 0;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "ddp: communicator or result is NULL");
     }
     dpari_zero(&given, sizeof given);
     st = dpari_ddp_count(c, options, &buckets, &needed, why);
@@ -316,8 +316,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass begins before the last has ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: a pass begins before the last has ended");
     }
     d->under_way = 1;
     d->open = d->params;
@@ -485,12 +484,12 @@ static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
-    return dpari_comm_wrong(d->c, DPAR_E_ARG,
-                            !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+    return dpari_comm_wrong(d->c,
+                            !d->under_way ? "ddp: parameter %d of %d is ready outside of a pass"
                             : i < 0 || i >= d->params
-                                ? "ddp: parameter # of # is ready: there is none"
-                                : "ddp: parameter # of # is ready for the second time in a pass",
-                            i, d->params, 0, 0);
+                                ? "ddp: parameter %d of %d is ready: there is none"
+                                : "ddp: parameter %d of %d is ready for the second time in a pass",
+                            i, d->params);
 }
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
@@ -545,7 +544,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *d)
         return d->ends(d);
     }
     if (!d->under_way) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: no pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: no pass is under way");
     }
     if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
@@ -569,7 +568,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
         return DPAR_OK;
     }
     if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: a pass is under way");
     }
     dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);

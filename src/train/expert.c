@@ -30,24 +30,21 @@ static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int 
                                       dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "a router that chooses # of # experts",
-                         g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts, 0, 0);
+        return dpari_wrong(why, "a router that chooses %d of %d experts",
+                           g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
     }
     if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "score # of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN", g->score, 0, 0,
-                         0);
+        return dpari_wrong(why, "score %d of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN",
+                           g->score);
     }
     if (!dpari_is_wide(g->type)) {
-        return dpari_say_type(why, "a router of type @: f64 or f32", g->type, 0, 0, 0, 0);
+        return dpari_wrong(why, "a router of type %s: f64 or f32", dpar_type_name(g->type));
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens for a router of # experts", tokens, g->experts,
-                         0, 0);
+        return dpari_wrong(why, "%ld tokens for a router of %d experts", tokens, g->experts);
     }
     if (!given) {
-        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a router is NULL", tokens, 0, 0,
-                         0);
+        return dpari_wrong(why, "an array of %ld tokens for a router is NULL", tokens);
     }
     return DPAR_OK;
 }
@@ -158,8 +155,8 @@ static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, con
     int64_t i;
     for (i = 0; i < tokens * g->choices; i++) {
         if (chosen[i] < -1 || chosen[i] >= g->experts) {
-            return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", i / g->choices,
-                             chosen[i], g->experts, 0);
+            return dpari_wrong(why, "token %ld chose expert %d of %d", i / g->choices, chosen[i],
+                               g->experts);
         }
     }
     return DPAR_OK;
@@ -216,8 +213,7 @@ static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *s
 {
     dpar_why text;
     dpar_status st;
-    (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
-                         0, 0);
+    (void)dpari_wrong(&text, "rank %d: %s", c->rank, said->text);
     st = dpari_comm_wrong_all(c, DPAR_E_ARG, &text);
     if (why != NULL) {
         *why = c->why;
@@ -403,28 +399,28 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
     int64_t n, m;
     if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
         l->choices < 1 || l->choices > s->count) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",
-                         l->choices, s->count, s->parts, s->rule);
+        return dpari_wrong(
+            why, "%d choices of %ld experts on %d ranks, rule %d: CHUNK, EVEN, FLOOR, RAGGED",
+            l->choices, s->count, s->parts, s->rule);
     }
     if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
-        return dpari_say(DPAR_E_ARG, why, "drop # of a layer of # experts", l->drop, s->count, 0,
-                         0);
+        return dpari_wrong(why, "drop %d of a layer of %ld experts", l->drop, s->count);
     }
     if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
-                         s->count, 0, 0, 0);
+        return dpari_wrong(
+            why, "the capacity factor of a layer of %ld experts is not 0.000001 .. 1000000",
+            s->count);
     }
     if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
-        return dpari_say_type(why, "# tokens, # rows of width #, type @: f64, f32, bf16 or f16",
-                              l->type, l->max_tokens, l->max_rows, l->width, 0);
+        return dpari_wrong(why, "%ld tokens, %ld rows of width %ld, type %s: f64, f32, bf16 or f16",
+                           l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
     }
     if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
         !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
         !dpari_mul(n, 64, &n)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens, # choices of # experts, width #: too large",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld tokens, %d choices of %ld experts, width %ld: too large",
                          l->max_tokens, l->choices, s->count, l->width);
     }
     return DPAR_OK;
@@ -539,15 +535,15 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     dpari_routing r;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the layer is NULL");
     }
     st = dpari_expert_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->experts.parts != c->size) {
-        return dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
-                         layer->experts.parts, c->size, 0, 0);
+        return dpari_wrong(why, "experts of %d ranks on a communicator of %d", layer->experts.parts,
+                           c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
@@ -581,16 +577,15 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
     if (m->wait == NULL || m->span == NULL) {
-        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem", 0, 0, 0,
-                         0);
+        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem");
     }
     if (l == NULL || l->gather == NULL || l->combine == NULL || l->dot == NULL) {
         return dpari_say(DPAR_E_UNKNOWN, why,
-                         "experts need gather, combine and dot of comm->mem->layers", 0, 0, 0, 0);
+                         "experts need gather, combine and dot of comm->mem->layers");
     }
     st = dpar_comm_alloc(c, p->device_bytes, &p->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "# bytes of a device's memory: none", p->device_bytes, 0, 0, 0);
+        return dpari_say(st, why, "%ld bytes of a device's memory: none", p->device_bytes);
     }
     (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
     return DPAR_OK;
@@ -635,7 +630,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int32_t own = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator or plan is NULL");
     }
     st = dpari_expert_needs(c, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory of its own also has a routing */
@@ -709,25 +704,24 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
-                         memory == NULL ? 0 : bytes, p->head.routing_bytes,
-                         (int64_t)((uintptr_t)memory % 64), 0);
+        return dpari_wrong(why, "%ld bytes for a routing of %ld, %ld past a multiple of 64",
+                           memory == NULL ? 0 : bytes, p->head.routing_bytes,
+                           (int64_t)((uintptr_t)memory % 64));
     }
     if (tokens < 0 || tokens > l->max_tokens) {
-        return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
-                         l->max_tokens, 0, 0);
+        return dpari_wrong(why, "%ld tokens for experts that were planned for %ld", tokens,
+                           l->max_tokens);
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
                         (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
-        return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
-                         0);
+        return dpari_wrong(why, "choices or weights of %ld tokens are NULL", tokens);
     }
     odd = dpari_expert_odd(l, tokens, choices->chosen);
-    return odd < 0 ? DPAR_OK
-                   : dpari_say(DPAR_E_ARG, why,
-                               "token # chose an expert twice, or one that is not 0 .. #", odd,
-                               l->experts.count - 1, 0, 0);
+    return odd < 0
+               ? DPAR_OK
+               : dpari_wrong(why, "token %ld chose an expert twice, or one that is not 0 .. %ld",
+                             odd, l->experts.count - 1);
 }
 
 /* Counts kept choices in tally[slot][expert]. */
@@ -997,7 +991,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
 
 static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    return dpari_say(st, why, "%s", c->why.text);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
@@ -1011,7 +1005,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "plan or routing is NULL");
     }
     if (memory == NULL && p->room != NULL) {
         memory = p->room;
@@ -1043,7 +1037,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
         st = r->head.rows > p->head.max_rows
                  ? dpari_say(DPAR_E_ROOM, why,
-                             "experts # .. # are given # rows, their bound is # (layer.rows)",
+                             "experts %d .. %d are given %ld rows, their bound is %ld (layer.rows)",
                              p->head.first, p->head.first + p->head.count - 1, r->head.rows,
                              p->head.max_rows)
                  : DPAR_OK;
@@ -1282,9 +1276,10 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
     for (rank = 0; rank < c->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
         if (theirs[c->rank] != take[rank]) {
-            (void)dpari_say(DPAR_E_MISMATCH, &why,
-                            "rank # gives # rows to rank #, which takes #: routings of one route?",
-                            rank, theirs[c->rank], c->rank, take[rank]);
+            (void)dpari_say(
+                DPAR_E_MISMATCH, &why,
+                "rank %d gives %ld rows to rank %d, which takes %ld: routings of one route?", rank,
+                theirs[c->rank], c->rank, take[rank]);
             return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
         }
     }
@@ -1570,8 +1565,8 @@ static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routi
     if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_say(DPAR_E_ARG, &said, "an array of # tokens or # rows of experts is NULL",
-                    r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0, 0, 0);
+    (void)dpari_wrong(&said, "an array of %ld tokens or %ld rows of experts is NULL",
+                      r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0);
     return dpari_expert_wrong(p->comm, &said, NULL);
 }
 

@@ -143,20 +143,20 @@ static int32_t dpari_fsdp_params(const dpar_fsdp_desc *o, int32_t u)
 static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_desc *o, dpar_why *why)
 {
     if (!dpari_is_float(o->type)) {
-        return dpari_say_type(why, "fsdp: type is @, but must be f64, f32, bf16 or f16", o->type, 0,
-                              0, 0, 0);
+        return dpari_wrong(why, "fsdp: type is %s, but must be f64, f32, bf16 or f16",
+                           dpar_type_name(o->type));
     }
     if (o->compute_type != o->type && !dpari_narrows(o->type, o->compute_type)) {
-        return dpari_say_type(why,
-                              "fsdp: compute_type is @, but must be `type`, or f32 if that is f64, "
-                              "or bf16 or f16 if that is f32",
-                              o->compute_type, 0, 0, 0, 0);
+        return dpari_wrong(why,
+                           "fsdp: compute_type is %s, but must be `type`, or f32 if that is f64, "
+                           "or bf16 or f16 if that is f32",
+                           dpar_type_name(o->compute_type));
     }
     if (!dpari_is_float(o->gradient_type) ||
         (o->gradient_type != o->compute_type &&
          dpar_type_bytes(o->gradient_type) <= dpar_type_bytes(o->compute_type))) {
-        return dpari_say_type(why, "fsdp: gradient_type is @, but must be compute_type or wider",
-                              o->gradient_type, 0, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: gradient_type is %s, but must be compute_type or wider",
+                           dpar_type_name(o->gradient_type));
     }
     return DPAR_OK;
 }
@@ -171,37 +171,35 @@ static dpar_status dpari_fsdp_judge(int32_t shards, const dpar_fsdp_desc *o, dpa
 {
     dpar_status st;
     if (shards < 1) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: # ranks share a copy of the model (1 or more)",
-                         shards, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: %d ranks share a copy of the model (1 or more)", shards);
     }
     if (o->units < 0) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: the number of units is # (0 or more)", o->units, 0,
-                         0, 0);
+        return dpari_wrong(why, "fsdp: the number of units is %d (0 or more)", o->units);
     }
     if (o->units > 0 && o->count == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: count is NULL, but there are # units", o->units, 0,
-                         0, 0);
+        return dpari_wrong(why, "fsdp: count is NULL, but there are %d units", o->units);
     }
     if (o->zero < 1 || o->zero > 3) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: zero is # (1, 2 or 3)", o->zero, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: zero is %d (1, 2 or 3)", o->zero);
     }
     if (!dpari_fsdp_is_flag(o->reduce_last) || !dpari_fsdp_is_flag(o->sum) ||
         !dpari_fsdp_is_flag(o->overwrite_gradients)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: reduce_last is #, sum #, overwrite_gradients # (each 0 or 1)",
-                         o->reduce_last, o->sum, o->overwrite_gradients, 0);
+        return dpari_wrong(why,
+                           "fsdp: reduce_last is %d, sum %d, overwrite_gradients %d (each 0 or 1)",
+                           o->reduce_last, o->sum, o->overwrite_gradients);
     }
     if (o->prefetch < 0 || o->gradient_buffers < 0 || o->align < 0 || o->units_in_use < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "fsdp: prefetch is #, gradient_buffers #, align #, units_in_use #: none "
-                         "may be negative",
-                         o->prefetch, o->gradient_buffers, o->align, o->units_in_use);
+        return dpari_wrong(
+            why,
+            "fsdp: prefetch is %d, gradient_buffers %d, align %ld, units_in_use %d: none "
+            "may be negative",
+            o->prefetch, o->gradient_buffers, o->align, o->units_in_use);
     }
     if (o->gradient_buffers > 0 && o->gradient_buffers < o->units_in_use) {
         return dpari_say(DPAR_E_ROOM, why,
-                         "fsdp: units_in_use is #, but gradient_buffers holds the gradients of "
-                         "only # units",
-                         o->units_in_use, o->gradient_buffers, 0, 0);
+                         "fsdp: units_in_use is %d, but gradient_buffers holds the gradients of "
+                         "only %d units",
+                         o->units_in_use, o->gradient_buffers);
     }
     st = dpari_fsdp_judge_types(o, why);
     if (st != DPAR_OK) {
@@ -239,12 +237,11 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
         if (count[i] < 0) {
-            return dpari_say(DPAR_E_ARG, why, "fsdp: parameter # of unit # has # elements", i, u,
-                             count[i], 0);
+            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements", i, u,
+                               count[i]);
         }
         if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
-            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit # has more than 2^48 elements", u, 0, 0,
-                             0);
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
         }
         *total = at + count[i];
     }
@@ -280,9 +277,8 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         const int32_t here = dpari_fsdp_params(o, u);
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "fsdp: unit # has # parameters, at multiples of # elements", u, here,
-                             align, 0);
+            return dpari_wrong(why, "fsdp: unit %d has %d parameters, at multiples of %ld elements",
+                               u, here, align);
         }
         st = dpari_fsdp_total(u, here, o->count + params, align, &total, why);
         if (st != DPAR_OK) {
@@ -295,10 +291,11 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         d->largest = dpari_most(d->largest, total * shards);
         d->full += total > 0;
         if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "fsdp: the units up to # have # parameters and # elements: at most "
-                             "2^31 - 1 and 2^50",
-                             u, params, d->whole_sum, 0);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "fsdp: the units up to %d have %ld parameters and %ld elements: at most "
+                "2^31 - 1 and 2^50",
+                u, params, d->whole_sum);
         }
     }
     d->params = (int32_t)params;
@@ -311,9 +308,9 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
     }
     if (d->largest > DPARI_FSDP_MOST / pool) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "fsdp: # units of up to # elements are kept at once: at most 2^50 "
+                         "fsdp: %ld units of up to %ld elements are kept at once: at most 2^50 "
                          "elements in all",
-                         pool, d->largest, 0, 0);
+                         pool, d->largest);
     }
     return DPAR_OK;
 }
@@ -353,7 +350,7 @@ static dpar_status dpari_fsdp_plan(dpar_fsdp *d, int32_t shards, const dpar_fsdp
     dpar_fsdp_desc full;
     dpar_status st;
     if (desc == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: the descriptor is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "fsdp: the descriptor is NULL");
     }
     full = dpari_fsdp_complete(desc);
     st = dpari_fsdp_judge(shards, &full, why);
@@ -372,7 +369,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 {
     dpar_fsdp d;
     if (sizes == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_sizes_init: sizes is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_fsdp_sizes_init: sizes is NULL");
     }
     return dpari_fsdp_plan(&d, shards, desc, sizes, why);
 }
@@ -497,8 +494,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
     unsigned char *at;
     dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
     if (st != DPAR_OK) {
-        return dpari_say_word(st, why, "@: no memory for # bytes", "fsdp", DPARI_WHOLE,
-                              s->registered, 0, 0, 0);
+        return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
     at = d->memory = (unsigned char *)memory;
     d->weights = at; /* whole or a pool: one of both is 0 */
@@ -574,8 +570,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     void *memory = NULL;
     dpar_status st;
     if (c == NULL || fsdp == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_make: the communicator or the result is NULL",
-                         0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_fsdp_make: the communicator or the result is NULL");
     }
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
@@ -631,8 +626,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
         return DPAR_OK;
     }
     if (d->under_way && !dpari_fsdp_broken(d)) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_free: the pass has not ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_free: the pass has not ended");
     }
     /* A communicator that broke within a pass still has operations, which end here. */
     (void)dpari_fsdp_forget(d);
@@ -793,19 +787,16 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
         return DPAR_E_ARG;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_set: the pass has not ended", 0, 0,
-                                0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the pass has not ended");
     }
     if (i < 0 || i >= d->params) {
         return dpari_comm_wrong(
-            d->shard, DPAR_E_ARG,
-            "dpar_fsdp_set: parameter # does not exist (the model has # parameters)", i, d->params,
-            0, 0);
+            d->shard, "dpar_fsdp_set: parameter %d does not exist (the model has %d parameters)", i,
+            d->params);
     }
     if (values == NULL && d->count[i] > 0) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_set: the # values of parameter # are NULL", d->count[i],
-                                i, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_set: the %ld values of parameter %d are NULL",
+                                d->count[i], i);
     }
     each = dpar_type_bytes(d->desc.type);
     st = dpari_fsdp_forget(d);
@@ -855,11 +846,11 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
         n++;
     }
     if (n > NAMED) {
-        dpar_text_put(&t, " and # more");
+        dpari_text_say(&t, " and %d more", n - (int32_t)NAMED);
     }
     dpar_text_put(&t, gradients ? ", which are not ready; desc.units_in_use sets how many"
                                 : ", which are in use; desc.units_in_use sets how many");
-    return dpari_comm_wrong(d->shard, DPAR_E_ROOM, why.text, n - NAMED, 0, 0, 0);
+    return dpari_comm_say(d->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
 /* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
@@ -1166,8 +1157,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
         return d->shard->status != DPAR_OK ? d->shard->status : d->replicas->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_begin: the pass before has not ended", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_begin: the pass before has not ended");
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -1182,15 +1172,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
 static dpar_status dpari_fsdp_check_unit(dpar_fsdp *d, int32_t u, int32_t direction)
 {
     if (!dpari_fsdp_is_unit(d, u)) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "fsdp: unit # does not exist (there are # units)", u, d->units, 0,
-                                0);
+        return dpari_comm_wrong(d->shard, "fsdp: unit %d does not exist (there are %d units)", u,
+                                d->units);
     }
     if (direction != DPAR_ACTION_FORWARD && direction != DPAR_ACTION_BACKWARD) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "fsdp: direction # of unit # is neither DPAR_ACTION_FORWARD nor "
+        return dpari_comm_wrong(d->shard,
+                                "fsdp: direction %d of unit %d is neither DPAR_ACTION_FORWARD nor "
                                 "DPAR_ACTION_BACKWARD",
-                                direction, u, 0, 0);
+                                direction, u);
     }
     return DPAR_OK;
 }
@@ -1207,18 +1196,15 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
         return st;
     }
     if (d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_unshard: unit # is already in use",
-                                u, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_unshard: unit %d is already in use", u);
     }
     if (back && !d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_unshard: unit # goes backward outside of a pass", u, 0,
-                                0, 0);
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_unshard: unit %d goes backward outside of a pass", u);
     }
     if (back && d->unit[u].state != DPARI_FSDP_NONE) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_unshard: unit # goes backward twice in a pass", u, 0, 0,
-                                0);
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_unshard: unit %d goes backward twice in a pass", u);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -1246,8 +1232,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_reshard(dpar_fsdp *d, int32_t u, int32
         return st;
     }
     if (!d->unit[u].used) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_reshard: unit # is not in use", u,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_reshard: unit %d is not in use", u);
     }
     d->unit[u].used = 0;
     return DPAR_OK;
@@ -1259,10 +1244,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
         return DPAR_E_ARG;
     }
     if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG,
-                                "dpar_fsdp_ready: unit # of # was not unsharded for backward in "
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_ready: unit %d of %d was not unsharded for backward in "
                                 "this pass, or is already ready",
-                                u, d->units, 0, 0);
+                                u, d->units);
     }
     d->unit[u].state = DPARI_FSDP_DONE;
     if (d->status == DPAR_OK) {
@@ -1281,10 +1266,10 @@ static void dpari_fsdp_look(dpar_fsdp *d)
         if (n->used || n->state == DPARI_FSDP_OPEN ||
             (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
             dpar_why why;
-            (void)dpari_say(DPAR_E_ARG, &why,
-                            n->used ? "dpar_fsdp_end: unit # is still in use on rank #"
-                                    : "dpar_fsdp_end: unit # is not ready on rank #",
-                            u, d->shard->rank, 0, 0);
+            (void)dpari_wrong(&why,
+                              n->used ? "dpar_fsdp_end: unit %d is still in use on rank %d"
+                                      : "dpar_fsdp_end: unit %d is not ready on rank %d",
+                              u, d->shard->rank);
             dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
             d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
         }
@@ -1298,8 +1283,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
         return DPAR_E_ARG;
     }
     if (!d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_end: no pass is under way", 0, 0,
-                                0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_end: no pass is under way");
     }
     dpari_fsdp_look(d);
     for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
@@ -1352,11 +1336,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
         return DPAR_E_ARG;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_norm: the pass has not ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: the pass has not ended");
     }
     if (norm == NULL) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_norm: norm is NULL", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_norm: norm is NULL");
     }
     st = dpari_fsdp_squares(d);
     if (st != DPAR_OK) {
@@ -1378,8 +1361,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
         return DPAR_E_ARG;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, DPAR_E_ARG, "dpar_fsdp_step: the pass has not ended", 0,
-                                0, 0, 0);
+        return dpari_comm_wrong(d->shard, "dpar_fsdp_step: the pass has not ended");
     }
     st = dpari_fsdp_forget(d);
     if (st != DPAR_OK) {
@@ -1459,10 +1441,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     dpar_status st;
     if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "dpar_fsdp_layout: no unit #, or # ranks from rank # on, or layout is NULL", u, ranks,
-            first, 0);
+        return dpari_wrong(
+            why, "dpar_fsdp_layout: no unit %d, or %d ranks from rank %d on, or layout is NULL", u,
+            ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -1521,10 +1502,11 @@ static DPARI_COLD dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, i
         const dpar_status got =
             read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         if (got < DPAR_OK) { /* a positive status is a condition, not a failure */
-            st = dpari_say(got, why,
-                           "dpar_fsdp_load: reading # elements of array # of unit # that rank # "
-                           "saved failed",
-                           t.extent[0], array, u, t.peer);
+            st = dpari_say(
+                got, why,
+                "dpar_fsdp_load: reading %ld elements of array %d of unit %d that rank %d "
+                "saved failed",
+                t.extent[0], array, u, t.peer);
         }
     }
     return st;
@@ -1538,14 +1520,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
     int32_t array, u;
     dpar_status st = DPAR_OK;
     if (d == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "dpar_fsdp_load: the fsdp is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "dpar_fsdp_load: the fsdp is NULL");
     }
     if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
-        st =
-            dpari_say(DPAR_E_ARG, why,
-                      "dpar_fsdp_load: # ranks (1 or more), # steps (0 or more), pass under way: # "
-                      "(0), or read is NULL",
-                      ranks, steps, d->under_way, 0);
+        st = dpari_wrong(
+            why,
+            "dpar_fsdp_load: %d ranks (1 or more), %ld steps (0 or more), pass under way: %d "
+            "(0), or read is NULL",
+            ranks, steps, d->under_way);
     } else {
         st = dpari_fsdp_forget(d);
     }

@@ -748,10 +748,10 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 {
     dpar_why why;
     if (c->status >= 0) {
-        (void)dpari_say_word(DPAR_E_UNKNOWN, &why,
-                             "rank #: its memory has no operations of layers (dpar_mem.layers is "
-                             "NULL): @ is needed",
-                             what, 20, c->rank, 0, 0, 0);
+        (void)dpari_say(DPAR_E_UNKNOWN, &why,
+                        "rank %d: its memory has no operations of layers (dpar_mem.layers is "
+                        "NULL): %s is needed",
+                        c->rank, what);
         dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
     }
     return DPAR_E_UNKNOWN;

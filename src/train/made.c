@@ -71,8 +71,7 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     if (given == NULL && bytes == 0) {
         *memory = dpari_made_room(c, need);
         if (*memory == NULL) {
-            return dpari_say_word(DPAR_E_MEMORY, why, "@: no memory for # bytes", module,
-                                  DPARI_WHOLE, need, 0, 0, 0);
+            return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
         }
         return DPAR_OK;
     }
@@ -80,11 +79,11 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     if (given != NULL && past == 0 && bytes >= need) {
         return DPAR_OK;
     }
-    return dpari_say_word(
+    return dpari_say(
         DPAR_E_ROOM, why,
-        "@: desc.memory must have # bytes at a multiple of 64, but has # bytes, # "
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes, %ld "
         "past one",
-        module, DPARI_WHOLE, need, given != NULL ? bytes : 0, past, 0);
+        module, need, given != NULL ? bytes : 0, past);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,

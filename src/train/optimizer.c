@@ -43,19 +43,15 @@ DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int3
                                             : DPAR_F32;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a,
-                                                          double b, double c)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
 {
     dpar_text t;
-    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    for (; *form != 0; form++) {
-        if (*form != '#') {
-            dpari_text_char(&t, *form);
-            continue;
-        }
-        dpari_text_real(&t, a, 9);
-        a = b;
-        b = c;
+    va_list list;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        va_start(list, form);
+        dpari_text_print_list(&t, form, &list);
+        va_end(list);
     }
     return DPAR_E_ARG;
 }
@@ -65,43 +61,42 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                                      dpar_why *why)
 {
     if (o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "optimizer: it is NULL");
     }
     if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
         (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: kind # (AdamW 1, SGD 2), nesterov # and stochastic # (0 or 1)",
-                         o->kind, o->nesterov, o->stochastic, 0);
+        return dpari_wrong(
+            why, "optimizer: kind %d (AdamW 1, SGD 2), nesterov %d and stochastic %d (0 or 1)",
+            o->kind, o->nesterov, o->stochastic);
     }
     if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
-        return dpari_say_type(why, "optimizer: moments of type @: bf16, or left out",
-                              o->moment_type, 0, 0, 0, 0);
+        return dpari_wrong(why, "optimizer: moments of type %s: bf16, or left out",
+                           dpar_type_name(o->moment_type));
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_optimizer_say(why, "optimizer: decay is #: 0 or more, and finite", o->decay,
-                                   0.0, 0.0);
+        return dpari_optimizer_say(why, "optimizer: decay is %.9g: 0 or more, and finite",
+                                   o->decay);
     }
     if (o->kind == DPAR_OPTIMIZER_ADAMW &&
         (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
          !dpari_finite(o->epsilon))) {
-        return dpari_optimizer_say(why,
-                                   "optimizer: AdamW's beta1 is #, beta2 # (0 or more, below 1), "
-                                   "epsilon # (above 0, finite)",
-                                   o->beta1, o->beta2, o->epsilon);
+        return dpari_optimizer_say(
+            why,
+            "optimizer: AdamW's beta1 is %.9g, beta2 %.9g (0 or more, below 1), "
+            "epsilon %.9g (above 0, finite)",
+            o->beta1, o->beta2, o->epsilon);
     }
     if (o->kind == DPAR_OPTIMIZER_SGD && !dpari_optim_share(o->momentum)) {
-        return dpari_optimizer_say(why, "optimizer: SGD's momentum is # (0 or more, below 1)",
-                                   o->momentum, 0.0, 0.0);
+        return dpari_optimizer_say(why, "optimizer: SGD's momentum is %.9g (0 or more, below 1)",
+                                   o->momentum);
     }
     if (!dpari_is_float(weight_type)) {
-        return dpari_say_type(why, "optimizer: weights of type @: f64, f32, bf16 or f16",
-                              weight_type, 0, 0, 0, 0);
+        return dpari_wrong(why, "optimizer: weights of type %s: f64, f32, bf16 or f16",
+                           dpar_type_name(weight_type));
     }
     if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16", 0, 0, 0,
-            0);
+        return dpari_wrong(
+            why, "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(o);

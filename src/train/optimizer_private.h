@@ -10,8 +10,8 @@
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
 /* And their type, beside weights of this one. */
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
-/* E_ARG, with a sentence whose '#' are these numbers in order. */
-DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, double a, double b,
-                                               double c);
+/* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
+DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
+    DPARI_PRINTF(2, 3);
 
 #endif

@@ -326,8 +326,7 @@ DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d)
 {
     if (d == NULL || d->ends != dpari_over_end) {
         if (d != NULL) {
-            (void)dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: it was not made by dpar_ddp_over", 0, 0,
-                                   0, 0);
+            (void)dpari_comm_wrong(d->c, "ddp: it was not made by dpar_ddp_over");
         }
         return NULL;
     }
@@ -359,17 +358,18 @@ static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, in
     const uintptr_t begin = (uintptr_t)o->array->data;
     const int64_t bytes = at >= begin ? (int64_t)(at - begin) : -(int64_t)(begin - at);
     const int64_t each = dpar_type_bytes(o->d.options.type);
-    return dpari_comm_wrong(
-        o->d.c, DPAR_E_ARG,
-        o->arrays > 1 ? "ddp: # elements are done that lie in none of the # arrays"
-        : bytes % each != 0
-            ? "ddp: # elements are done that begin within one: # bytes behind the first"
-            : "ddp: # elements from # on are done, of # gradients",
-        count,
-        o->arrays > 1       ? o->arrays
-        : bytes % each != 0 ? bytes
-                            : bytes / each,
-        o->elements, 0);
+    if (o->arrays > 1) {
+        return dpari_comm_wrong(o->d.c,
+                                "ddp: %ld elements are done that lie in none of the %d arrays",
+                                count, o->arrays);
+    }
+    if (bytes % each != 0) {
+        return dpari_comm_wrong(
+            o->d.c, "ddp: %ld elements are done that begin within one: %ld bytes behind the first",
+            count, bytes);
+    }
+    return dpari_comm_wrong(o->d.c, "ddp: %ld elements from %ld on are done, of %ld gradients",
+                            count, bytes / each, o->elements);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
@@ -387,10 +387,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64
     }
     i = dpari_spans_find(&o->seen, lo + 1);
     if (count > 0 && i < o->seen.count && o->seen.at[i].lo < lo + count) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG,
-                                "ddp: elements # to # are done, of which # to # were already", lo,
-                                lo + count - 1, dpari_most(lo, o->seen.at[i].lo),
-                                dpari_least(lo + count, o->seen.at[i].hi) - 1);
+        return dpari_comm_wrong(
+            d->c, "ddp: elements %ld to %ld are done, of which %ld to %ld were already", lo,
+            lo + count - 1, dpari_most(lo, o->seen.at[i].lo),
+            dpari_least(lo + count, o->seen.at[i].hi) - 1);
     }
     o->open = 1;
     o->ended = 0;
@@ -447,23 +447,24 @@ static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32
     int32_t k;
     *elements = 0;
     if (arrays < 0 || (arrays > 0 && list == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "ddp: # arrays of gradients; the list is NULL: #", arrays,
-                         list == NULL, 0, 0);
+        return dpari_wrong(why, "ddp: %d arrays of gradients; the list is NULL: %d", arrays,
+                           list == NULL);
     }
     if (!dpari_is_float(type)) {
-        return dpari_say_type(why, "ddp: gradients of type @: f64, f32, f16 or bf16", type, 0, 0, 0,
-                              0);
+        return dpari_wrong(why, "ddp: gradients of type %s: f64, f32, f16 or bf16",
+                           dpar_type_name(type));
     }
     for (k = 0; k < arrays; k++) {
         if (list[k].count < 0 || (list[k].count > 0 && list[k].data == NULL)) {
-            return dpari_say(DPAR_E_ARG, why, "ddp: array # of # elements; it is NULL: #", k,
-                             list[k].count, list[k].data == NULL, 0);
+            return dpari_wrong(why, "ddp: array %d of %ld elements; it is NULL: %d", k,
+                               list[k].count, list[k].data == NULL);
         }
         if (list[k].count > INT64_MAX / 16 - *elements) {
-            return dpari_say(DPAR_E_RANGE, why,
-                             "ddp: array # has # elements, those before it #: in all they are at "
-                             "most 2^59 - 1",
-                             k, list[k].count, *elements, 0);
+            return dpari_say(
+                DPAR_E_RANGE, why,
+                "ddp: array %d has %ld elements, those before it %ld: in all they are at "
+                "most 2^59 - 1",
+                k, list[k].count, *elements);
         }
         *elements += list[k].count;
     }
@@ -478,7 +479,7 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
     int32_t i, k, step, n = 0;
     dpar_status st = DPAR_OK;
     if (at == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "ddp: no memory to compare # arrays", arrays, 0, 0, 0);
+        return dpari_say(DPAR_E_MEMORY, why, "ddp: no memory to compare %d arrays", arrays);
     }
     for (k = 0; k < arrays; k++) {
         at[n] = k;
@@ -499,10 +500,11 @@ static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_arra
         const dpar_ddp_array *a = &list[at[i - 1]];
         const uintptr_t apart = (uintptr_t)list[at[i]].data - (uintptr_t)a->data;
         if (apart < (uintptr_t)(a->count * each)) {
-            st = dpari_say(DPAR_E_ARG, why,
-                           "ddp: array # begins # bytes behind the beginning of array #, which has "
-                           "# bytes: none may lie in another",
-                           at[i], (int64_t)apart, at[i - 1], a->count * each);
+            st = dpari_wrong(
+                why,
+                "ddp: array %d begins %ld bytes behind the beginning of array %d, which has "
+                "%ld bytes: none may lie in another",
+                at[i], (int64_t)apart, at[i - 1], a->count * each);
         }
     }
     dpari_made_give(at);
@@ -541,7 +543,7 @@ static DPARI_COLD dpar_status dpari_over_take(dpari_over *o, const dpar_ddp_arra
     }
     *memory = dpari_made_room(o->d.c, bytes);
     if (*memory == NULL || (packed > 0 && dpar_comm_alloc(o->d.c, packed, &pack) != DPAR_OK)) {
-        st = dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for # and # B", bytes, packed, 0, 0);
+        st = dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for %ld and %ld B", bytes, packed);
     }
     o->pack = (unsigned char *)pack;
     return st;
@@ -584,7 +586,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_
     void *memory = NULL;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
-        dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+        dpari_wrong(why, "ddp: communicator or result is NULL");
         return DPAR_E_ARG;
     }
     dpari_zero(&counted, sizeof counted);
@@ -627,7 +629,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
         return d == NULL ? DPAR_OK : DPAR_E_ARG;
     }
     if (o->open && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, DPAR_E_ARG, "ddp: a pass is under way", 0, 0, 0, 0);
+        return dpari_comm_wrong(d->c, "ddp: a pass is under way");
     }
     (void)dpar_wait_all(o->work, o->posted); /* of a pass that broke */
     if (o->zero1.pinned && d->c->mem->unpin != NULL) {

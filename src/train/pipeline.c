@@ -17,6 +17,7 @@
 #include "../comm/os.h"
 #include "../schedule/check.h"
 #include "../schedule/generate.h"
+#include "../schedule/inner.h"
 #include "../schedule/lower.h"
 #include "../schedule/schedule.h"
 #include "../schedule/steps.h"
@@ -110,35 +111,33 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
         return st < 0 ? st : DPAR_E_ARG;
     }
     if (s->ranks != c->size) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: a schedule of # ranks, a communicator of #",
-                         s->ranks, c->size, 0, 0);
+        return dpari_wrong(why, "pipeline: a schedule of %d ranks, a communicator of %d", s->ranks,
+                           c->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
-        return dpari_say_type(why, "pipeline: what goes from stage to stage is of type @ (#)",
-                              o->type, o->type, 0, 0, 0);
+        return dpari_wrong(why, "pipeline: what goes from stage to stage is of type %s (%d)",
+                           dpar_type_name(o->type), o->type);
     }
     if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpari_type_can_reduce(o->tied_type))) {
-        return dpari_say_type(why, "pipeline: tag #; # tied elements of type @: there is no such",
-                              o->tied_type, o->tag, o->tied_count, 0, 0);
+        return dpari_wrong(why, "pipeline: tag %d; %ld tied elements of type %s: there is no such",
+                           o->tag, o->tied_count, dpar_type_name(o->tied_type));
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
         o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: slots of # and # B: 0 to 2^40",
-                         o->activation_bytes, o->weight_bytes, 0, 0);
+        return dpari_wrong(why, "pipeline: slots of %ld and %ld B: 0 to 2^40", o->activation_bytes,
+                           o->weight_bytes);
     }
     for (i = 0; i < s->stages; i++) {
         const int64_t n = dpari_pl_elements(o, i);
         if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "pipeline: stage # gives # elements of # B: 0 to 2^40 B", i, n,
-                             dpar_type_bytes(o->type), 0);
+            return dpari_wrong(why, "pipeline: stage %d gives %ld elements of %d B: 0 to 2^40 B", i,
+                               n, dpar_type_bytes(o->type));
         }
     }
     return (o->start == NULL) == (o->end == NULL)
                ? DPAR_OK
-               : dpari_say(DPAR_E_ARG, why, "pipeline: start without end, or end without start", 0,
-                           0, 0, 0);
+               : dpari_wrong(why, "pipeline: start without end, or end without start");
 }
 
 static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
@@ -270,9 +269,8 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
             continue;
         }
         dpari_pl_name(&p->list[k], name, sizeof name);
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "pipeline: rank # has @ in its list, and no callback for it", name,
-                              sizeof name, p->c->rank, 0, 0, 0);
+        return dpari_wrong(why, "pipeline: rank %d has %s in its list, and no callback for it",
+                           p->c->rank, name);
     }
     return DPAR_OK;
 }
@@ -312,8 +310,8 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
             }
             if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
-                                 "pipeline: more than 65535 buffers between stages of rank #",
-                                 p->c->rank, 0, 0, 0);
+                                 "pipeline: more than 65535 buffers between stages of rank %d",
+                                 p->c->rank);
             }
             p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
             *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
@@ -402,10 +400,10 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
     if (st != DPAR_OK) {
         p->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for # slots, # B",
+        return dpari_say(st, why, "pipeline: no memory for %ld slots, %ld B",
                          (int64_t)p->receive.count + p->send.count + p->local.count +
                              p->activation.count + p->weight.count,
-                         bytes, 0, 0);
+                         bytes);
     }
     at = (unsigned char *)p->slots;
     dpari_pl_pool_lay(&p->receive, &at);
@@ -437,9 +435,7 @@ static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
         return DPAR_OK;
     }
     st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
-    return st == DPAR_OK ? st
-                         : dpari_say_word(st, why, "pipeline: tied weights: @", p->c->why.text,
-                                          sizeof p->c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "pipeline: tied weights: %s", p->c->why.text);
 }
 
 /* Everything but memory of this rank's own. */
@@ -448,8 +444,8 @@ static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dp
     dpar_status st = dpari_pl_prepare(p, w, why);
     if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
         dpari_pl_at_end(p->o.schedule, p->c->rank)) {
-        st = dpari_say(DPAR_E_ARG, why, "pipeline: rank # has a first or last stage; tied is NULL",
-                       p->c->rank, 0, 0, 0);
+        st = dpari_wrong(why, "pipeline: rank %d has a first or last stage; tied is NULL",
+                         p->c->rank);
     }
     return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
 }
@@ -477,8 +473,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: give either an order or a schedule", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "pipeline: give either an order or a schedule");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -502,8 +497,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
-            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for # B of lists", bytes, 0, 0,
-                           0);
+            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
         } else {
             st = dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head, bytes, why);
         }
@@ -567,7 +561,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || out == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "pipeline: communicator or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "pipeline: communicator or result is NULL");
     }
     dpari_zero(&full, sizeof full);
     if (desc != NULL) {
@@ -904,9 +898,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
 {
     dpar_status st = DPAR_OK;
     if (p == NULL || p->under_way) {
-        return dpari_say(DPAR_E_ARG, why,
-                         p == NULL ? "pipeline: there is none" : "pipeline: a step is under way", 0,
-                         0, 0, 0);
+        return dpari_wrong(why,
+                           p == NULL ? "pipeline: there is none" : "pipeline: a step is under way");
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {
@@ -927,9 +920,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st != DPAR_OK) {
         dpari_pl_give_up(p, st);
     }
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
@@ -937,9 +928,7 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
 {
     dpar_status st;
     if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "pipeline: times without desc.start, or nowhere to put them", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "pipeline: times without desc.start, or nowhere to put them");
     }
     st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
                        DPAR_I64, 0, NULL);
@@ -947,7 +936,5 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
         st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
                            DPAR_I64, 0, NULL);
     }
-    return st == DPAR_OK
-               ? st
-               : dpari_say_word(st, why, "@", p->c->why.text, sizeof p->c->why.text, 0, 0, 0, 0);
+    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
 }

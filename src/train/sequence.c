@@ -74,33 +74,31 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     int64_t room;
     dpar_status st;
     if (a.tokens.docs < 1 || a.tokens.ends == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "# documents: at least one", a.tokens.docs, 0, 0, 0);
+        return dpari_wrong(why, "%d documents: at least one", a.tokens.docs);
     }
     st = dpar_packed_init(&p, a.tokens.docs, a.tokens.ends, a.tokens.ranks, a.tokens.rule, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# heads, # groups, width # and #: at least 1 each",
-                         a.heads, a.groups, a.width, a.value_width);
+        return dpari_wrong(why, "%d heads, %d groups, width %d and %d: at least 1 each", a.heads,
+                           a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "# groups do not divide # heads", a.groups, a.heads, 0,
-                         0);
+        return dpari_say(DPAR_E_DIVIDE, why, "%d groups do not divide %d heads", a.groups, a.heads);
     }
     if (!dpari_is_float(a.type)) {
-        return dpari_say_type(why, "type @: f64, f32, bf16 and f16 attend", a.type, 0, 0, 0, 0);
+        return dpari_wrong(why, "type %s: f64, f32, bf16 and f16 attend", dpar_type_name(a.type));
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "16-bit floats (type #) need kernels of your own", a.type,
-                         0, 0, 0);
+        return dpari_wrong(why, "16-bit floats (type %d) need kernels of your own", a.type);
     }
     if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
-        return dpari_say(DPAR_E_ARG, why, "window # and tag #: from 0 on", a.window, a.tag, 0, 0);
+        return dpari_wrong(why, "window %ld and tag %d: from 0 on", a.window, a.tag);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
         !dpari_mul(room, (int64_t)a.width + a.value_width, &room) || !dpari_mul(room, 256, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width # and #: too large",
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %d heads, width %d and %d: too large",
                          a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
     }
     way = dpari_seq_way(&a);
@@ -458,15 +456,15 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     dpari_attention p;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "the layer is NULL");
     }
     st = dpari_seq_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->tokens.ranks != c->size) {
-        return dpari_say(DPAR_E_ARG, why, "tokens of # ranks on a communicator of #",
-                         layer->tokens.ranks, c->size, 0, 0);
+        return dpari_wrong(why, "tokens of %d ranks on a communicator of %d", layer->tokens.ranks,
+                           c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
@@ -507,13 +505,12 @@ static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
     dpar_status st;
     if (p->head.layer.forward == dpar_attention_host ||
         p->head.layer.backward == dpar_attention_host) {
-        return dpari_say(DPAR_E_ARG, why, "attention in a device's memory needs kernels for it", 0,
-                         0, 0, 0);
+        return dpari_wrong(why, "attention in a device's memory needs kernels for it");
     }
     st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
     return st == DPAR_OK ? dpari_seq_lay(p, p->comm, p, &need, why)
-                         : dpari_say(st, why, "rank #: # bytes of a device's memory: none",
-                                     p->comm->rank, p->device_bytes, 0, 0);
+                         : dpari_say(st, why, "rank %d: %ld bytes of a device's memory: none",
+                                     p->comm->rank, p->device_bytes);
 }
 
 static void dpari_seq_give_back(dpari_attention *p)
@@ -549,7 +546,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "communicator or plan is NULL");
     }
     st = dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
@@ -610,8 +607,8 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     if (missing == 0 || (p->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_say(DPAR_E_ARG, &why, "rank #: # arrays of an attention are NULL, for # tokens",
-                    p->comm->rank, missing, p->head.tokens, 0);
+    (void)dpari_wrong(&why, "rank %d: %d arrays of an attention are NULL, for %ld tokens",
+                      p->comm->rank, missing, p->head.tokens);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 

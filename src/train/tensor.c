@@ -127,10 +127,10 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
     dpar_tensor_parallel made;
     dpar_status st;
     if (t == NULL || c == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "layers: communicator or result is NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
-        return dpari_say_type(why, "layers of type @: f64 or f32", type, 0, 0, 0, 0);
+        return dpari_wrong(why, "layers of type %s: f64 or f32", dpar_type_name(type));
     }
     dpari_zero(&made, sizeof made);
     st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
@@ -151,12 +151,14 @@ static int64_t dpari_tensor_tokens(const dpar_tensor_parallel *t, int32_t rank)
 }
 
 /* Reports an error that one rank found: breaks the communicator, so that all ranks notice. */
-static DPARI_COLD dpar_status dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st,
-                                                  const char *form, int64_t a, int64_t b, int64_t c,
-                                                  int64_t d)
+static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
+    dpari_tensor_refuse(const dpar_tensor_parallel *t, dpar_status st, const char *form, ...)
 {
     dpar_why why;
-    (void)dpari_say(st, &why, form, a, b, c, d);
+    va_list list;
+    va_start(list, form);
+    (void)dpari_say_list(st, &why, form, &list);
+    va_end(list);
     return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
@@ -168,8 +170,8 @@ static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int describ
         return DPAR_E_ARG;
     }
     return described ? DPAR_OK
-                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank #: a layer's description is NULL",
-                                           t->comm->rank, 0, 0, 0);
+                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                                           t->comm->rank);
 }
 
 static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
@@ -177,14 +179,13 @@ static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "layers of type # on # ranks, tokens cut in # parts", t->type,
-                                   t->comm->size, t->tokens.parts, 0);
+                                   "layers of type %d on %d ranks, tokens cut in %d parts", t->type,
+                                   t->comm->size, t->tokens.parts);
     }
     if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "tokens cut by rule #: those of a rank must follow each other",
-                                   rule, 0, 0, 0);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG, "tokens cut by rule %d: those of a rank must follow each other", rule);
     }
     return DPAR_OK;
 }
@@ -205,7 +206,7 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_mat
     p->ldc = dpari_most(1, p->n);
     st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
     return st >= 0 ? DPAR_OK
-                   : dpari_tensor_refuse(t, st, "rank #: a product of # x # x # failed",
+                   : dpari_tensor_refuse(t, st, "rank %d: a product of %ld x %ld x %ld failed",
                                          t->comm->rank, p->m, p->n, p->k);
 }
 
@@ -415,8 +416,10 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
 /* Reports the number of arrays that are missing, if any, to all ranks. */
 static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing, const char *form)
 {
-    return missing == 0 ? DPAR_OK
-                        : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
+    if (missing == 0) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, (int32_t)missing);
 }
 
 static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
@@ -435,15 +438,16 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     }
     if ((l->kind != DPAR_LINEAR_COLUMN && l->kind != DPAR_LINEAR_ROW) || l->in < 0 || l->out < 0 ||
         ((a->accumulate_dx || a->defer_reduce) && !column)) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "a linear layer of kind # (column 1, row 2), # to # features "
-                                   "(add_dx, open: # of a column layer only)",
-                                   l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "a linear layer of kind %d (column 1, row 2), %ld to %ld features "
+            "(add_dx, open: %d of a column layer only)",
+            l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
         return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "rank #: products in a device's memory need a matmul function",
-                                   t->comm->rank, 0, 0, 0);
+                                   "rank %d: products in a device's memory need a matmul function",
+                                   t->comm->rank);
     }
     missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
     missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
@@ -456,7 +460,7 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
     return missing == 0
                ? DPAR_OK
                : dpari_tensor_refuse(t, DPAR_E_ARG,
-                                     "rank #: # arrays of a linear layer of # x # are NULL",
+                                     "rank %d: %d arrays of a linear layer of %ld x %ld are NULL",
                                      t->comm->rank, missing, l->in, l->out);
 }
 
@@ -600,13 +604,13 @@ static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, c
     st = st == DPAR_OK ? dpari_tensor_check(t) : st;
     if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
         st = dpari_tensor_refuse(t, DPAR_E_ARG,
-                                 "a vocabulary of # ranks on #; tokens without ids: #", v->ranks,
-                                 t->comm->size, ids == NULL, 0);
+                                 "a vocabulary of %d ranks on %d; tokens without ids: %d", v->ranks,
+                                 t->comm->size, ids == NULL);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] >= v->count + v->added) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #: there are #", i, ids[i],
-                                     v->count + v->added, 0);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d: there are %ld", i, ids[i],
+                                     v->count + v->added);
         }
     }
     return st;
@@ -625,11 +629,11 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     dpar_status st = dpari_vocab_check(t, v, ids);
     int64_t i;
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width #", width, 0, 0, 0);
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width %ld", width);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #", i, ids[i], 0, 0);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d", i, ids[i]);
         }
     }
     return st != DPAR_OK
@@ -716,8 +720,7 @@ static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar
     dpar_status st = dpari_tensor_there(t, e != NULL);
     st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
-                                   0);
+        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1");
     }
     return st;
 }

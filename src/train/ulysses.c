@@ -74,8 +74,8 @@ static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *wh
     int64_t room;
     if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
         !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "# tokens of # heads, width #: too large",
-                         u->tokens.count, dpari_ulysses_held(u), u->width, 0);
+        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %ld heads, width %ld: too large",
+                         u->tokens.count, dpari_ulysses_held(u), u->width);
     }
     return DPAR_OK;
 }
@@ -97,8 +97,8 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int
     } else if (st == DPAR_OK) {
         u->tokens = *a->token_split;
         if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
-            st = dpari_say(DPAR_E_ARG, why, "# tokens in # parts are cut, of # on # ranks",
-                           u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
+            st = dpari_wrong(why, "%ld tokens in %d parts are cut, of %ld on %d ranks",
+                             u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
         }
     }
     return st;
@@ -199,10 +199,10 @@ static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_say(DPAR_E_ARG, &why,
-                    "rank #: in or out of an exchange of # tokens and # heads is "
-                    "NULL",
-                    p->comm->rank, p->whole, p->heads, 0);
+    (void)dpari_wrong(&why,
+                      "rank %d: in or out of an exchange of %ld tokens and %d heads is "
+                      "NULL",
+                      p->comm->rank, p->whole, p->heads);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
 
@@ -650,9 +650,9 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     }
     if (p->head.layer.method != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
-        return dpari_comm_wrong(p->comm, DPAR_E_ARG,
-                                "array # is exchanged: 0 to # of a plan by dpar_attention_ulysses",
-                                array, DPAR_ATTENTION_OUT, 0, 0);
+        return dpari_comm_wrong(
+            p->comm, "array %d is exchanged: 0 to %d of a plan by dpar_attention_ulysses", array,
+            (int32_t)DPAR_ATTENTION_OUT);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }

@@ -69,7 +69,7 @@ static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_
         z->pinned = st == DPAR_OK;
     }
     if (st != DPAR_OK) {
-        (void)dpari_say(st, why, "zero1: no memory for # moments of # B", g->moments, each, 0, 0);
+        (void)dpari_say(st, why, "zero1: no memory for %d moments of %ld B", g->moments, each);
     }
     z->moment[0] = (unsigned char *)memory;
     z->moment[1] = g->moments > 1 && memory != NULL ? z->moment[0] + each : NULL;
@@ -83,16 +83,15 @@ static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *
     const dpari_zero1 *z = &o->zero1;
     dpar_status st;
     if (o->arrays != 1) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "zero1: gradients are # arrays: it wants one (dpar_ddp_over)", o->arrays,
-                         0, 0, 0);
+        return dpari_wrong(why, "zero1: gradients are %d arrays: it wants one (dpar_ddp_over)",
+                           o->arrays);
     }
     st = dpar_optimizer_check(of, o->d.options.type, &g->moments, &g->moment_type, why);
     if (st == DPAR_OK && z->kind != 0 &&
         (z->kind != of->kind || z->moments != g->moments || z->moment_type != g->moment_type)) {
-        st = dpari_say(DPAR_E_ARG, why,
-                       "zero1: an optimizer of kind # with # moments, and state of kind # with #",
-                       of->kind, g->moments, z->kind, z->moments);
+        st = dpari_wrong(
+            why, "zero1: an optimizer of kind %d with %d moments, and state of kind %d with %d",
+            of->kind, g->moments, z->kind, z->moments);
     }
     return st;
 }
@@ -126,14 +125,14 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimi
     dpari_zero1_given g;
     dpar_status st;
     if (o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
     }
     dpari_zero(&g, sizeof g);
     g.of = optimizer;
     g.steps = steps;
     st = dpari_zero1_check(o, optimizer, &g, why);
     if (st == DPAR_OK && (steps < 0 || steps > INT64_MAX / 2)) {
-        st = dpari_say(DPAR_E_ARG, why, "zero1: # steps", steps, 0, 0, 0);
+        st = dpari_wrong(why, "zero1: %ld steps", steps);
     }
     return dpari_zero1_begin(o, st, &g, why);
 }
@@ -179,24 +178,25 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
     int64_t at = 0;
     int32_t i;
     if (g->groups < 0 || (g->groups > 0 && g->group == NULL)) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: # groups; they are NULL: #", g->groups,
-                         g->group == NULL, 0, 0);
+        return dpari_wrong(why, "zero1: %d groups; they are NULL: %d", g->groups, g->group == NULL);
     }
     for (i = 0; i < g->groups; i++) {
         const dpar_zero1_group *p = &g->group[i];
         if (p->first < at || p->count < 0 || p->first > o->elements ||
             p->count > o->elements - p->first) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "zero1: group # begins at # and has # elements: groups ascend, and "
-                             "there are # elements",
-                             i, p->first, p->count, o->elements);
+            return dpari_wrong(
+                why,
+                "zero1: group %d begins at %ld and has %ld elements: groups ascend, and "
+                "there are %ld elements",
+                i, p->first, p->count, o->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
-            return dpari_optimizer_say(why,
-                                       "zero1: group # has decay # and rate #: each is 0 or more, "
-                                       "and finite",
-                                       i, p->decay, p->rate);
+            return dpari_optimizer_say(
+                why,
+                "zero1: group %d has decay %.9g and rate %.9g: each is 0 or more, "
+                "and finite",
+                i, p->decay, p->rate);
         }
         at = p->first + p->count;
     }
@@ -212,7 +212,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_
     int32_t i;
     dpar_status st;
     if (o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: it is not of dpar_ddp_over", 0, 0, 0, 0);
+        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
     }
     dpari_zero(&g, sizeof g);
     g.group = group;
@@ -222,7 +222,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_
         memory = dpari_made_room(d->c, groups * (int64_t)sizeof *group);
         st = memory != NULL
                  ? st
-                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for # groups", groups, 0, 0, 0);
+                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for %d groups", groups);
     }
     st =
         dpari_made_or(dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why), memory);
@@ -331,17 +331,18 @@ static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *param
     const int64_t apart = (int64_t)((uintptr_t)params - (uintptr_t)o->array->data);
     const int64_t bytes = o->elements * dpar_type_bytes(o->d.options.type);
     if (!dpari_finite(rate) || clip != clip) {
-        return dpari_optimizer_say(why, "zero1: the rate is # (finite), the clip # (a number)",
-                                   rate, clip, 0.0);
+        return dpari_optimizer_say(
+            why, "zero1: the rate is %.9g (finite), the clip %.9g (a number)", rate, clip);
     }
     if (bytes > 0 && params == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "zero1: params are NULL", 0, 0, 0, 0);
+        return dpari_wrong(why, "zero1: params are NULL");
     }
     return apart < bytes && -apart < bytes
-               ? dpari_say(DPAR_E_ARG, why,
-                           "zero1: params lie where the gradients are: # bytes behind their # "
-                           "bytes' beginning",
-                           apart, bytes, 0, 0)
+               ? dpari_wrong(
+                     why,
+                     "zero1: params lie where the gradients are: %ld bytes behind their %ld "
+                     "bytes' beginning",
+                     apart, bytes)
                : DPAR_OK;
 }
 
@@ -354,7 +355,7 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, c
     if (c->status == DPAR_OK) {
         c->why = *own;
     } else {
-        (void)dpari_say_word(st, &why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+        (void)dpari_say(st, &why, "%s", c->why.text);
         c->why = *own;
         dpari_zero1_add(c, "; ", why.text);
     }
@@ -413,8 +414,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
         st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip)) : st;
     if (st == DPAR_E_MISMATCH && d->c->status == st) {
         why = d->c->why;
-        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is #, the clip #. ", rate, clip,
-                                  0.0);
+        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
+                                  clip);
         dpari_zero1_add(d->c, "", why.text);
     }
     return st;

@@ -53,7 +53,7 @@ have why3 && have cvc4 && have z3 || {
 export WHY3CONFIG="$work/why3.conf"
 why3 config detect > /dev/null 2>&1
 functions=$(sed -n 's/^static [^(]* \**\(dpari\{0,1\}_[a-z_]*\)(.*/\1/p' "$proof/split.c" |
-    grep -vxE 'dpari_split_div|dpari_split_by|dpari_say' | paste -s -d , -)
+    grep -vxE 'dpari_split_div|dpari_split_by|dpari_say|dpari_wrong' | paste -s -d , -)
 proofs() { # folder, options: "proved / all"
     (cd "$1" && shift &&
         timeout 3000 frama-c -wp -wp-par 2 -wp-timeout "${PROOF_SECONDS:-30}" -simplify-cfg "$@" \

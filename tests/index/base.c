@@ -333,10 +333,15 @@ static void test_arithmetic(void)
     CHECK_NEAR(dpari_log2(1024.0), 10.0, 0);
     CHECK_INT(dpari_ceil_log2(1), 0);
     CHECK_INT(dpari_ceil_log2(1025), 11);
-    CHECK_INT(dpari_say(DPAR_E_DIVIDE, &why, "tp=# does not divide # heads", 12, -32, 0, 0),
+    CHECK_INT(dpari_say(DPAR_E_DIVIDE, &why, "tp=%d does not divide %ld heads", (int32_t)12,
+                        (int64_t)-32),
               DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "tp=12 does not divide -32 heads");
-    CHECK_INT(dpari_say(DPAR_E_ARG, NULL, "#", 1, 0, 0, 0), DPAR_E_ARG);
+    CHECK_INT(dpari_wrong(&why, "'%.*s' of %s, 100 %%", (int32_t)3, "abcdef", "these"), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "'abc' of these, 100 %");
+    CHECK_INT(dpari_wrong(&why, "%ld and %ld", INT64_MIN, INT64_MAX), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "-9223372036854775808 and 9223372036854775807");
+    CHECK_INT(dpari_say(DPAR_E_ARG, NULL, "%d", (int32_t)1), DPAR_E_ARG);
 }
 
 /* The numbers are part of the interface: other languages and files of results hold them. */

@@ -227,8 +227,10 @@ static void dpari_split_resize(dpar_split *s, int64_t count);
 
 /* Assumed: a sentence goes to *why and nowhere else. */
 /*@ assigns *why; ensures \result == status; */
-static dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
-                             int64_t b, int64_t c, int64_t d);
+static dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...);
+
+/*@ assigns *why; ensures \result == DPAR_E_ARG; */
+static dpar_status dpari_wrong(dpar_why *why, const char *form, ...);
 
 /*@ assigns *why; ensures \result == DPAR_OK <==> parts >= 1 && 0 <= count <= MOST; */
 static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why);

@@ -345,8 +345,7 @@ static dpar_status box_pack(const dpar_transfer *t, const int64_t *shape, const 
     dpari_move_item it;
     dpar_status st;
     if (t == NULL || array == NULL || message == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "the transfer, the array or the message is NULL");
     }
     st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
     if (st == DPAR_OK) {
@@ -369,8 +368,7 @@ static dpar_status box_unpack(const dpar_transfer *t, const int64_t *shape, void
     dpari_move_item it;
     dpar_status st;
     if (t == NULL || array == NULL || message == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
-                         0);
+        return dpari_wrong(why, "the transfer, the array or the message is NULL");
     }
     st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
     if (st == DPAR_OK) {
@@ -380,8 +378,7 @@ static dpar_status box_unpack(const dpar_transfer *t, const int64_t *shape, void
         st = dpari_check_op(t, type, why);
     }
     if (st == DPAR_OK && t->op == DPAR_AVG) {
-        st = dpari_say(DPAR_E_ARG, why, "an average of one box and what is there: of how many?", 0,
-                       0, 0, 0);
+        st = dpari_wrong(why, "an average of one box and what is there: of how many?");
     }
     if (st != DPAR_OK) {
         return st;
