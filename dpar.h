@@ -57,7 +57,7 @@
  *                           dpar_points_exchange(points, x);
  *                           dpar_points_reduce(points, b);
  *     dpar_train.h      trains: ddp, fsdp (ZeRO), tensor, sequence, expert and pipeline parallelism, optimizers
- *                           dpar_ddp_begin(ddp, 1);
+ *                           dpar_ddp_make(world, &desc, &ddp, &why);
  *                           dpar_ddp_ready(ddp, i);
  *                           dpar_ddp_end(ddp);
  *     dpar_spatial.h    runs convolution, pooling, norms and window attention on grids that ranks share

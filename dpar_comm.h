@@ -1926,10 +1926,6 @@ DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *p
 
 DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
-/* A broadcast from rank 0, which messages name as the planning of that. */
-DPARI_API dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
-                                         const char *plan);
-
 /* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
  * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -7475,8 +7471,8 @@ static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
            "=grid exchange|a first dpar_grid_exchange=halo|a halo exchange=ddp|ddp"
-           "=ddp end|a first dpar_ddp_end or dpar_zero1_step=zero1|zero1"
-           "=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp=fsdp load|dpar_fsdp_load"
+           "=zero1|zero1=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp"
+           "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
            "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
@@ -8754,19 +8750,6 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
              : st;
     return st == DPAR_OK ? dpari_say(DPAR_E_MISMATCH, why, "%s", found.text)
                          : dpari_say(st, why, "%s", c->why.text);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
-                                                    int32_t type, const char *plan)
-{
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_BROADCAST;
-    call.type = type;
-    call.in = call.out = buffer;
-    call.count = count;
-    call.tag = dpari_plan_tag(plan);
-    return dpari_post(c, &call, NULL);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,

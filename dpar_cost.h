@@ -1024,7 +1024,7 @@ typedef struct dpar_traffic {
  * Not counted are:
  *
  *  - padding: ddp.h starts parameters at multiples of 64 elements, and fsdp.h makes the shards of a
- *    unit equal. dpar_ddp_bucket and dpar_fsdp_layout report how much that is.
+ *    unit equal. dpar_buckets_init and dpar_fsdp_layout report how much that is.
  *  - what a training run sends besides the step of the model: a norm for clipping (dpar_fsdp_norm,
  * 8 bytes), the balancing loss, losses to print.
  *  - what the planner does not model: copies of key-value heads with tp > kv_heads, and the second

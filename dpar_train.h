@@ -14,6 +14,8 @@
  *     {
  *         void *memory = NULL;
  *         float *grads;
+ *         const int64_t count = 4;
+ *         dpar_ddp_desc desc = {0};
  *         dpar_ddp *ddp = NULL;
  *         dpar_why why;
  *         int i;
@@ -22,7 +24,11 @@
  *             return dpar_fail(world, NULL);
  *         }
  *         grads = (float *)memory;
- *         if (dpar_ddp_over(world, grads, 4, DPAR_F32, &ddp, &why) < 0) {
+ *         desc.params = 1;
+ *         desc.count = &count;
+ *         desc.type = DPAR_F32;
+ *         desc.gradients = grads;
+ *         if (dpar_ddp_make(world, &desc, &ddp, &why) < 0) {
  *             return dpar_fail(world, &why);
  *         }
  *         for (i = 3; i >= 0; i--) {                      each step: backward, as before
@@ -42,7 +48,7 @@
  *     cc -O2 -DDPAR_IMPLEMENTATION -I. yours.c -o yours
  *
  * The parts follow, and each begins with its own program. They are random, optimizer, layers (for writers of device
- * support), ddp, over (ddp on your own arrays), zero1, fsdp, tensor, sequence, ulysses, expert and pipeline.
+ * support), ddp, zero1, fsdp, tensor, sequence, ulysses, expert and pipeline.
  * apps/train_gpt.c uses most of them. */
 
 #ifndef DPAR_ALL_H
@@ -532,38 +538,52 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
 /* ==== train/ddp.h ==== */
 
 /* ddp - averages gradients over all ranks while backward runs, for a model that every rank holds
- * whole. dpar lays the gradients out itself: end to end in one buffer, the last parameters first,
- * cut into buckets. A bucket is reduced as soon as all its gradients are ready. The buckets are
- * reduced in the same order on all ranks, whatever order their gradients become ready in.
+ * whole. The gradients are in the flat array, or in the several arrays, that a training code
+ * already has, or dpar allocates them.
  *
- * If your code already has arrays of gradients, over.h averages them in place with three calls.
- * This file is for full control.
- *
- *     options.params = n; options.numel = numel; options.type = DPAR_F32;
- *     dpar_ddp_bytes(c, &options, &bytes, &why);
- *     dpar_ddp_init(memory, bytes, c, &options, &d, &why);
- *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i, NULL);    (nothing is copied)
+ *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
+ *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks begin alike
+ *     dpar_ddp_desc desc = {0};
+ *     desc.params = 1;
+ *     desc.count = &n;
+ *     desc.type = DPAR_F32;
+ *     desc.gradients = grads;
+ *     dpar_ddp_make(world, &desc, &ddp, &why);
  *     each step:
- *         dpar_ddp_zero(d);
- *         each micro-batch m of M:
- *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing is sent yet)
- *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
- *             dpar_ddp_end(d);
- *         update with gradient[i]
+ *         backward, as before
+ *         dpar_ddp_end(ddp);                                       grads are averages
+ *         update, as before
+ *     dpar_ddp_free(ddp);
  *
- * A weight that is used twice (a tied weight) is one parameter, which is ready after its second
- * use. Evaluation needs no call. dpar_ddp_gradient returns the same address as long as the ddp
- * exists.
+ * To send gradients while backward is still running, describe each parameter (desc.params and
+ * desc.count) and report each one that is complete, in any order:
+ *
+ *         backward: grads of parameter i are complete; dpar_ddp_ready(ddp, i);
+ *
+ * The parameters are cut into buckets, from the last parameter to the first. A bucket is sent as
+ * soon as all its gradients are ready. The buckets are sent in the same order on all ranks,
+ * whatever order their gradients become ready in. Gradients that were not reported are sent by
+ * dpar_ddp_end.
+ *
+ * Micro-batches: accumulate the gradients, and report and end only the last micro-batch. A code
+ * that reports in each micro-batch calls dpar_ddp_begin(ddp, 0) and dpar_ddp_end for those in which
+ * nothing is to be sent. A weight that is used twice (a tied weight) is one parameter, which is
+ * ready after its second use. Between steps the gradients belong to you: zero them, with
+ * dpar_ddp_zero for instance, or let backward overwrite them. Evaluation needs no call.
  *
  * Guarantees. Sums are computed in rank order (comm.h), so all ranks get the same bits in every
- * run, with one bucket or many. Nothing is allocated after init. The traffic of each rank is an
- * all-reduce of the buckets' elements, padding included; dpar_ddp_bucket reports the sizes. It
- * overlaps with backward during the calls below, or all the time with dpar_comm_progress.
+ * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. The traffic
+ * of each rank is an all-reduce of the elements, and of the padding of desc.align. It overlaps with
+ * backward during the calls below, or all the time with dpar_comm_progress. Registered memory
+ * (dpar_alloc, dpar_comm_alloc) is reduced in place; other memory gives the same result but is
+ * copied on the way.
  *
  * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
  * effect after the work that the device's stream was given before, and work given to the stream
  * after dpar_ddp_end sees the result. The thread never waits for the device, except once for each
- * bucket with options.finite. */
+ * bucket with desc.check_finite (once for each array with desc.arrays).
+ *
+ * zero1.h is ZeRO-1 on the same flat array. */
 
 /* Processes a bucket in place of the all-reduce: a callback of yours, like a DDP communication hook
  * of PyTorch.
@@ -573,195 +593,109 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  * work:  post the communication with it. A hook that waits by itself leaves it unchanged.
  *
  * It is called for the same buckets in the same order on all ranks. An error ends the step on this
- * rank only; abort c to end it on all ranks. */
-typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
+ * rank only; abort comm to end it on all ranks. */
+typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *comm, int32_t bucket, void *data,
                                      int64_t count, int32_t type, dpar_work *work);
 
 /* Describes a ddp. Zero it and fill in what differs from the defaults. All ranks give the same
- * values, except ctx and names. */
+ * values, except addresses, ctx and names, and all of them gradients, or arrays, or neither. */
 typedef struct dpar_ddp_desc {
     int32_t params;       /* number of parameters, in the order in which forward uses them */
     int32_t type;         /* of the gradients: DPAR_F64, F32, F16 or BF16. Required */
-    const int64_t *numel; /* [params] elements of each parameter, 0 or more. Only bytes and init
-                             read it */
+    const int64_t *count; /* [params] elements of each parameter, 0 or more. Only make reads it */
+    /* Your array of gradients: all parameters one after the other, without gaps, in the memory of
+     * the communicator. It stays yours, and in place as long as the ddp exists. */
+    void *gradients;
+    /* Or an array of yours for each parameter: [params], none overlaps another. Only make reads the
+     * list itself. Arrays of less than 64 KiB are copied, so that they can be sent together. If
+     * both are NULL, dpar allocates the gradients. */
+    void *const *arrays;
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
      * more. This needs a copy of all gradients in the wire type, unless the ranks share memory and
      * an all-reduce without a hook rounds F32, because then it rounds while it adds. */
-    int32_t wire;
+    int32_t wire_type;
     int32_t sum; /* 1 computes sums over the ranks; 0 averages */
-    /* 1 selects a reduce-scatter: this rank gets only its share of each bucket
-     * (dpar_bucket_piece), and the rest of the bucket is undefined. Buckets then end at multiples
-     * of the number of ranks. */
-    int32_t scatter;
-    /* 1 allows parameters that get no gradient in a pass. Their contribution is what their memory
-     * holds, which is 0 after dpar_ddp_zero; dpar_ddp_gradient reports which they are. Costs an
-     * all-reduce of one byte for each parameter. */
-    int32_t unused;
+    /* 1 makes dpar_ddp_end fail with DPAR_E_ARG on all ranks, naming the parameters, if some were
+     * not reported ready in the last pass of a step. 0: dpar_ddp_end sends what their memory
+     * holds. */
+    int32_t require_ready;
+    /* 1 finds out which parameters were reported by any rank, for dpar_ddp_gradient. Costs an
+     * all-reduce of one byte for each parameter. Excludes require_ready. */
+    int32_t track_used;
     /* 1 looks for NaN and infinity before a bucket is rounded and sent. If there is one, the
      * communicator breaks with DPAR_E_ARG on all ranks, naming parameter, element and rank. Use it
      * where such values are errors; with scaled losses, inspect the reduced gradients instead. */
-    int32_t finite;
-    int64_t first_bytes;  /* size of the first bucket, which is sent early; 0 selects 1 MiB */
-    int64_t bucket_bytes; /* size of the other buckets; 0 selects 25 MiB. A parameter is never cut,
-                             so that a larger parameter makes its bucket larger */
-    int64_t align;        /* parameters begin at multiples of this many elements; 0 selects 64 */
-    int64_t multiple;     /* buckets also end at multiples of this many elements; 0 selects 1 */
-    dpar_ddp_hook hook;   /* NULL selects the all-reduce, or the reduce-scatter */
-    void *ctx;            /* passed to hook */
+    int32_t check_finite;
+    int64_t first_bucket_bytes; /* size of the first bucket, sent early; 0 selects 1 MiB */
+    int64_t bucket_bytes;       /* size of the other buckets; 0 selects 25 MiB. A parameter is never
+                                   cut, so that a larger parameter makes its bucket larger */
+    int64_t align; /* parameters that dpar allocates begin at multiples of this many elements; 0
+                      selects 64. Must be 0 with gradients or arrays */
+    dpar_ddp_hook hook; /* NULL selects the all-reduce. It gets one contiguous block a bucket */
+    void *ctx;          /* passed to hook */
     const char *const *names; /* [params] names of the parameters for messages, kept by you as long
                                  as the ddp exists. If NULL, messages give their numbers */
+    /* Memory of yours for the ddp's own data (not the gradients), aligned to 64, as long as the ddp
+     * exists. If it is NULL and bytes is 0, make allocates it. */
+    void *memory;
+    int64_t bytes; /* of memory. Too few: DPAR_E_ROOM, and why.bytes is the number that this rank
+                      needs; to query it, set memory to NULL and bytes to 1 */
 } dpar_ddp_desc;
 
 /* Gradients that are averaged over the ranks: a handle. */
 typedef struct dpar_ddp dpar_ddp;
 
-/* Computes the bytes of memory that dpar_ddp_init needs from you, aligned to 64, as long as the ddp
- * exists. The gradients themselves are allocated by dpar_comm_alloc.
+/* Makes a ddp. Gradients that dpar allocates (dpar_comm_alloc) are set to 0; yours stay as they
+ * are.
  *
- * Local. O(params). Fails as dpar_ddp_init does, on this rank only. */
-DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
-                                    int64_t *bytes, dpar_why *why);
-/* Lays out the gradients of all parameters and sets them to 0.
+ * Collective over comm. Compares the descriptors with small collectives. O(params log(params)), and
+ * O(elements) for gradients that dpar allocates. Fails on all ranks with DPAR_E_MISMATCH if the
+ * descriptors differ, DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
+DPAR_API dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_desc *desc, dpar_ddp **ddp,
+                                   dpar_why *why);
+/* Frees a ddp, and the gradients if dpar allocated them. NULL is allowed.
  *
- * Collective over c: all ranks give the same options. Compares them with small collectives.
- * O(elements). Fails on all ranks with DPAR_E_MISMATCH if the options differ, DPAR_E_ARG,
- * DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                   const dpar_ddp_desc *options, dpar_ddp **ddp, dpar_why *why);
-/* Returns the address of parameter i's gradient, numel[i] elements, or NULL if there is no such
+ * Collective only in that no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG
+ * if a pass is under way on a communicator that is not broken, or if a dpar_zero1 of it exists. */
+DPAR_API dpar_status dpar_ddp_free(dpar_ddp *ddp);
+/* Returns the address of parameter i's gradient, count[i] elements, or NULL if there is no such
  * parameter. The address stays the same as long as the ddp exists.
  *
  * used: set, after the end of the last pass, to 1 if the parameter was ready since dpar_ddp_zero:
- *       on any rank with options.unused, otherwise on this rank. May be NULL.
+ *       on any rank with desc.track_used, otherwise on this rank. May be NULL.
  *
  * Local. O(1). */
-DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used);
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used);
 /* Sets all gradients to 0 and marks all parameters as unused. Call it before the first micro-batch
  * of a step. Local. O(elements). */
-DPAR_API void dpar_ddp_zero(dpar_ddp *d);
-/* Begins a backward pass.
+DPAR_API void dpar_ddp_zero(dpar_ddp *ddp);
+/* Begins a backward pass. Optional if last is 1, because dpar_ddp_ready and dpar_ddp_end begin a
+ * last pass where none is under way.
  *
  * last: 1 if the accumulated gradients are sent in this pass, 0 if more micro-batches follow and
  *       nothing is sent.
  *
  * Local. O(1), and O(params) in every 255th call. Fails with DPAR_E_ARG if the pass before has not
  * ended, and with the status of a broken communicator; no pass has begun then. Here and in the
- * functions below, the message of an error is in c->why. */
-DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
+ * functions below, the message of an error is in comm->why. */
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last);
 /* Marks the gradient of parameter i as complete for this pass, and posts the buckets that are next
- * in order and complete. Do not touch the gradient again before the pass ends. Each rank may report
- * its parameters in its own order.
+ * in order and complete. Optional. Do not touch the gradient again before the pass ends. Each rank
+ * may report its parameters in its own order.
  *
  * Collective only in that the passes of the other ranks wait for this one. O(1) on average, plus
- * the posting if a bucket is complete. Fails with DPAR_E_ARG if the parameter is already ready, no
- * pass is under way or there is no such parameter, and with DPAR_E_PEER, DPAR_E_TIMEOUT or
- * DPAR_E_MISMATCH as described in comm.h. */
-DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
-/* Ends the pass and waits for the buckets that are under way. After the last pass of a step, all
- * gradients are averages, or what the options ask for.
+ * the posting if a bucket is complete. Fails with DPAR_E_ARG if the parameter is already ready in
+ * this pass or there is no such parameter, and with DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH
+ * as described in comm.h. */
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i);
+/* Ends the pass: sends the gradients that were not reported, and waits for the buckets that are
+ * under way. After the last pass of a step, all gradients are averages, or what desc asks for.
  *
  * Collective in the last pass, otherwise local. O(params) plus the wait. Fails with DPAR_E_ARG on
- * all ranks, naming the parameters, if some are not ready and options.unused is 0; this breaks the
- * communicator. Other errors are those of dpar_ddp_ready. A pass that failed has also ended. */
-DPAR_API dpar_status dpar_ddp_end(dpar_ddp *d);
-/* Returns the address of the elements of the k-th bucket, in the order in which buckets are
- * reduced, or NULL if there are no more. The buckets follow each other in memory.
- *
- * bucket: set to the bucket as flat.h describes it, with lo and hi counted from the first element
- *         of the first bucket. May be NULL.
- *
- * Local. O(1). */
-DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
-/* Closes a ddp and frees the gradients. NULL is allowed. Afterwards, as long as the communicator
- * exists and you leave the memory unchanged, the handle is a ddp without parameters.
- *
- * Collective only in that no other rank may still be in a pass. O(buckets). Fails with DPAR_E_ARG
- * if a pass is under way on a communicator that is not broken. */
-DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
-
-/* ==== train/over.h ==== */
-
-/* over - averages gradients over all ranks in place: in the flat array, or the several arrays, that
- * a training code already has.
- *
- *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
- *     grads = (float *)memory;
- *     dpar_broadcast(world, params, n, DPAR_F32, 0, NULL);         all ranks begin alike
- *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);
- *     each step:
- *         backward, as before
- *         dpar_ddp_end(d);                                         grads are averages
- *         update, as before
- *     dpar_ddp_free(d);
- *
- * To send gradients while backward is still running, report those that are complete, anywhere in
- * backward:
- *
- *         dpar_ddp_done(d, grads + at, count);
- *
- * Gradients that were not reported are sent by dpar_ddp_end. In the first pass it sends all of
- * them, and dpar records the parts that rank 0 reported and their order. It merges them to buckets
- * of 4 MiB, or of 1/4096 of all gradients if these exceed 16 GiB. From the second pass on, a bucket
- * is sent when all of it has been reported. Each rank may report its own parts in its own order.
- *
- * Micro-batches: accumulate the gradients, and call dpar_ddp_done and dpar_ddp_end only for the
- * last micro-batch. A weight that is used twice (a tied weight) is complete after its second use.
- * Between steps the contents of grads belong to you: zero them, or let backward overwrite them.
- * Where nothing is to be averaged, leave out dpar_ddp_end; evaluation needs no call at all. The
- * array must stay in place as long as d exists.
- *
- * Sums are computed in rank order (comm.h), so that all ranks get the same bits, whatever was
- * reported when. Registered memory (dpar_comm_alloc) is reduced in place; other memory
- * gives the same result but is copied on the way. The full ddp (ddp.h), which lays the gradients
- * out itself, can also send 16 bits, compute sums in place of averages, and look for NaN. zero1.h
- * is ZeRO-1 on the same array. */
-
-/* One of several arrays of gradients. */
-typedef struct dpar_ddp_array {
-    void *data;
-    int64_t count; /* elements */
-} dpar_ddp_array;
-
-/* Makes a ddp that averages an array of gradients in place at each dpar_ddp_end.
- *
- * grads: [n] elements of `type` (F64, F32, F16 or BF16), in the memory of the communicator: the
- *        host's, or c->mem. It stays yours.
- *
- * Collective over c: n and type are the same on all ranks. Compares them with small collectives;
- * O(n / 2^20). Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE or
- * DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
-                                   dpar_ddp **ddp, dpar_why *why);
-/* Makes a ddp that averages several arrays of gradients in place, as dpar_ddp_over does with one.
- *
- * list: [arrays] the arrays, which must not overlap. Only this call reads the list itself. Arrays
- *       of less than 64 KiB are copied, so that they can be sent together.
- *
- * Collective over c. O(arrays log(arrays)). Fails as dpar_ddp_over does, and with DPAR_E_ARG if two
- * of the arrays overlap. */
-DPAR_API dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list, int32_t arrays,
-                                        int32_t type, dpar_ddp **ddp, dpar_why *why);
-/* Reports that `count` gradients from `at` on are complete, and sends the buckets that are next in
- * order and complete. Optional. Do not touch these gradients again before the pass ends.
- *
- * Collective only in that the passes of the other ranks wait for this one. O(log of the number of
- * separate runs reported so far), plus the posting. Fails with DPAR_E_ARG, and does nothing, if
- * some of these gradients were already reported in this pass, are not part of the arrays, or d was
- * not made by dpar_ddp_over. Fails with DPAR_E_MEMORY, and with the errors of the pass so far as
- * described in comm.h. The message is in c->why. */
-DPAR_API dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count);
-/* dpar_ddp_end (ddp.h) turns the gradients into averages on all ranks. It is collective and fails
- * as described in comm.h. It costs an all-reduce of the elements that were not sent before; the
- * first call also broadcasts 16 bytes for each bucket. dpar_ddp_begin is not needed, but
- * dpar_ddp_begin(d, 0) begins a micro-batch in which nothing is sent, up to dpar_ddp_end. */
-
-/* Frees a ddp that dpar_ddp_over or dpar_ddp_over_list made. The arrays of gradients stay yours.
- * NULL is allowed.
- *
- * Collective only in that no other rank may still be in a pass. Fails with DPAR_E_ARG if a pass is
- * under way on a communicator that is not broken. */
-DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
+ * all ranks, naming the parameters, if some are not ready and desc.require_ready is 1; this breaks
+ * the communicator. Other errors are those of dpar_ddp_ready. A pass that failed has also ended. */
+DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
 
 /* ==== train/zero1.h ==== */
 
@@ -769,11 +703,17 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  * state only for its share of the weights, updates that share, and gathers the shares of the other
  * ranks.
  *
- *     dpar_ddp_over(world, grads, n, DPAR_F32, &d, &why);          over.h
+ *     desc.gradients = grads;  ...  dpar_ddp_make(world, &desc, &ddp, &why);          ddp.h
  *     dpar_optimizer_init(&adamw, DPAR_OPTIMIZER_ADAMW);
+ *     dpar_zero1_desc zero = {0};
+ *     zero.weights = weights;
+ *     zero.optimizer = &adamw;
+ *     dpar_zero1_make(ddp, &zero, &zero1, &why);
  *     each step:
- *         backward; dpar_ddp_done(d, ...) where you like
- *         dpar_zero1_step(d, params, &adamw, rate, 1.0);           in place of the update
+ *         backward; dpar_ddp_ready(ddp, i) where you like
+ *         dpar_zero1_step(zero1, rate, 1.0);                       in place of the update
+ *     dpar_zero1_free(zero1);
+ *     dpar_ddp_free(ddp);
  *
  * dpar_zero1_step ends the pass by itself. Gradients are then sent only to the rank that owns their
  * share, and a step sends as many bytes as dpar_ddp_end alone does. If you call dpar_ddp_end first,
@@ -781,39 +721,16 @@ DPAR_API dpar_status dpar_ddp_free(dpar_ddp *d);
  *
  * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) for each
  * rank, fewer for the last ones. To save the state, each rank writes each of its arrays at offset
- * `first` of that array's file. To load it on any number of ranks, each rank reads the elements of
- * its present share.
+ * `first` of that array's file. To load it on any number of ranks, make it with desc.steps, and
+ * each rank reads the elements of its present share: the same loop with pread.
  *
- *     for (k = 0; (m = dpar_zero1_state(d, k, &first, &count, &type)) != NULL; k++) {
+ *     for (k = 0; (m = dpar_zero1_state(zero1, k, &first, &count, &type)) != NULL; k++) {
  *         pwrite(file[k], m, count * dpar_type_bytes(type), first * dpar_type_bytes(type));
  *     }
- *     dpar_zero1_resume(d, &adamw, steps, &why);      in a new job; then the same loop with pread
  *
  * The weights equal those of one rank up to the rounding of the averaged gradients, because the
  * update is element by element (optimizer.h), and of the norm if there is a clip. There are no
  * F32 masters for 16-bit weights here: use optimizer.stochastic, or fsdp.h. */
-
-/* Updates the weights with the averages of d's gradients: one step of the optimizer.
- *
- * d:         made by dpar_ddp_over, of one flat array of n gradients. Afterwards only this rank's
- *            share of that array holds averages.
- * params:    [n] weights, of the gradients' type. Afterwards they are whole and equal on all ranks.
- * optimizer: its numbers may change from step to step, its kind and moment_type may not.
- * rate:      learning rate.
- * clip:      largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
- *
- * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip an all-reduce of
- * 8 bytes, and O(n / ranks). The first step allocates the state with dpar_comm_alloc: n / ranks
- * elements for each moment.
- *
- * Fails with DPAR_E_ARG if the optimizer is invalid or not the one of the first step, rate is not
- * finite, clip is NaN, params is NULL, or d was not made by dpar_ddp_over. If that is so on all
- * ranks, nothing was done and you may try again. DPAR_E_MEMORY and DPAR_E_MISMATCH in the first
- * step also do no harm. In later steps DPAR_E_MISMATCH breaks the communicator: ranks gave
- * different numbers, or only some got DPAR_E_ARG. Other errors are those of comm.h. The message is
- * in c->why. */
-DPAR_API dpar_status dpar_zero1_step(dpar_ddp *d, void *params, const dpar_optimizer *optimizer,
-                                     double rate, double clip);
 
 /* A range of elements with its own weight decay and rate, like a parameter group of PyTorch. */
 typedef struct dpar_zero1_group {
@@ -821,19 +738,58 @@ typedef struct dpar_zero1_group {
     double decay;         /* weight decay in place of the optimizer's; 0 means none */
     double rate;          /* factor for the rate of the step; 0 selects 1 */
 } dpar_zero1_group;
-/* Sets the groups that apply from the next step on. Elements in no group use the optimizer's decay
- * and the rate of the step.
- *
- * group: [groups] in ascending order without overlap. The array is copied.
- *
- * Collective: the same groups on all ranks, compared with small collectives. O(groups). Fails with
- * DPAR_E_MISMATCH if they differ, DPAR_E_ARG or DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group, int32_t groups,
-                                       dpar_why *why);
 
+/* Describes a zero1. Zero it and fill in what differs from the defaults. All ranks give the same
+ * values, except addresses. */
+typedef struct dpar_zero1_desc {
+    void *weights; /* [elements of all parameters], of the gradients' type and in their order. They
+                      stay yours, and in place as long as the zero1 exists */
+    /* Yours, as long as the zero1 exists: each step reads it. Its numbers may change, its kind and
+     * moment_type may not. */
+    const dpar_optimizer *optimizer;
+    /* [groups] in ascending order without overlap. Copied. Elements in no group use the optimizer's
+     * decay and the rate of the step. To change them, free the zero1 and make another. */
+    const dpar_zero1_group *group;
+    int32_t groups;
+    int64_t steps; /* steps that were done before, of a checkpoint: the next one is steps + 1 */
+} dpar_zero1_desc;
+
+/* ZeRO-1 on the gradients of a ddp: a handle. */
+typedef struct dpar_zero1 dpar_zero1;
+
+/* Makes a zero1 on the gradients of a ddp. Allocates the optimizer's state with dpar_comm_alloc,
+ * n / ranks elements for each moment, and sets it to 0. Once you have filled in a saved state,
+ * training on the same number of ranks gives the same bits as if it had not stopped.
+ *
+ * ddp: averages one flat array of n gradients (desc.gradients), without hook, wire_type and sum. It
+ *      has no other zero1.
+ *
+ * Collective, and no pass may be under way. Compares the descriptors with small collectives.
+ * O(groups + n / ranks). Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG or
+ * DPAR_E_MEMORY. */
+DPAR_API dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_desc *desc, dpar_zero1 **zero1,
+                                     dpar_why *why);
+/* Frees a zero1: before dpar_ddp_free. NULL is allowed. Fails with DPAR_E_ARG if a pass of the ddp
+ * is under way on a communicator that is not broken. */
+DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
+/* Updates the weights with the averages of the gradients: one step of the optimizer. Afterwards the
+ * weights are whole and equal on all ranks, and only this rank's share of the gradients holds
+ * averages.
+ *
+ * rate: learning rate.
+ * clip: largest norm of all gradients (dpar_optimizer_clip); 0 or less means no limit.
+ *
+ * Collective. Costs a reduce-scatter and an all-gather of n elements, with a clip an all-reduce of
+ * 8 bytes, and O(n / ranks).
+ *
+ * Fails with DPAR_E_ARG if the optimizer is invalid or not of the kind given to dpar_zero1_make,
+ * rate is not finite, clip is NaN, or the pass under way was begun with last = 0. If that is so on
+ * all ranks, nothing was done and you may try again. DPAR_E_MISMATCH breaks the communicator: ranks
+ * gave different numbers, or only some got DPAR_E_ARG. Other errors are those of comm.h. The
+ * message is in comm->why. */
+DPAR_API dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
- * communicator. Returns NULL if the optimizer has no such array, or no state yet: before the first
- * step and before dpar_zero1_resume.
+ * communicator. Returns NULL if the optimizer has no such array.
  *
  * array: for AdamW 0 is m and 1 is v; for SGD with momentum 0 is the momentum.
  * first: set to the first element of the share in the flat array. May be NULL.
@@ -841,16 +797,8 @@ DPAR_API dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *grou
  * type:  set to their type. May be NULL.
  *
  * Local. O(1). */
-DPAR_API void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first, int64_t *count,
+DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first, int64_t *count,
                                 int32_t *type);
-/* Prepares d to continue a training that was saved after `steps` steps: the next step is number
- * steps + 1. Allocates the state, filled with 0, if there is none yet. Once you have filled in the
- * saved state, training on the same number of ranks gives the same bits as if it had not stopped.
- *
- * Collective. Fails with DPAR_E_ARG, DPAR_E_MEMORY, or DPAR_E_MISMATCH if ranks gave different
- * optimizers or steps. */
-DPAR_API dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer, int64_t steps,
-                                       dpar_why *why);
 
 /* ==== train/fsdp.h ==== */
 
@@ -2462,7 +2410,7 @@ DPARI_INTERNAL dpar_status dpari_made_or(dpar_status st, void *memory);
 
 /* ==== train/ddp_private.h ==== */
 
-/* ddp_private - private: what a ddp is made of. */
+/* ddp_private - private: what a ddp and a zero1 are made of, and what they use of each other. */
 
 struct dpar_ddp {
     /* what dpar_ddp_ready touches */
@@ -2474,84 +2422,63 @@ struct dpar_ddp {
     int32_t edge;       /* with `latest` before this one the next bucket leaves */
     dpar_status status; /* of this pass */
     dpar_comm *c;
-    dpar_ddp_desc options;
-    int64_t *numel, *start; /* of each; start in elements of the buffer */
-    uint8_t *used;          /* options.unused: on any rank, after the end */
-    dpar_bucket *bucket;
-    dpar_work *work;              /* of each bucket */
-    unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
-    int64_t found;                /* options.finite: which element of the buffer is not */
-    int32_t pinned;               /* a device can write it */
-    int64_t elements;
+    dpar_ddp_desc desc;
+    int64_t *count;        /* [params] elements of each */
+    int64_t *start;        /* [params + 1] where each begins, in elements of `buffer`; with arrays
+                              of `copy`: one that is sent in place takes no elements there */
+    void **array;          /* [params] the caller's arrays; NULL: all are in `buffer` */
+    uint8_t *used;         /* desc.track_used: on any rank, after the end */
+    dpar_bucket *bucket;   /* lo, hi: as start */
+    int32_t *works;        /* [buckets] works of this pass up to the end of each bucket */
+    dpar_work *work;       /* in the order in which they are posted */
+    unsigned char *buffer; /* all gradients; NULL with arrays */
+    unsigned char *copy;   /* what is sent from a copy, in elements of copy_type; or NULL */
+    int32_t copy_type;
+    int32_t through;  /* the all-reduce rounds F32 to the wire type */
+    int32_t owns;     /* dpar allocated the buffer */
+    int32_t made;     /* dpar allocated the memory of this struct */
+    int64_t found;    /* desc.check_finite: which element of the buffer is not */
+    int32_t pinned;   /* a device can write it */
+    int64_t elements; /* of the buffer; with arrays of the copy */
     int32_t params, buckets;
     int32_t next;         /* the bucket whose turn it is */
     int32_t posted, back; /* buckets of this pass, and of these those that are back */
+    int32_t work_count;   /* works of this pass */
     int32_t last;         /* this pass reduces */
     int32_t under_way;
-    dpar_status (*ends)(dpar_ddp *d); /* of one that lies over the caller's gradients: its end */
+    int32_t alone;     /* the bucket that is sent is the only one, and awaited at once */
+    int32_t scatter;   /* zero1: each bucket of this pass is sent only to the owners of its parts */
+    int32_t ended;     /* zero1: averages are there that no step has used yet */
+    dpar_zero1 *zero1; /* or NULL */
 };
 
-/* ==== train/over_private.h ==== */
-
-/* over_private - private: what a ddp over the caller's gradients is made of, for zero1. */
-
-/* Elements lo <= i < hi of all, array after array. */
-typedef struct dpari_span {
-    int64_t lo, hi;
-} dpari_span;
-
-/* Spans that neither meet nor touch, ascending. */
-typedef struct dpari_spans {
-    dpari_span *at;
-    int32_t count, room;
-} dpari_spans;
-
-typedef struct dpari_over_array {
-    unsigned char *data;
-    int64_t first;  /* its first element among all; behind the last array: all elements */
-    int64_t packed; /* among those of short arrays, which travel as one; -1: it is long */
-} dpari_over_array;
-
-/* The state of zero1; all zero before its first step. */
-typedef struct dpari_zero1 {
-    int32_t kind, moments, moment_type; /* of the optimizer; kind 0: there is no state yet */
-    int32_t pinned;
-    unsigned char *moment[2]; /* the second lies behind the first */
+struct dpar_zero1 {
+    dpar_ddp *ddp;
+    unsigned char *weights;
+    const dpar_optimizer *optimizer;
+    int32_t kind, moments, moment_type; /* of the optimizer */
+    int32_t pinned;                     /* a device can write *squares */
+    unsigned char *moment[2];           /* the second lies behind the first */
     int64_t steps;
     dpar_zero1_group *group;
     int32_t groups;
-    double *squares; /* of this rank's gradients: a device writes it, once it is pinned; in memory
-                        of its own, as CUDA copies no array of which a part is pinned */
-} dpari_zero1;
+    double *squares; /* of this rank's gradients: in memory of its own, as CUDA copies no array of
+                        which a part is pinned */
+    int64_t share;   /* elements of a rank's share, but for the last ones */
+    int64_t *count;  /* [ranks] elements of each rank's share */
+};
 
-typedef struct dpari_over {
-    dpar_ddp d; /* first: what the caller has. Of it: c, options.type, status, under_way, last */
-    int64_t elements, bucket_bytes;
-    int32_t arrays, hint; /* hint: the array of which something was done last */
-    dpari_over_array *array;
-    unsigned char *pack; /* registered: of all short arrays; NULL: there are none */
-    dpari_spans seen;    /* done in this pass */
-    dpari_spans fresh;   /* rank 0, in the first pass: those that are in no bucket yet */
-    dpari_span *bucket;  /* what travels, in this order; known after the first pass */
-    dpar_work *work;
-    int32_t planned, buckets, next, posted; /* next: the bucket whose turn it is; posted: works */
-    int32_t open;                           /* something of this pass was done */
-    int32_t scatter;                        /* what leaves early goes to its owner alone */
-    int32_t ended;                          /* averages are there that zero1 has not used yet */
-    int64_t share;                          /* elements of a rank's share, but for the last ones */
-    int64_t *count;                         /* [ranks]: of each */
-    dpari_zero1 zero1;
-} dpari_over;
-
-/* Ends a pass. scatter: 1: each rank needs its share alone. */
-DPARI_INTERNAL dpar_status dpari_over_finish(dpari_over *o, int32_t scatter);
-/* Its handle, if d lies over the caller's gradients; else NULL, and the sentence. */
-DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d);
-/* Where this rank's share begins. */
-DPARI_INTERNAL int64_t dpari_over_first(const dpari_over *o);
-/* The shares of all ranks come to all of data[elements]. hash: of what they must have given alike:
- * E_MISMATCH. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash);
+/* Ends a pass, or a whole one if none is under way. scatter: 1 if each rank needs only its share of
+ * the averages. */
+DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter);
+/* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
+ * there is none. For tests and benchmarks. */
+DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
+/* The first element of this rank's share. */
+DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z);
+/* Gathers the shares of all ranks in all of data[elements]. hash: of what all ranks must have given
+ * alike, which is checked (E_MISMATCH). Collective. */
+DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
 
@@ -6470,29 +6397,41 @@ DPARI_API DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *g
 
 /* ==== train/ddp.c ==== */
 
-/* Averages gradients that dpar lays out itself (dpar_ddp_init). The buckets have a fixed order,
- * from the last parameter to the first. dpar_ddp_ready notes that a parameter is ready; when all
- * parameters of the next bucket are, the bucket is posted, and so are complete buckets that follow
- * it. All ranks therefore post the same collectives in the same order, even if their gradients
- * become ready in different orders.
+/* Averages gradients over all ranks. The buckets have a fixed order, from the last parameter to the
+ * first. dpar_ddp_ready notes that a parameter is ready; when all parameters of the next bucket
+ * are, the bucket is posted, and so are complete buckets that follow it. All ranks therefore post
+ * the same collectives in the same order, even if their gradients become ready in different orders.
  *
- * dpar_ddp_end waits for all buckets. Whether every rank had a gradient for every parameter is
- * settled there, so that an error is the same on all ranks. over.c has the ddp on the caller's
- * arrays; it begins with the same struct, and replaces the end of a pass by its own
- * (dpar_ddp.ends). */
+ * dpar_ddp_end posts the rest and waits for all buckets. Whether every rank had a gradient for
+ * every parameter is settled there, so that an error is the same on all ranks.
+ *
+ * The gradients are stored in one of three ways. dpar lays them out itself in one buffer (the last
+ * parameter first), or they are the caller's flat array (the first parameter first): a bucket is
+ * then one contiguous range of the buffer. Or each parameter has an array of the caller's: a bucket
+ * then sends its long arrays in place, and its short ones packed in a copy, because many small
+ * messages take longer. zero1.c uses the flat array, and replaces what is sent (d->scatter). */
 
-/* ---- options and memory -----------------------------------------------------------------------
+/* Arrays of fewer bytes are packed and sent together, if there are several. */
+enum { DPARI_DDP_SHORT = 1 << 16 };
+
+/* ---- the descriptor ---------------------------------------------------------------------------
  */
 
-static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
+static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
 {
-    return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
+    return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
 }
 
 /* True if gradients are sent in another type than they have. */
-static int dpari_ddp_rounds(const dpar_ddp_desc *o)
+static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
 {
-    return dpari_ddp_wire(o) != o->type;
+    return dpari_ddp_wire(desc) != desc->type;
+}
+
+/* True if the caller owns the gradients. */
+static int dpari_ddp_given(const dpar_ddp_desc *desc)
+{
+    return desc->gradients != NULL || desc->arrays != NULL;
 }
 
 static int dpari_ddp_no_flag(int32_t v)
@@ -6500,66 +6439,174 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_desc *o, dpar_why *why)
+/* Checks the number of elements of each parameter, and that it has an array. */
+static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *why)
 {
-    if (c == NULL || o == NULL) {
-        return dpari_wrong(why, "ddp: communicator or options are NULL");
-    }
-    if (o->params < 0 || (o->params > 0 && o->numel == NULL)) {
-        return dpari_wrong(why, "ddp: %d parameters; options.numel is NULL: %d", o->params,
-                           o->numel == NULL);
-    }
-    if (!dpari_is_float(o->type)) {
-        return dpari_wrong(why, "ddp: gradients of type %s: f64, f32, f16 or bf16",
-                           dpar_type_name(o->type));
-    }
-    if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
-        return dpari_wrong(why,
-                           "ddp: gradients cannot travel as %s (wire %d): f64 as f32, f32 as f16 "
-                           "or bf16",
-                           dpar_type_name(o->wire), o->wire);
-    }
-    if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
-        dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
-        return dpari_wrong(why, "ddp: sum %d, scatter %d, unused %d, finite %d: each 0 or 1",
-                           o->sum, o->scatter, o->unused, o->finite);
-    }
-    if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
-        return dpari_wrong(
-            why, "ddp: buckets of %ld and %ld B, starts at %ld, ends at %ld: none may be negative",
-            o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+    int64_t elements = 0;
+    int32_t i;
+    for (i = 0; i < desc->params; i++) {
+        const int64_t count = desc->count[i];
+        if (count < 0 || (count > 0 && desc->arrays != NULL && desc->arrays[i] == NULL)) {
+            return dpari_wrong(
+                why,
+                "dpar_ddp_make: parameter %d has %ld elements (0 or more, with an array "
+                "that is not NULL)",
+                i, count);
+        }
+        if (count > INT64_MAX / 16 - elements) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "dpar_ddp_make: parameter %d has %ld elements, those before it %ld: "
+                             "together they may have 2^59 - 1",
+                             i, count, elements);
+        }
+        elements += count;
     }
     return DPAR_OK;
 }
 
-static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_desc *o)
+static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 {
-    dpar_buckets_desc how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
-    const int64_t each = dpar_type_bytes(o->type);
-    how.params = o->params;
-    how.numel = o->numel;
-    how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
-    how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
-    how.align = o->align > 0 ? o->align : 64;
-    how.multiple = o->multiple;
-    how.ranks = o->scatter ? c->size : 1;
+    if (desc == NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: the descriptor is NULL");
+    }
+    if (desc->params < 0 || (desc->params > 0 && desc->count == NULL)) {
+        return dpari_wrong(
+            why, "dpar_ddp_make: there are %d parameters (0 or more); desc.count is NULL: %d",
+            desc->params, desc->count == NULL);
+    }
+    if (!dpari_is_float(desc->type)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: gradients of type %s (f64, f32, f16 and bf16 are "
+                           "allowed)",
+                           dpar_type_name(desc->type));
+    }
+    if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: gradients cannot be sent as %s (wire_type %d): f64 as "
+                           "f32, f32 as f16 or bf16",
+                           dpar_type_name(desc->wire_type), desc->wire_type);
+    }
+    if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
+        dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
+        (desc->require_ready && desc->track_used)) {
+        return dpari_wrong(
+            why,
+            "dpar_ddp_make: sum %d, require_ready %d, track_used %d, check_finite %d: "
+            "each 0 or 1, and not both of require_ready and track_used",
+            desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
+    }
+    if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
+        return dpari_wrong(
+            why, "dpar_ddp_make: buckets of %ld and %ld bytes, align %ld: none may be negative",
+            desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
+    }
+    if ((desc->gradients != NULL && desc->arrays != NULL) ||
+        (dpari_ddp_given(desc) && desc->align != 0)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: at most one of gradients, arrays and align may be set");
+    }
+    return dpari_ddp_judge_counts(desc, why);
+}
+
+/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
+static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc *desc,
+                                              dpar_why *why)
+{
+    const int64_t each = dpar_type_bytes(desc->type);
+    void *const *const array = desc->arrays;
+    int32_t *at = (int32_t *)dpari_made_room(c, desc->params * (int64_t)sizeof *at);
+    int32_t i, k, step, n = 0;
+    dpar_status status = DPAR_OK;
+    if (at == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "dpar_ddp_make: no memory to compare %d arrays",
+                         desc->params);
+    }
+    for (k = 0; k < desc->params; k++) {
+        at[n] = k;
+        n += desc->count[k] > 0;
+    }
+    for (step = n / 2; step > 0; step = step == 2 ? 1 : (int32_t)(step * INT64_C(5) / 11)) {
+        for (i = step; i < n; i++) {
+            const int32_t moves = at[i];
+            for (k = i; k >= step && (uintptr_t)array[at[k - step]] > (uintptr_t)array[moves];
+                 k -= step) {
+                at[k] = at[k - step];
+            }
+            at[k] = moves;
+        }
+    }
+    for (i = 1; i < n && status == DPAR_OK; i++) {
+        const int64_t bytes = desc->count[at[i - 1]] * each;
+        const uintptr_t apart = (uintptr_t)array[at[i]] - (uintptr_t)array[at[i - 1]];
+        if (apart < (uintptr_t)bytes) {
+            status =
+                dpari_wrong(why,
+                            "dpar_ddp_make: arrays %d and %d overlap: the second begins %ld bytes "
+                            "behind the beginning of the first, which has %ld bytes",
+                            at[i - 1], at[i], (int64_t)apart, bytes);
+        }
+    }
+    dpari_made_give(at);
+    return status;
+}
+
+static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
+{
+    const int64_t each = dpar_type_bytes(desc->type);
+    dpar_buckets_desc how = dpari_bucketing_ddp(each);
+    how.params = desc->params;
+    how.numel = desc->count;
+    if (desc->first_bucket_bytes > 0) {
+        how.first = dpari_ceil_div(desc->first_bucket_bytes, each);
+    }
+    if (desc->bucket_bytes > 0) {
+        how.size = dpari_ceil_div(desc->bucket_bytes, each);
+    }
+    how.align = 64;
+    if (dpari_ddp_given(desc)) {
+        how.align = 1;
+    } else if (desc->align > 0) {
+        how.align = desc->align;
+    }
     return how;
 }
 
 /* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
  * since their all-reduce rounds f32 while it adds. */
-static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *desc)
 {
-    return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
-                                   c->mem != NULL || dpari_world_of(c) == NULL);
+    return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
+                                      c->mem != NULL || dpari_world_of(c) == NULL);
 }
+
+/* True if array i is sent from a copy, together with others of its bucket. */
+static int dpari_ddp_packs(const dpar_comm *c, const dpar_ddp_desc *desc, int32_t i)
+{
+    if (desc->hook != NULL || dpari_ddp_copies(c, desc)) {
+        return 1;
+    }
+    return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
+}
+
+/* ---- made and freed ---------------------------------------------------------------------------
+ */
 
 /* Places the parts of a ddp in memory and returns their total size; with memory NULL only
  * counts. */
-static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
+static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_ddp_desc *desc,
+                                 int32_t buckets, int64_t *bytes)
 {
+    const int32_t params = desc->params;
+    int64_t works = buckets;
     dpar_ddp none, *d;
     dpari_room r;
+    int32_t i;
+    if (desc->gradients != NULL) {
+        works += c->size; /* zero1 cuts buckets where shares end */
+    }
+    for (i = 0; desc->arrays != NULL && i < params; i++) {
+        works += !dpari_ddp_packs(c, desc, i);
+    }
     r.at = (unsigned char *)memory;
     r.used = 0;
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
@@ -6567,157 +6614,193 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     dpari_zero(d, sizeof *d);
     d->params = params;
     d->buckets = buckets;
-    d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
-    d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
+    d->count = (int64_t *)dpari_room_take(&r, params, sizeof *d->count);
+    d->start = (int64_t *)dpari_room_take(&r, INT64_C(1) + params, sizeof *d->start);
     d->seen = (uint8_t *)dpari_room_take(&r, INT64_C(1) + params, sizeof *d->seen);
     d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
     d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
-    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
+    d->works = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->works);
+    d->work = (dpar_work *)dpari_room_take(&r, works, sizeof *d->work);
+    if (desc->arrays != NULL) {
+        d->array = (void **)dpari_room_take(&r, params, sizeof *d->array);
+    }
+    if (memory != NULL) {
+        dpari_zero(d->work, (size_t)works * sizeof *d->work);
+    }
     *bytes = r.used;
-    return d;
+    return (dpar_ddp *)memory;
 }
 
-static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_desc *o, int32_t *buckets,
+/* Checks the descriptor, and counts the buckets and the bytes that a ddp takes. */
+static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
-    dpar_status st = dpari_ddp_judge(c, o, why);
-    if (st == DPAR_OK) {
-        const dpar_buckets_desc how = dpari_ddp_bucketing(c, o);
-        st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
-    }
-    if (st == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, o->params, *buckets, bytes);
-    }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
-                                               int64_t *bytes, dpar_why *why)
-{
-    int64_t needed = 0;
-    int32_t buckets = 0;
-    dpar_status st = dpari_ddp_count(c, options, &buckets, &needed, why);
-    if (bytes == NULL) {
-        return dpari_wrong(why, "ddp: bytes is NULL");
-    }
-    *bytes = st == DPAR_OK ? needed : *bytes;
-    return st;
-}
-
-/* Lists the options that all ranks must give alike, for comparison. */
-typedef struct dpari_ddp_given {
-    const dpar_ddp_desc *options;
     dpar_buckets_desc how;
-} dpari_ddp_given;
+    dpar_status status = dpari_ddp_judge(desc, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (desc->arrays != NULL && desc->params > 1) {
+        status = dpari_ddp_apart(c, desc, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    how = dpari_ddp_bucketing(desc);
+    status = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
+    if (status == DPAR_OK) {
+        (void)dpari_ddp_place(NULL, c, desc, *buckets, bytes);
+    }
+    return status;
+}
 
+/* Lists what all ranks must give alike, for comparison. */
 static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 {
-    const dpari_ddp_given *g = (const dpari_ddp_given *)given;
-    const dpar_ddp_desc *o = g->options;
+    const dpar_ddp_desc *desc = (const dpar_ddp_desc *)given;
+    const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     int32_t i;
-    dpari_fact(f, "the number of parameters", 0, o->params);
-    dpari_fact_type(f, "type", 0, o->type);
-    dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
-    dpari_fact(f, "sum", 0, o->sum != 0);
-    dpari_fact(f, "scatter", 0, o->scatter != 0);
-    dpari_fact(f, "unused", 0, o->unused != 0);
-    dpari_fact(f, "hook != NULL", 0, o->hook != NULL);
-    dpari_fact(f, "finite", 0, o->finite != 0);
-    dpari_fact(f, "first_bytes in elements", 0, g->how.first);
-    dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
-    dpari_fact(f, "align", 0, g->how.align);
-    dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
-    for (i = 0; i < o->params; i++) {
-        dpari_fact(f, "numel[#]", i, o->numel[i]);
+    dpari_fact(f, "the number of parameters", 0, desc->params);
+    dpari_fact_type(f, "type", 0, desc->type);
+    dpari_fact_type(f, "wire_type", 0, dpari_ddp_wire(desc));
+    dpari_fact(f, "gradients != NULL", 0, desc->gradients != NULL);
+    dpari_fact(f, "arrays != NULL", 0, desc->arrays != NULL);
+    dpari_fact(f, "sum", 0, desc->sum);
+    dpari_fact(f, "require_ready", 0, desc->require_ready);
+    dpari_fact(f, "track_used", 0, desc->track_used);
+    dpari_fact(f, "hook != NULL", 0, desc->hook != NULL);
+    dpari_fact(f, "check_finite", 0, desc->check_finite);
+    dpari_fact(f, "first_bucket_bytes in elements", 0, how.first);
+    dpari_fact(f, "bucket_bytes in elements", 0, how.size);
+    dpari_fact(f, "align", 0, how.align);
+    for (i = 0; i < desc->params; i++) {
+        dpari_fact(f, "count[#]", i, desc->count[i]);
     }
 }
 
-/* Buckets, and memory for the gradients. */
+/* Buckets on the caller's arrays: ranges of the flat array, or of the copy. */
+static void dpari_ddp_follow(dpar_ddp *d)
+{
+    int32_t i;
+    int64_t end = 0;
+    for (i = 0; i < d->params; i++) {
+        d->start[i] = end;
+        if (d->array == NULL || dpari_ddp_packs(d->c, &d->desc, i)) {
+            end += d->count[i];
+        }
+        if (d->array != NULL) {
+            d->array[i] = d->desc.arrays[i];
+        }
+    }
+    d->start[i] = end;
+    for (i = 0; i < d->buckets; i++) {
+        dpar_bucket *b = &d->bucket[i];
+        b->lo = d->start[b->first];
+        b->hi = d->start[b->last];
+        b->used = b->hi - b->lo;
+    }
+    d->elements = end;
+}
+
+/* Buckets, and memory for the gradients and their copy. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
-    const int64_t *numel = d->options.numel;
-    const dpar_buckets_desc how = dpari_ddp_bucketing(d->c, &d->options);
-    const int64_t each = dpar_type_bytes(d->options.type);
-    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
+    const dpar_ddp_desc *desc = &d->desc;
+    const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
+    const int64_t each = dpar_type_bytes(desc->type);
+    const int copies = dpari_ddp_copies(d->c, desc);
     void *memory = NULL;
     int32_t i;
-    dpar_status st = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < d->params; i++) {
+        d->count[i] = desc->count[i];
     }
     d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
-    for (i = 0; i < d->params; i++) {
-        d->numel[i] = numel[i];
+    d->buffer = (unsigned char *)desc->gradients;
+    d->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
+    d->through = dpari_ddp_rounds(desc) && !copies;
+    if (dpari_ddp_given(desc)) {
+        dpari_ddp_follow(d);
+    } else if (d->elements > INT64_MAX / 16) {
+        status = DPAR_E_RANGE;
+    } else {
+        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+        d->buffer = (unsigned char *)memory;
+        d->owns = 1;
     }
-    st = d->elements > INT64_MAX / 16
-             ? DPAR_E_RANGE
-             : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
-    d->buffer = (unsigned char *)memory;
-    if (st == DPAR_OK && dpari_ddp_copies(d->c, &d->options)) {
+    if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
         memory = NULL;
-        st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
+        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)),
+                                 &memory);
         d->copy = (unsigned char *)memory;
     }
-    if (st == DPAR_OK && d->c->mem != NULL && d->options.finite && d->c->mem->pin != NULL) {
-        st = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
-        d->pinned = st == DPAR_OK;
+    if (status == DPAR_OK && d->c->mem != NULL && desc->check_finite && d->c->mem->pin != NULL) {
+        status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+        d->pinned = status == DPAR_OK;
     }
-    return st == DPAR_OK ? st
-                         : dpari_say(st, why, "ddp: no memory for %ld gradients of %ld and %ld B",
-                                     d->elements, each, wire);
+    return status == DPAR_OK
+               ? status
+               : dpari_say(
+                     status, why,
+                     "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
+                     d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
-static void dpari_ddp_free(dpar_ddp *d)
+/* Frees all of it. */
+static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
         dpar_comm_release(d->c, d->copy);
     }
-    if (d->buffer != NULL) {
+    if (d->owns && d->buffer != NULL) {
         dpar_comm_release(d->c, d->buffer);
     }
     if (d->pinned && d->c->mem->unpin != NULL) {
         (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
     }
-    d->pinned = 0;
-    d->buffer = NULL;
-    d->copy = NULL;
-    d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
+    if (d->made) {
+        dpari_made_give(d);
+    }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                              const dpar_ddp_desc *options, dpar_ddp **ddp,
-                                              dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_desc *desc,
+                                              dpar_ddp **ddp, dpar_why *why)
 {
-    dpar_ddp *d = (dpar_ddp *)memory;
-    dpari_ddp_given given;
+    dpar_ddp *d;
+    void *memory = NULL;
     int64_t needed = 0;
     int32_t buckets = 0;
-    dpar_status st;
-    if (c == NULL || ddp == NULL) {
-        return dpari_wrong(why, "ddp: communicator or result is NULL");
+    dpar_status status;
+    if (comm == NULL || ddp == NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: communicator or result is NULL");
     }
-    dpari_zero(&given, sizeof given);
-    st = dpari_ddp_count(c, options, &buckets, &needed, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
-    if (st == DPAR_OK) {
-        given.options = options;
-        given.how = dpari_ddp_bucketing(c, options);
+    status = dpari_ddp_count(comm, desc, &buckets, &needed, why);
+    if (status == DPAR_OK) {
+        status = dpari_made_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
+                                   &memory, why);
     }
-    st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_state, desc, why);
+    if (status != DPAR_OK) {
+        return dpari_made_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
     }
-    (void)dpari_ddp_place(memory, options->params, buckets, &needed);
+    d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;
-    d->c = c;
-    d->options = *options;
-    dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
-    st = dpari_agree(c, dpari_ddp_lay(d, why), why);
-    if (st != DPAR_OK) {
-        dpari_ddp_free(d);
-        return st;
+    d->c = comm;
+    d->desc = *desc;
+    d->made = desc->memory == NULL;
+    dpari_zero(d->seen, (size_t)d->params);
+    dpari_zero(d->used, (size_t)d->params);
+    status = dpari_agree(comm, dpari_ddp_lay(d, why), why);
+    if (status != DPAR_OK) {
+        dpari_ddp_release(d);
+        return status;
     }
-    dpar_ddp_zero(d);
+    if (d->owns) {
+        dpar_ddp_zero(d);
+    }
     *ddp = d;
     return DPAR_OK;
 }
@@ -6725,45 +6808,62 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-/* True if the parameter was ready on any rank with options.unused, otherwise on this one. */
+/* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
 static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
 {
-    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
+    return d->desc.track_used ? d->used[i] != 0 : d->seen[i] != 0;
 }
 
-DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used)
+/* The address of parameter i. */
+static unsigned char *dpari_ddp_at(const dpar_ddp *d, int32_t i)
 {
-    const int there = d != NULL && i >= 0 && i < d->params;
+    return d->array != NULL ? (unsigned char *)d->array[i]
+                            : d->buffer + d->start[i] * dpar_type_bytes(d->desc.type);
+}
+
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used)
+{
+    const int there = ddp != NULL && i >= 0 && i < ddp->params;
     if (used != NULL) {
-        *used = there && dpari_ddp_used(d, i);
+        *used = there && dpari_ddp_used(ddp, i);
     }
-    return there ? d->buffer + d->start[i] * dpar_type_bytes(d->options.type) : NULL;
+    return there ? dpari_ddp_at(ddp, i) : NULL;
 }
 
-DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
 {
-    if (d == NULL || k < 0 || k >= d->buckets) {
+    if (k < 0 || k >= d->buckets) {
         return NULL;
     }
     if (bucket != NULL) {
         *bucket = d->bucket[k];
     }
-    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->options.type);
+    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->desc.type);
 }
 
-DPAR_API void dpar_ddp_zero(dpar_ddp *d)
+DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
 {
-    if (d == NULL) {
+    int64_t each;
+    int32_t i;
+    if (ddp == NULL) {
         return;
     }
-    (void)dpari_do_copy(d->c, d->buffer, NULL, d->elements * dpar_type_bytes(d->options.type));
-    dpari_zero(d->used, (size_t)d->params);
-    dpari_zero(d->seen, (size_t)d->params);
-    d->pass = d->under_way;
+    each = dpar_type_bytes(ddp->desc.type);
+    if (ddp->array == NULL) {
+        (void)dpari_do_copy(ddp->c, ddp->buffer, NULL, ddp->elements * each);
+    }
+    for (i = 0; ddp->array != NULL && i < ddp->params; i++) {
+        (void)dpari_do_copy(ddp->c, ddp->array[i], NULL, ddp->count[i] * each);
+    }
+    dpari_zero(ddp->used, (size_t)ddp->params);
+    dpari_zero(ddp->seen, (size_t)ddp->params);
+    ddp->pass = ddp->under_way;
+    ddp->ended = 0;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 {
+    dpar_ddp *const d = ddp;
     int32_t i;
     if (d == NULL) {
         return DPAR_E_ARG;
@@ -6772,7 +6872,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c, "ddp: a pass begins before the last has ended");
+        return dpari_comm_wrong(d->c,
+                                "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
     d->open = d->params;
@@ -6786,7 +6887,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
     }
     d->last = last != 0;
     d->next = 0;
-    d->posted = d->back = 0;
+    d->posted = 0;
+    d->back = 0;
+    d->work_count = 0;
+    d->ended = 0;
     d->status = DPAR_OK;
     return DPAR_OK;
 }
@@ -6794,7 +6898,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 /* "'wte'" or "parameter 3". */
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
 {
-    const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
+    const char *name = d->desc.names != NULL ? d->desc.names[i] : NULL;
     dpar_text_put(t, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
         dpari_text_print(t, "%s'", name);
@@ -6811,47 +6915,61 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* Finds the first NaN or infinity of a bucket in the memory of a device, and waits for the result
- * in d->found. */
-static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
+/* Finds the first NaN or infinity of `count` elements in the memory of a device, and waits for the
+ * result in d->found: first + its index. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t first, int64_t count)
 {
-    const dpar_bucket *b = &d->bucket[k];
     dpar_mem_finite f;
-    dpar_status st;
+    dpar_status status;
     dpari_zero(&f, sizeof f);
-    f.in = d->buffer + b->lo * dpar_type_bytes(d->options.type);
-    f.count = b->hi - b->lo;
-    f.first = b->lo;
-    f.type = d->options.type;
+    f.in = data;
+    f.count = count;
+    f.first = first;
+    f.type = d->desc.type;
     f.found = &d->found;
-    st = dpari_do_finite(d->c, &f);
-    st = st == DPAR_OK ? dpari_do_wait(d->c) : st;
-    d->status = d->status == DPAR_OK ? st : d->status;
-    return st;
+    status = dpari_do_finite(d->c, &f);
+    if (status == DPAR_OK) {
+        status = dpari_do_wait(d->c);
+    }
+    if (d->status == DPAR_OK) {
+        d->status = status;
+    }
+    return status;
 }
 
-/* In parameter i: numel: none. */
+/* The index of the first NaN or infinity in parameter i, or its number of elements if it has none.
+ * In the memory of a device d->found has been written before. */
 static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
     if (d->c->mem == NULL) {
-        return dpari_kern_finite(dpar_ddp_gradient(d, i, NULL), d->numel[i], d->options.type);
+        return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
     }
-    return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
+    return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
 }
 
-/* Refuses to send a bucket that contains NaN or infinity (options.finite). */
+/* Refuses to send a bucket that contains NaN or infinity (desc.check_finite). */
 static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
+    const dpar_bucket *b = &d->bucket[k];
     int32_t i;
-    if (d->c->mem != NULL && dpari_ddp_look_there(d, k) != DPAR_OK) {
-        return d->status;
+    dpar_status status = DPAR_OK;
+    if (d->c->mem != NULL && d->array == NULL) {
+        status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
+                                      b->hi - b->lo);
     }
-    for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-        const int64_t at = dpari_ddp_look_at(d, i);
+    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+        int64_t at;
         dpar_why why;
         dpar_text t;
-        if (at == d->numel[i]) {
+        if (d->c->mem != NULL && d->array != NULL) {
+            status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
+            if (status != DPAR_OK) {
+                break;
+            }
+        }
+        at = dpari_ddp_look_at(d, i);
+        if (at == d->count[i]) {
             continue;
         }
         dpar_text_init(&t, why.text, sizeof why.text);
@@ -6860,69 +6978,160 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
         return dpari_ddp_stop(d, why.text);
     }
-    return DPAR_OK;
+    return status;
 }
 
-/* Converts a reduced bucket from the wire type to the type of the gradients. */
-static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
+/* Converts bucket k to the copy, or (back) what has come back in the copy to the gradients. */
+static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
 {
-    const dpar_ddp_desc *o = &d->options;
-    const int32_t wire = dpari_ddp_wire(o);
+    const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
     const dpar_bucket *b = &d->bucket[k];
-    int64_t lo = b->lo, count = b->hi - b->lo;
-    if (o->scatter) {
-        count /= d->c->size;
-        lo += count * d->c->rank;
+    int32_t i;
+    dpar_status status = DPAR_OK;
+    if (d->array == NULL) {
+        unsigned char *const mine = d->buffer + b->lo * each;
+        unsigned char *const copy = d->copy + b->lo * copy_each;
+        return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
+                                back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
     }
-    return dpari_do_convert(d->c, d->buffer + lo * dpar_type_bytes(o->type), o->type,
-                            d->copy + lo * dpar_type_bytes(wire), wire, count, 0);
+    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+        void *const copy = d->copy + d->start[i] * copy_each;
+        status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
+                                  back ? copy : d->array[i], back ? copy_type : type,
+                                  d->start[i + 1] - d->start[i], 0);
+    }
+    return status;
 }
 
 /* Waits for all that was posted. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
+    int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
     for (; d->back < d->posted; d->back++) {
-        dpar_status st = dpar_wait(&d->work[d->back]);
-        if (st == DPAR_OK && d->copy != NULL) {
-            st = dpari_ddp_widen(d, d->back);
+        dpar_status status = dpar_wait_all(d->work + from, d->works[d->back] - from);
+        from = d->works[d->back];
+        if (status == DPAR_OK && d->copy != NULL && d->status == DPAR_OK) {
+            status = dpari_ddp_copy(d, d->back, 1);
         }
-        d->status = d->status == DPAR_OK ? st : d->status;
+        if (d->status == DPAR_OK) {
+            d->status = status;
+        }
     }
+}
+
+/* The next work of this pass, counted as one of bucket k; NULL if the operation is awaited at once.
+ */
+static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
+{
+    dpar_work *work = &d->work[d->work_count];
+    if (d->alone) {
+        return NULL;
+    }
+    d->works[k] = ++d->work_count;
+    work->status = DPAR_OK; /* for a hook that leaves it as it is */
+    return work;
+}
+
+DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
+{
+    return dpari_least(z->ddp->elements, z->share * z->ddp->c->rank);
+}
+
+DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
+{
+    dpar_comm *c = z->ddp->c;
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_CALL_ALL_GATHER;
+    call.type = z->ddp->desc.type;
+    call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
+    call.out = data;
+    call.varies = z->share * c->size != z->ddp->elements;
+    call.count = z->share;
+    if (call.varies) {
+        call.count = z->count[c->rank];
+        call.out_count = z->count;
+    }
+    return dpari_post_alike(c, &call, hash,
+                            "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
+}
+
+/* Posts bucket k so that each part of it is reduced to the rank in whose share it is. */
+static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
+{
+    const dpar_zero1 *z = d->zero1;
+    const int32_t type = d->desc.type;
+    const int64_t each = dpar_type_bytes(type);
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo;
+    dpar_status status = DPAR_OK;
+    if (b->hi - lo == d->elements) {
+        unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
+        dpar_work *const work = dpari_ddp_work(d, k);
+        return z->share * d->c->size == d->elements
+                   ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
+                   : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
+    }
+    while (lo < b->hi && status == DPAR_OK) { /* one for each rank's share */
+        const int32_t owner = (int32_t)(lo / z->share);
+        const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
+        unsigned char *const data = d->buffer + lo * each;
+        status =
+            dpar_reduce(d->c, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+        lo = hi;
+    }
+    return status;
+}
+
+/* Posts the all-reduce of some gradients of bucket k. */
+static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t count, int32_t type)
+{
+    const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
+    dpar_work *const work = dpari_ddp_work(d, k);
+    return d->through ? dpari_all_reduce_through(d->c, data, count, d->desc.wire_type, op, work)
+                      : dpar_all_reduce(d->c, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
-    const dpar_ddp_desc *o = &d->options;
+    const dpar_ddp_desc *desc = &d->desc;
     const dpar_bucket *b = &d->bucket[k];
-    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
-    const int64_t count = b->hi - b->lo;
-    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type), *data = mine;
-    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+    const int32_t type = d->copy != NULL ? d->copy_type : desc->type;
+    unsigned char *data = d->copy != NULL ? d->copy : d->buffer;
+    int32_t i;
+    dpar_status status = DPAR_OK;
+    if (desc->check_finite && dpari_ddp_look(d, k) != DPAR_OK) {
         return d->status;
     }
     if (d->copy != NULL) {
-        dpar_status st;
-        data = d->copy + b->lo * dpar_type_bytes(wire);
-        st = dpari_do_convert(d->c, data, wire, mine, o->type, count, 0);
-        if (st != DPAR_OK) {
-            return st;
+        status = dpari_ddp_copy(d, k, 0);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    d->work[k].status = DPAR_OK; /* for a hook that leaves it as it is */
-    d->posted++;                 /* a hook that fails may have posted */
-    if (o->hook != NULL) {
-        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
-        return st > 0 ? DPAR_OK : st; /* a condition is no error */
+    d->works[k] = d->work_count;
+    d->posted++; /* what fails below may have posted */
+    if (d->scatter) {
+        return dpari_ddp_scatter(d, k);
     }
-    if (o->scatter) {
-        const int64_t share = count / d->c->size;
-        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
-                                   share, wire, op, &d->work[k]);
+    for (i = b->first; d->array != NULL && i < b->last && status == DPAR_OK; i++) {
+        if (d->start[i + 1] == d->start[i] && d->count[i] > 0) {
+            status = dpari_ddp_reduce(d, k, d->array[i], d->count[i], desc->type);
+        }
     }
-    return dpari_ddp_rounds(o) && d->copy == NULL
-               ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
-               : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
+    if (status != DPAR_OK || (d->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
+        return status;
+    }
+    if (data != NULL) {
+        data += b->lo * dpar_type_bytes(type);
+    }
+    if (desc->hook != NULL) {
+        status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        return status > 0 ? DPAR_OK : status; /* a condition is no error */
+    }
+    return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
 }
 
 /* Posts all buckets that are next in order and complete. */
@@ -6935,33 +7144,42 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
     return d->status;
 }
 
-static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
+/* Begins a pass if that is all that is missing. Otherwise refuses parameter i. */
+static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 {
-    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
-        return d == NULL ? DPAR_E_ARG : d->c->status;
+    if (d == NULL) {
+        return DPAR_E_ARG;
     }
-    return dpari_comm_wrong(d->c,
-                            !d->under_way ? "ddp: parameter %d of %d is ready outside of a pass"
-                            : i < 0 || i >= d->params
-                                ? "ddp: parameter %d of %d is ready: there is none"
-                                : "ddp: parameter %d of %d is ready for the second time in a pass",
-                            i, d->params);
+    if (!d->under_way && d->c->status != DPAR_OK) {
+        return d->c->status;
+    }
+    if (i < 0 || i >= d->params) {
+        return dpari_comm_wrong(
+            d->c, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            d->params - INT64_C(1));
+    }
+    if (d->under_way) {
+        return dpari_comm_wrong(
+            d->c, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+    }
+    (void)dpar_ddp_begin(d, 1);
+    return dpar_ddp_ready(d, i);
 }
 
-DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
 {
-    if (d == NULL || (uint32_t)i >= (uint32_t)d->open || d->seen[i] == d->pass) {
-        return dpari_ddp_not_ready(d, i);
+    if (ddp == NULL || (uint32_t)i >= (uint32_t)ddp->open || ddp->seen[i] == ddp->pass) {
+        return dpari_ddp_not_ready(ddp, i);
     }
-    d->seen[i] = (uint8_t)d->pass;
-    if (i != d->latest) {
-        return d->status;
+    ddp->seen[i] = (uint8_t)ddp->pass;
+    if (i != ddp->latest) {
+        return ddp->status;
     }
     do {
         i--;
-    } while (d->seen[i] == d->pass);
-    d->latest = i;
-    return i < d->edge ? dpari_ddp_send_ready(d) : d->status;
+    } while (ddp->seen[i] == ddp->pass);
+    ddp->latest = i;
+    return i < ddp->edge ? dpari_ddp_send_ready(ddp) : ddp->status;
 }
 
 /* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
@@ -6986,871 +7204,146 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     if (n > NAMED) {
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
-    dpar_text_put(&t, " (options.unused = 1 lets them be without)");
+    dpar_text_put(&t, " (desc.require_ready = 0 sends what was not reported)");
     return dpari_ddp_stop(d, why.text);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *d)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter)
 {
+    const int32_t track_used = d->desc.track_used;
     int32_t i;
-    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
-        return d == NULL ? DPAR_E_ARG : d->c->status;
-    }
-    if (d->ends != NULL) {
-        return d->ends(d);
-    }
     if (!d->under_way) {
-        return dpari_comm_wrong(d->c, "ddp: no pass is under way");
+        const dpar_status status = dpar_ddp_begin(d, 1);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
+    if (d->last && d->latest >= 0 && d->desc.require_ready && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
     }
     d->latest = -1;
+    /* All of it at once, which takes no work. */
+    d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
+               (d->array == NULL || d->params == 1);
     (void)dpari_ddp_send_ready(d);
+    d->alone = 0;
     dpari_ddp_take(d);
-    for (i = 0; d->options.unused && i < d->params; i++) {
+    for (i = 0; track_used && i < d->params; i++) {
         d->used[i] = d->seen[i] != 0;
     }
-    if (d->last && d->options.unused && d->status == DPAR_OK) {
+    if (d->last && track_used && d->status == DPAR_OK) {
         d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
     }
-    d->under_way = d->open = 0;
+    if (d->last && d->scatter && !scatter && d->status == DPAR_OK) {
+        d->status = dpari_ddp_gather(d->zero1, d->buffer, 0);
+    }
+    if (d->last) {
+        d->scatter = scatter;
+        d->ended = !scatter && d->status == DPAR_OK;
+    }
+    d->under_way = 0;
+    d->open = 0;
     return d->status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *ddp)
 {
-    if (d == NULL) {
+    return ddp != NULL ? dpari_ddp_finish(ddp, 0) : DPAR_E_ARG;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
+{
+    if (ddp == NULL) {
         return DPAR_OK;
     }
-    if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, "ddp: a pass is under way");
+    if (ddp->under_way && ddp->c->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
     }
-    dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
-    dpari_ddp_free(d);
-    return DPAR_OK;
-}
-
-/* ==== train/over.c ==== */
-
-/* Averages gradients in the caller's arrays (dpar_ddp_over). Elements are numbered through all
- * arrays. A pass collects the spans that dpar_ddp_done reports, as a sorted list of disjoint spans.
- *
- * In the first pass, rank 0 also groups what it reports into buckets, in the order of the reports,
- * and everything is sent at the end. Rank 0 then broadcasts its buckets, so that all ranks post the
- * same collectives in the same order. From the second pass on, the next bucket is posted when all
- * of it has been reported.
- *
- * Buckets may have several pieces: one for each array, and for ZeRO-1 one for each rank's share,
- * since then gradients are reduced to the owner of the share. Short arrays are copied into one
- * packed array, because many small messages take longer. zero1.c uses this file for its gradients
- * and weights. */
-
-/* Bytes of a bucket, and the most buckets: with more gradients, buckets are larger. */
-enum { DPARI_OVER_BUCKET = 1 << 22, DPARI_OVER_MOST = 4096 };
-
-/* Arrays of fewer bytes are packed and sent together, if there are several. */
-enum { DPARI_OVER_SHORT = 1 << 16 };
-
-/* ---- spans ------------------------------------------------------------------------------------
- */
-
-/* The first span that ends at `lo` or behind it. */
-static int32_t dpari_spans_find(const dpari_spans *s, int64_t lo)
-{
-    int32_t low = 0, high = s->count;
-    while (low < high) {
-        const int32_t mid = low + (high - low) / 2;
-        if (s->at[mid].hi < lo) {
-            low = mid + 1;
-        } else {
-            high = mid;
-        }
+    if (ddp->zero1 != NULL) {
+        return dpari_comm_wrong(ddp->c,
+                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
     }
-    return low;
-}
-
-/* True if one of the spans contains all of lo .. hi. */
-static int dpari_spans_hold(const dpari_spans *s, const dpari_span *b)
-{
-    const int32_t i = dpari_spans_find(s, b->hi);
-    return i < s->count && s->at[i].lo <= b->lo;
-}
-
-static void dpari_spans_drop(dpari_spans *s, int32_t i)
-{
-    for (s->count--; i < s->count; i++) {
-        s->at[i] = s->at[i + 1];
-    }
-}
-
-/* Makes space for one more span. */
-static DPARI_COLD dpar_status dpari_spans_grow(dpar_comm *c, dpari_spans *s)
-{
-    const int32_t room = 255 + s->room * 2;
-    dpari_span *at = (dpari_span *)dpari_made_room(c, room * (int64_t)sizeof *at);
-    int32_t i;
-    if (at == NULL) {
-        return DPAR_E_MEMORY;
-    }
-    for (i = 0; i < s->count; i++) {
-        at[i] = s->at[i];
-    }
-    dpari_made_give(s->at);
-    s->at = at;
-    s->room = room;
-    return DPAR_OK;
-}
-
-/* Adds lo .. hi, which overlaps no other span, and merges it with its neighbours. *where is set to
- * the number of the span that contains it then. */
-static dpar_status dpari_spans_add(dpar_comm *c, dpari_spans *s, int64_t lo, int64_t hi,
-                                   int32_t *where)
-{
-    const int32_t i = dpari_spans_find(s, lo);
-    int32_t k;
-    *where = i;
-    if (i < s->count && s->at[i].hi == lo) {
-        s->at[i].hi = hi;
-        if (i + 1 < s->count && s->at[i + 1].lo == hi) {
-            s->at[i].hi = s->at[i + 1].hi;
-            dpari_spans_drop(s, i + 1);
-        }
-        return DPAR_OK;
-    }
-    if (i < s->count && s->at[i].lo == hi) {
-        s->at[i].lo = lo;
-        return DPAR_OK;
-    }
-    if (s->count == s->room) {
-        const dpar_status st = dpari_spans_grow(c, s);
-        if (st != DPAR_OK) {
-            return st;
-        }
-    }
-    for (k = s->count++; k > i; k--) {
-        s->at[k] = s->at[k - 1];
-    }
-    s->at[i].lo = lo;
-    s->at[i].hi = hi;
-    return DPAR_OK;
-}
-
-/* ---- which parts travel together --------------------------------------------------------------
- */
-
-static void dpari_over_bucket(dpari_over *o, int32_t i)
-{
-    o->bucket[o->buckets++] = o->fresh.at[i];
-    dpari_spans_drop(&o->fresh, i);
-}
-
-/* Notes that lo .. hi are complete. */
-static dpar_status dpari_over_note(dpari_over *o, int64_t lo, int64_t hi)
-{
-    const int64_t each = dpar_type_bytes(o->d.options.type);
-    int32_t i;
-    dpar_status st = dpari_spans_add(o->d.c, &o->seen, lo, hi, &i);
-    if (st == DPAR_OK && !o->planned && o->d.c->rank == 0) {
-        st = dpari_spans_add(o->d.c, &o->fresh, lo, hi, &i);
-        if (st == DPAR_OK && (o->fresh.at[i].hi - o->fresh.at[i].lo) * each >= o->bucket_bytes) {
-            dpari_over_bucket(o, i);
-        }
-    }
-    return st;
-}
-
-/* Makes buckets of the elements that were not reported in the first pass, from the last element to
- * the first, and of those that are in no bucket yet. If there was no memory for spans, all is one
- * bucket. */
-static DPARI_COLD void dpari_over_close_buckets(dpari_over *o)
-{
-    int64_t lo = o->elements, hi, sum = 0;
-    int32_t k;
-    while (lo > 0) {
-        const int32_t n = o->seen.count, top = n > 0 && o->seen.at[n - 1].hi == o->elements;
-        hi = top ? o->seen.at[n - 1].lo : o->elements;
-        lo = n - top > 0 ? o->seen.at[n - 1 - top].hi : 0;
-        if (hi > 0 && dpari_over_note(o, lo, hi) != DPAR_OK) {
-            break;
-        }
-        lo = hi > 0 ? lo : 0;
-    }
-    while (o->fresh.count > 0) {
-        dpari_over_bucket(o, o->fresh.count - 1);
-    }
-    for (k = 0; k < o->buckets; k++) {
-        sum += o->bucket[k].hi - o->bucket[k].lo;
-    }
-    if (sum != o->elements) {
-        o->buckets = 1;
-        o->bucket[0].lo = 0;
-        o->bucket[0].hi = o->elements;
-    }
-}
-
-/* Broadcasts the buckets of rank 0 after the first pass. */
-static DPARI_COLD dpar_status dpari_over_learn(dpari_over *o)
-{
-    dpar_comm *c = o->d.c;
-    dpar_status st;
-    if (c->rank == 0) {
-        dpari_over_close_buckets(o);
-    }
-    st = dpari_broadcast_as(c, &o->buckets, 1, DPAR_I32, "ddp end");
-    st = st == DPAR_OK ? dpar_broadcast(c, o->bucket, o->buckets * INT64_C(2), DPAR_I64, 0, NULL)
-                       : st;
-    o->planned = st == DPAR_OK;
-    return st;
-}
-
-/* ---- what travels -----------------------------------------------------------------------------
- */
-
-DPARI_INTERNAL int64_t dpari_over_first(const dpari_over *o)
-{
-    return dpari_least(o->elements, o->share * o->d.c->rank);
-}
-
-DPARI_INTERNAL dpar_status dpari_over_gather(dpari_over *o, void *data, uint64_t hash)
-{
-    dpar_comm *c = o->d.c;
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_ALL_GATHER;
-    call.type = o->d.options.type;
-    call.in = (const unsigned char *)data + dpari_over_first(o) * dpar_type_bytes(call.type);
-    call.out = data;
-    call.varies = o->share * c->size != o->elements;
-    call.count = o->share;
-    if (call.varies) {
-        call.count = o->count[c->rank];
-        call.out_count = o->count;
-    }
-    return dpari_post_alike(c, &call, hash, "zero1: params, rate, clip or the optimizer's numbers",
-                            NULL);
-}
-
-/* Reduces all gradients in place to the owners of the shares. */
-static dpar_status dpari_over_scatter(dpari_over *o, dpar_work *work)
-{
-    dpar_comm *c = o->d.c;
-    const int32_t type = o->d.options.type;
-    unsigned char *data = o->array->data;
-    unsigned char *own = data + dpari_over_first(o) * dpar_type_bytes(type);
-    return o->share * c->size == o->elements
-               ? dpar_reduce_scatter(c, data, own, o->share, type, DPAR_AVG, work)
-               : dpar_reduce_scatter_v(c, data, own, o->count, type, DPAR_AVG, work);
-}
-
-/* Posts the reductions of a bucket: one for each piece that is in one array and, if scattered, in
- * one rank's share. */
-static DPARI_COLD dpar_status dpari_over_send(dpari_over *o, const dpari_span *b, int32_t scatter)
-{
-    dpar_comm *c = o->d.c;
-    const int32_t type = o->d.options.type;
-    const int64_t each = dpar_type_bytes(type);
-    int64_t lo, hi, from = o->elements, to = 0; /* from, to: what is packed */
-    int32_t k = 0;
-    dpar_status st = DPAR_OK;
-    if (scatter && b->hi - b->lo == o->elements) {
-        return dpari_over_scatter(o, &o->work[o->posted++]);
-    }
-    for (lo = b->lo; lo < b->hi && st == DPAR_OK; lo = hi) {
-        unsigned char *data;
-        while (o->array[k + 1].first <= lo) {
-            k++;
-        }
-        data = o->array[k].data + (lo - o->array[k].first) * each;
-        hi = dpari_least(b->hi, o->array[k + 1].first);
-        if (scatter) {
-            const int32_t owner = (int32_t)(lo / o->share);
-            hi = dpari_least(hi, (owner + INT64_C(1)) * o->share);
-            st = dpar_reduce(c, data, data, hi - lo, type, DPAR_AVG, owner, &o->work[o->posted++]);
-        } else if (o->array[k].packed >= 0) {
-            const int64_t at = o->array[k].packed + lo - o->array[k].first;
-            st = dpari_do_copy(c, o->pack + at * each, data, (hi - lo) * each);
-            from = dpari_least(from, at);
-            to = at + hi - lo;
-        } else {
-            st = dpar_all_reduce(c, data, data, hi - lo, type, DPAR_AVG, &o->work[o->posted++]);
-        }
-    }
-    if (st == DPAR_OK && from < to) { /* the short ones of a bucket lie together in the pack */
-        st = dpar_all_reduce(c, o->pack + from * each, o->pack + from * each, to - from, type,
-                             DPAR_AVG, &o->work[o->posted++]);
-    }
-    return st;
-}
-
-/* Copies packed gradients back to their arrays. */
-static dpar_status dpari_over_unpack(const dpari_over *o)
-{
-    const int64_t each = dpar_type_bytes(o->d.options.type);
-    dpar_status st = DPAR_OK;
-    int32_t k;
-    for (k = 0; k < o->arrays && o->pack != NULL && st == DPAR_OK; k++) {
-        const dpari_over_array *a = &o->array[k];
-        if (a->packed >= 0 && a[1].first > a->first) {
-            st = dpari_do_copy(o->d.c, a->data, o->pack + a->packed * each,
-                               (a[1].first - a->first) * each);
-        }
-    }
-    return st;
-}
-
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_over_finish(dpari_over *o, int32_t scatter)
-{
-    dpar_ddp *d = &o->d;
-    const int32_t stays = d->under_way && !d->last;
-    const int32_t owners = scatter || o->scatter; /* some may have left already, on some ranks */
-    dpar_status st = d->status;
-    if (st == DPAR_OK && !stays && !o->planned) {
-        st = dpari_over_learn(o);
-    }
-    if (st == DPAR_OK && !stays && o->buckets == 1 && o->arrays == 1 && o->posted == 0) {
-        o->next = 1; /* all of it at once, which takes no work */
-        st = owners ? dpari_over_scatter(o, NULL)
-                    : dpar_all_reduce(d->c, o->array->data, o->array->data, o->elements,
-                                      d->options.type, DPAR_AVG, NULL);
-    }
-    while (st == DPAR_OK && !stays && o->next < o->buckets) {
-        st = dpari_over_send(o, &o->bucket[o->next++], owners);
-    }
-    if (o->posted > 0) {
-        const dpar_status came = dpar_wait_all(o->work, o->posted);
-        st = st == DPAR_OK ? came : st;
-    }
-    st = st == DPAR_OK && !stays ? dpari_over_unpack(o) : st;
-    if (st == DPAR_OK && !stays && owners && !scatter) {
-        st = dpari_over_gather(o, o->array->data, 0);
-    }
-    if (!stays) {
-        o->scatter = scatter;
-        o->ended = !scatter;
-    }
-    o->seen.count = 0;
-    o->next = o->posted = o->open = 0;
-    d->under_way = 0;
-    d->status = DPAR_OK;
-    return st;
-}
-
-static dpar_status dpari_over_end(dpar_ddp *d)
-{
-    return dpari_over_finish((dpari_over *)(void *)d, 0);
-}
-
-/* ---- done -------------------------------------------------------------------------------------
- */
-
-DPARI_INTERNAL dpari_over *dpari_over_of(dpar_ddp *d)
-{
-    if (d == NULL || d->ends != dpari_over_end) {
-        if (d != NULL) {
-            (void)dpari_comm_wrong(d->c, "ddp: it was not made by dpar_ddp_over");
-        }
-        return NULL;
-    }
-    return (dpari_over *)(void *)d;
-}
-
-/* The number among all of the element at `at`, of which `count` follow in its array; -1: none. */
-static int64_t dpari_over_locate(dpari_over *o, uintptr_t at, int64_t count)
-{
-    const int64_t each = dpar_type_bytes(o->d.options.type);
-    int32_t i, k = o->hint;
-    for (i = 0; i<o->arrays; i++, k = k> 0 ? k - 1 : o->arrays - 1) { /* backward */
-        const dpari_over_array *a = &o->array[k];
-        const uintptr_t bytes = at - (uintptr_t)a->data; /* far too many where it lies before */
-        const int64_t elements = a[1].first - a->first;
-        if (bytes <= (uintptr_t)(elements * each) && (bytes & (uintptr_t)(each - 1)) == 0) {
-            const int64_t from = (int64_t)(bytes >> (each == 8 ? 3 : each / 2)); /* of 8, 4, 2 */
-            if (count >= 0 && count <= elements - from) {
-                o->hint = k;
-                return a->first + from;
-            }
-        }
-    }
-    return -1;
-}
-
-static DPARI_COLD dpar_status dpari_over_outside(dpari_over *o, uintptr_t at, int64_t count)
-{
-    const uintptr_t begin = (uintptr_t)o->array->data;
-    const int64_t bytes = at >= begin ? (int64_t)(at - begin) : -(int64_t)(begin - at);
-    const int64_t each = dpar_type_bytes(o->d.options.type);
-    if (o->arrays > 1) {
-        return dpari_comm_wrong(o->d.c,
-                                "ddp: %ld elements are done that lie in none of the %d arrays",
-                                count, o->arrays);
-    }
-    if (bytes % each != 0) {
-        return dpari_comm_wrong(
-            o->d.c, "ddp: %ld elements are done that begin within one: %ld bytes behind the first",
-            count, bytes);
-    }
-    return dpari_comm_wrong(o->d.c, "ddp: %ld elements from %ld on are done, of %ld gradients",
-                            count, bytes / each, o->elements);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_ddp_done(dpar_ddp *d, const void *at, int64_t count)
-{
-    dpari_over *o = dpari_over_of(d);
-    int64_t lo;
-    int32_t i;
-    dpar_status st;
-    if (o == NULL || d->c->status != DPAR_OK) {
-        return o == NULL ? DPAR_E_ARG : d->c->status;
-    }
-    lo = dpari_over_locate(o, (uintptr_t)at, count);
-    if (lo < 0) {
-        return dpari_over_outside(o, (uintptr_t)at, count);
-    }
-    i = dpari_spans_find(&o->seen, lo + 1);
-    if (count > 0 && i < o->seen.count && o->seen.at[i].lo < lo + count) {
-        return dpari_comm_wrong(
-            d->c, "ddp: elements %ld to %ld are done, of which %ld to %ld were already", lo,
-            lo + count - 1, dpari_most(lo, o->seen.at[i].lo),
-            dpari_least(lo + count, o->seen.at[i].hi) - 1);
-    }
-    o->open = 1;
-    o->ended = 0;
-    if (count == 0 || (d->under_way && !d->last)) {
-        return DPAR_OK;
-    }
-    st = dpari_over_note(o, lo, lo + count);
-    while (o->planned && o->next < o->buckets && d->status == DPAR_OK &&
-           dpari_spans_hold(&o->seen, &o->bucket[o->next])) {
-        d->status = dpari_over_send(o, &o->bucket[o->next++], o->scatter);
-    }
-    return d->status == DPAR_OK ? st : d->status;
-}
-
-/* ---- made and freed ---------------------------------------------------------------------------
- */
-
-/* Places its parts in memory and returns their total size; with memory NULL only counts. */
-static DPARI_COLD int64_t dpari_over_place(dpari_over *o, void *memory, int32_t ranks)
-{
-    const int64_t most =
-        dpari_ceil_div(o->elements * dpar_type_bytes(o->d.options.type), o->bucket_bytes) * 2 + 1;
-    dpari_room r;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    (void)dpari_room_take(&r, 1, sizeof *o);
-    o->array = (dpari_over_array *)dpari_room_take(&r, o->arrays + INT64_C(1), sizeof *o->array);
-    o->bucket = (dpari_span *)dpari_room_take(&r, most, sizeof *o->bucket);
-    o->work = (dpar_work *)dpari_room_take(&r, most * 2 + o->arrays + ranks, sizeof *o->work);
-    o->count = (int64_t *)dpari_room_take(&r, ranks, sizeof *o->count);
-    return r.used;
-}
-
-typedef struct dpari_over_given {
-    const dpari_over *o;
-    const dpar_ddp_array *list;
-} dpari_over_given;
-
-static DPARI_COLD void dpari_over_state(dpari_facts *f, const void *given)
-{
-    const dpari_over_given *g = (const dpari_over_given *)given;
-    int32_t k;
-    dpari_fact_type(f, "type", 0, g->o->d.options.type);
-    dpari_fact(f, "the number of arrays", 0, g->o->arrays);
-    for (k = 0; k < g->o->arrays; k++) {
-        dpari_fact(f, "the number of elements (array #)", k, g->list[k].count);
-    }
-}
-
-/* Checks the list of arrays and counts their elements. */
-static DPARI_COLD dpar_status dpari_over_judge(const dpar_ddp_array *list, int32_t arrays,
-                                               int32_t type, int64_t *elements, dpar_why *why)
-{
-    int32_t k;
-    *elements = 0;
-    if (arrays < 0 || (arrays > 0 && list == NULL)) {
-        return dpari_wrong(why, "ddp: %d arrays of gradients; the list is NULL: %d", arrays,
-                           list == NULL);
-    }
-    if (!dpari_is_float(type)) {
-        return dpari_wrong(why, "ddp: gradients of type %s: f64, f32, f16 or bf16",
-                           dpar_type_name(type));
-    }
-    for (k = 0; k < arrays; k++) {
-        if (list[k].count < 0 || (list[k].count > 0 && list[k].data == NULL)) {
-            return dpari_wrong(why, "ddp: array %d of %ld elements; it is NULL: %d", k,
-                               list[k].count, list[k].data == NULL);
-        }
-        if (list[k].count > INT64_MAX / 16 - *elements) {
-            return dpari_say(
-                DPAR_E_RANGE, why,
-                "ddp: array %d has %ld elements, those before it %ld: in all they are at "
-                "most 2^59 - 1",
-                k, list[k].count, *elements);
-        }
-        *elements += list[k].count;
-    }
-    return DPAR_OK;
-}
-
-/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
-static DPARI_COLD dpar_status dpari_over_apart(dpar_comm *c, const dpar_ddp_array *list,
-                                               int32_t arrays, int64_t each, dpar_why *why)
-{
-    int32_t *at = (int32_t *)dpari_made_room(c, arrays * (int64_t)sizeof *at);
-    int32_t i, k, step, n = 0;
-    dpar_status st = DPAR_OK;
-    if (at == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "ddp: no memory to compare %d arrays", arrays);
-    }
-    for (k = 0; k < arrays; k++) {
-        at[n] = k;
-        n += list[k].count > 0;
-    }
-    for (step = n / 2; step > 0; step = step == 2 ? 1 : (int32_t)(step * INT64_C(5) / 11)) {
-        for (i = step; i < n; i++) {
-            const int32_t moves = at[i];
-            for (k = i;
-                 k >= step && (uintptr_t)list[at[k - step]].data > (uintptr_t)list[moves].data;
-                 k -= step) {
-                at[k] = at[k - step];
-            }
-            at[k] = moves;
-        }
-    }
-    for (i = 1; i < n && st == DPAR_OK; i++) {
-        const dpar_ddp_array *a = &list[at[i - 1]];
-        const uintptr_t apart = (uintptr_t)list[at[i]].data - (uintptr_t)a->data;
-        if (apart < (uintptr_t)(a->count * each)) {
-            st = dpari_wrong(
-                why,
-                "ddp: array %d begins %ld bytes behind the beginning of array %d, which has "
-                "%ld bytes: none may lie in another",
-                at[i], (int64_t)apart, at[i - 1], a->count * each);
-        }
-    }
-    dpari_made_give(at);
-    return st;
-}
-
-/* Frees what it allocated besides its own memory. */
-static DPARI_COLD void dpari_over_release(dpari_over *o)
-{
-    if (o->zero1.moment[0] != NULL) {
-        dpar_comm_release(o->d.c, o->zero1.moment[0]);
-    }
-    if (o->pack != NULL) {
-        dpar_comm_release(o->d.c, o->pack);
-    }
-}
-
-/* True if the array is short, and therefore packed and sent with others. */
-static int dpari_over_short(int32_t arrays, const dpar_ddp_array *a, int64_t each)
-{
-    return arrays > 1 && a->count * each < DPARI_OVER_SHORT;
-}
-
-/* Memory for it, and for its short arrays. */
-static DPARI_COLD dpar_status dpari_over_take(dpari_over *o, const dpar_ddp_array *list,
-                                              void **memory, dpar_why *why)
-{
-    const int64_t bytes = dpari_over_place(o, NULL, o->d.c->size);
-    const int64_t each = dpar_type_bytes(o->d.options.type);
-    int64_t packed = 0;
-    void *pack = NULL;
-    dpar_status st = DPAR_OK;
-    int32_t k;
-    for (k = 0; k < o->arrays; k++) {
-        packed += dpari_over_short(o->arrays, &list[k], each) ? list[k].count * each : 0;
-    }
-    *memory = dpari_made_room(o->d.c, bytes);
-    if (*memory == NULL || (packed > 0 && dpar_comm_alloc(o->d.c, packed, &pack) != DPAR_OK)) {
-        st = dpari_say(DPAR_E_MEMORY, why, "ddp: no memory for %ld and %ld B", bytes, packed);
-    }
-    o->pack = (unsigned char *)pack;
-    return st;
-}
-
-/* In its memory: what it was counted for, and the list. */
-static DPARI_COLD dpari_over *dpari_over_lay(const dpari_over *counted, void *memory,
-                                             const dpar_ddp_array *list, int32_t ranks)
-{
-    dpari_over *o = (dpari_over *)memory;
-    const int64_t each = dpar_type_bytes(counted->d.options.type);
-    int64_t at = 0, packed = 0;
-    int32_t k;
-    *o = *counted;
-    (void)dpari_over_place(o, memory, ranks);
-    for (k = 0; k < o->arrays; k++) {
-        o->array[k].data = (unsigned char *)list[k].data;
-        o->array[k].first = at;
-        o->array[k].packed = -1;
-        if (dpari_over_short(o->arrays, &list[k], each)) {
-            o->array[k].packed = packed;
-            packed += list[k].count;
-        }
-        at += list[k].count;
-    }
-    o->array[k].first = at;
-    o->hint = k - 1;
-    for (k = 0; k < ranks; k++) {
-        o->count[k] = dpari_least(o->share, at - dpari_least(at, o->share * k));
-    }
-    return o;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_ddp_over_list(dpar_comm *c, const dpar_ddp_array *list,
-                                                   int32_t arrays, int32_t type, dpar_ddp **ddp,
-                                                   dpar_why *why)
-{
-    dpari_over counted;
-    dpari_over_given given;
-    void *memory = NULL;
-    dpar_status st;
-    if (c == NULL || ddp == NULL) {
-        dpari_wrong(why, "ddp: communicator or result is NULL");
-        return DPAR_E_ARG;
-    }
-    dpari_zero(&counted, sizeof counted);
-    st = dpari_over_judge(list, arrays, type, &counted.elements, why);
-    st = st == DPAR_OK && arrays > 1 ? dpari_over_apart(c, list, arrays, dpar_type_bytes(type), why)
-                                     : st;
-    counted.d.c = c;
-    counted.d.ends = dpari_over_end;
-    counted.d.options.type = type;
-    counted.arrays = arrays;
-    counted.share = dpari_ceil_div(counted.elements, c->size);
-    counted.bucket_bytes =
-        dpari_most(DPARI_OVER_BUCKET, counted.elements * dpar_type_bytes(type) / DPARI_OVER_MOST);
-    st = st == DPAR_OK ? dpari_over_take(&counted, list, &memory, why) : st;
-    given.o = &counted;
-    given.list = list;
-    st = dpari_agree_on(c, st, "ddp", dpari_over_state, &given, why);
-    if (st < DPAR_OK) { /* so that a compiler that inlines this sees *ddp written else */
-        dpari_over_release(&counted);
-        dpari_made_give(memory);
-        return st;
-    }
-    *ddp = &dpari_over_lay(&counted, memory, list, c->size)->d;
-    return DPAR_OK;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_ddp_over(dpar_comm *c, void *grads, int64_t n, int32_t type,
-                                              dpar_ddp **ddp, dpar_why *why)
-{
-    dpar_ddp_array one;
-    one.data = grads;
-    one.count = n;
-    return dpar_ddp_over_list(c, &one, 1, type, ddp, why);
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *d)
-{
-    dpari_over *o = d != NULL ? dpari_over_of(d) : NULL;
-    if (o == NULL) {
-        return d == NULL ? DPAR_OK : DPAR_E_ARG;
-    }
-    if (o->open && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, "ddp: a pass is under way");
-    }
-    (void)dpar_wait_all(o->work, o->posted); /* of a pass that broke */
-    if (o->zero1.pinned && d->c->mem->unpin != NULL) {
-        (void)d->c->mem->unpin(d->c->mem->ctx, o->zero1.squares);
-    }
-    dpari_over_release(o);
-    dpari_made_give(o->zero1.squares);
-    dpari_made_give(o->zero1.group);
-    dpari_made_give(o->seen.at);
-    dpari_made_give(o->fresh.at);
-    dpari_made_give(o);
+    dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_release(ddp);
     return DPAR_OK;
 }
 
 /* ==== train/zero1.c ==== */
 
-/* ZeRO-1 on the arrays of dpar_ddp_over. A step ends the pass with a reduce-scatter, updates this
+/* ZeRO-1 on the flat array of a ddp. A step ends the pass with a reduce-scatter, updates this
  * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
  *
- * Ranks compare a hash of what they must give alike (optimizer, rate, clip, groups) in the
- * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
- * collective, so that the others learn of it and do not wait. */
+ * Whether the buckets of a pass are averaged on all ranks or only sent to the owners of their parts
+ * (ddp->scatter) follows from how the pass before ended, because ranks that report early must not
+ * differ from those that do not. If a pass that was scattered ends with dpar_ddp_end, the averages
+ * are gathered. Both are in ddp.c.
+ *
+ * Ranks compare a hash of what they must give alike (optimizer, rate, clip) in the collectives that
+ * a step needs anyway. A rank that rejects its arguments still takes part in one collective, so
+ * that the others learn of it and do not wait. */
 
-/* ---- state ------------------------------------------------------------------------------------
+/* ---- made and freed ---------------------------------------------------------------------------
  */
 
 typedef struct dpari_zero1_given {
-    const dpar_optimizer *of;
+    const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
-    int64_t steps;
-    double rate, clip;
-    const dpar_zero1_group *group;
-    int32_t groups;
 } dpari_zero1_given;
 
-static DPARI_COLD void dpari_zero1_state_of(dpari_facts *f, const void *given)
+/* Lists what all ranks must give alike, for comparison. */
+static DPARI_COLD void dpari_zero1_facts(dpari_facts *f, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
-    dpari_fact(f, "optimizer.kind", 0, g->of->kind);
+    const dpar_zero1_desc *desc = g->desc;
+    const dpar_optimizer *o = desc->optimizer;
+    int32_t i;
+    dpari_fact(f, "optimizer.kind", 0, o->kind);
     dpari_fact(f, "the number of moments", 0, g->moments);
     dpari_fact_type(f, "optimizer.moment_type", 0, g->moment_type);
-    dpari_fact(f, "optimizer.stochastic", 0, g->of->stochastic);
-    dpari_fact_hash(f, "optimizer.seed", 0, g->of->seed);
-    dpari_fact(f, "the number of steps", 0, g->steps);
-    dpari_fact_real(f, "the rate", 0, g->rate);
-    dpari_fact_real(f, "the clip", 0, g->clip);
-    dpari_fact(f, "optimizer.nesterov", 0, g->of->nesterov);
-    dpari_fact_real(f, "optimizer.beta1", 0, g->of->beta1);
-    dpari_fact_real(f, "optimizer.beta2", 0, g->of->beta2);
-    dpari_fact_real(f, "optimizer.epsilon", 0, g->of->epsilon);
-    dpari_fact_real(f, "optimizer.momentum", 0, g->of->momentum);
-    dpari_fact_real(f, "optimizer.decay", 0, g->of->decay);
-}
-
-static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_given *g,
-                                               dpar_why *why)
-{
-    dpari_zero1 *z = &o->zero1;
-    dpar_comm *c = o->d.c;
-    const int64_t each = o->count[c->rank] * dpar_type_bytes(g->moment_type);
-    void *memory = NULL;
-    dpar_status st =
-        g->moments > 0 ? dpar_comm_alloc(c, dpari_most(64, each * g->moments), &memory) : DPAR_OK;
-    if (z->squares == NULL) {
-        z->squares = (double *)dpari_made_room(c, (int64_t)sizeof *z->squares);
-        st = z->squares != NULL ? st : DPAR_E_MEMORY;
-    }
-    if (st == DPAR_OK && c->mem != NULL && c->mem->pin != NULL && !z->pinned) {
-        st = c->mem->pin(c->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
-        z->pinned = st == DPAR_OK;
-    }
-    if (st != DPAR_OK) {
-        (void)dpari_say(st, why, "zero1: no memory for %d moments of %ld B", g->moments, each);
-    }
-    z->moment[0] = (unsigned char *)memory;
-    z->moment[1] = g->moments > 1 && memory != NULL ? z->moment[0] + each : NULL;
-    return st;
-}
-
-/* Checks that the optimizer has the kind and types of the present state. */
-static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
-                                     dpari_zero1_given *g, dpar_why *why)
-{
-    const dpari_zero1 *z = &o->zero1;
-    dpar_status st;
-    if (o->arrays != 1) {
-        return dpari_wrong(why, "zero1: gradients are %d arrays: it wants one (dpar_ddp_over)",
-                           o->arrays);
-    }
-    st = dpar_optimizer_check(of, o->d.options.type, &g->moments, &g->moment_type, why);
-    if (st == DPAR_OK && z->kind != 0 &&
-        (z->kind != of->kind || z->moments != g->moments || z->moment_type != g->moment_type)) {
-        st = dpari_wrong(
-            why, "zero1: an optimizer of kind %d with %d moments, and state of kind %d with %d",
-            of->kind, g->moments, z->kind, z->moments);
-    }
-    return st;
-}
-
-/* The state of this optimizer is there, with `steps` behind it. st: how this rank has fared. */
-static DPARI_COLD dpar_status dpari_zero1_begin(dpari_over *o, dpar_status st, dpari_zero1_given *g,
-                                                dpar_why *why)
-{
-    dpari_zero1 *z = &o->zero1;
-    st = dpari_agree_on(o->d.c, st, "zero1", dpari_zero1_state_of, g, why);
-    if (st == DPAR_OK && z->kind == 0) {
-        st = dpari_agree(o->d.c, dpari_zero1_take(o, g, why), why);
-        if (st != DPAR_OK && z->moment[0] != NULL) {
-            dpar_comm_release(o->d.c, z->moment[0]);
-            z->moment[0] = NULL;
-        }
-    }
-    if (st == DPAR_OK) {
-        z->kind = g->of->kind;
-        z->moments = g->moments;
-        z->moment_type = g->moment_type;
-        z->steps = g->steps;
-    }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer,
-                                                  int64_t steps, dpar_why *why)
-{
-    dpari_over *o = dpari_over_of(d);
-    dpari_zero1_given g;
-    dpar_status st;
-    if (o == NULL) {
-        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
-    }
-    dpari_zero(&g, sizeof g);
-    g.of = optimizer;
-    g.steps = steps;
-    st = dpari_zero1_check(o, optimizer, &g, why);
-    if (st == DPAR_OK && (steps < 0 || steps > INT64_MAX / 2)) {
-        st = dpari_wrong(why, "zero1: %ld steps", steps);
-    }
-    return dpari_zero1_begin(o, st, &g, why);
-}
-
-DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first,
-                                           int64_t *count, int32_t *type)
-{
-    const dpari_over *o = dpari_over_of(d);
-    if (o == NULL || array < 0 || array >= o->zero1.moments) {
-        return NULL;
-    }
-    if (first != NULL) {
-        *first = dpari_over_first(o);
-    }
-    if (count != NULL) {
-        *count = o->count[d->c->rank];
-    }
-    if (type != NULL) {
-        *type = o->zero1.moment_type;
-    }
-    return o->zero1.moment[array];
-}
-
-/* ---- groups -----------------------------------------------------------------------------------
- */
-
-static DPARI_COLD void dpari_zero1_state_groups(dpari_facts *f, const void *given)
-{
-    const dpari_zero1_given *g = (const dpari_zero1_given *)given;
-    int32_t i;
-    dpari_fact(f, "the number of groups", 0, g->groups);
-    for (i = 0; i < g->groups; i++) {
-        dpari_fact(f, "group[#].first", i, g->group[i].first);
-        dpari_fact(f, "group[#].count", i, g->group[i].count);
-        dpari_fact_real(f, "group[#].decay", i, g->group[i].decay);
-        dpari_fact_real(f, "group[#].rate", i, g->group[i].rate);
+    dpari_fact(f, "optimizer.stochastic", 0, o->stochastic);
+    dpari_fact_hash(f, "optimizer.seed", 0, o->seed);
+    dpari_fact(f, "steps", 0, desc->steps);
+    dpari_fact(f, "optimizer.nesterov", 0, o->nesterov);
+    dpari_fact_real(f, "optimizer.beta1", 0, o->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, o->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, o->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, o->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, o->decay);
+    dpari_fact(f, "the number of groups", 0, desc->groups);
+    for (i = 0; i < desc->groups; i++) {
+        dpari_fact(f, "group[#].first", i, desc->group[i].first);
+        dpari_fact(f, "group[#].count", i, desc->group[i].count);
+        dpari_fact_real(f, "group[#].decay", i, desc->group[i].decay);
+        dpari_fact_real(f, "group[#].rate", i, desc->group[i].rate);
     }
 }
 
-static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
-                                                       const dpari_zero1_given *g, dpar_why *why)
+static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
+                                                       const dpar_zero1_desc *desc, dpar_why *why)
 {
     int64_t at = 0;
     int32_t i;
-    if (g->groups < 0 || (g->groups > 0 && g->group == NULL)) {
-        return dpari_wrong(why, "zero1: %d groups; they are NULL: %d", g->groups, g->group == NULL);
+    if (desc->groups < 0 || (desc->groups > 0 && desc->group == NULL)) {
+        return dpari_wrong(
+            why, "dpar_zero1_make: there are %d groups (0 or more); desc.group is NULL: %d",
+            desc->groups, desc->group == NULL);
     }
-    for (i = 0; i < g->groups; i++) {
-        const dpar_zero1_group *p = &g->group[i];
-        if (p->first < at || p->count < 0 || p->first > o->elements ||
-            p->count > o->elements - p->first) {
+    for (i = 0; i < desc->groups; i++) {
+        const dpar_zero1_group *p = &desc->group[i];
+        if (p->first < at || p->count < 0 || p->first > d->elements ||
+            p->count > d->elements - p->first) {
             return dpari_wrong(
                 why,
-                "zero1: group %d begins at %ld and has %ld elements: groups ascend, and "
-                "there are %ld elements",
-                i, p->first, p->count, o->elements);
+                "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
+                "ascend, and there are %ld elements",
+                i, p->first, p->count, d->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "zero1: group %d has decay %.9g and rate %.9g: each is 0 or more, "
-                "and finite",
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each is 0 "
+                "or more, and finite",
                 i, p->decay, p->rate);
         }
         at = p->first + p->count;
@@ -7858,87 +7351,243 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group,
-                                                  int32_t groups, dpar_why *why)
+static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_given *g,
+                                                dpar_why *why)
 {
-    dpari_over *o = dpari_over_of(d);
-    dpari_zero1_given g;
-    void *memory = NULL;
+    const dpar_zero1_desc *desc = g->desc;
+    const int64_t bytes = d->elements * dpar_type_bytes(d->desc.type);
+    int64_t apart;
+    dpar_status status;
+    if (d->desc.gradients == NULL || d->desc.hook != NULL || d->desc.sum || d->through ||
+        d->copy != NULL) {
+        return dpari_wrong(why, "dpar_zero1_make: the ddp must average one array (desc.gradients), "
+                                "without hook, wire_type and sum");
+    }
+    if (d->zero1 != NULL || d->under_way) {
+        return dpari_wrong(why,
+                           "dpar_zero1_make: the ddp has a zero1 already (%d) or is in a pass (%d)",
+                           d->zero1 != NULL, d->under_way);
+    }
+    if (desc == NULL || (desc->weights == NULL && bytes > 0)) {
+        return dpari_wrong(why, "dpar_zero1_make: the descriptor or its weights are NULL");
+    }
+    apart = (int64_t)((uintptr_t)desc->weights - (uintptr_t)d->buffer);
+    if (apart < bytes && -apart < bytes) {
+        return dpari_wrong(
+            why,
+            "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
+            "behind the beginning of the gradients' %ld bytes",
+            apart, bytes);
+    }
+    if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
+        return dpari_wrong(why, "dpar_zero1_make: %ld steps were done before (0 or more)",
+                           desc->steps);
+    }
+    status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
+    return status == DPAR_OK ? dpari_zero1_judge_groups(d, desc, why) : status;
+}
+
+/* Frees all of it. */
+static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
+{
+    dpar_comm *c = z->ddp->c;
+    if (z->moment[0] != NULL) {
+        dpar_comm_release(c, z->moment[0]);
+    }
+    if (z->pinned && c->mem->unpin != NULL) {
+        (void)c->mem->unpin(c->mem->ctx, z->squares);
+    }
+    dpari_made_give(z->squares);
+    dpari_made_give(z);
+}
+
+/* Its own memory, with what the descriptor says; NULL if there is none. */
+static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_given *g)
+{
+    const dpar_zero1_desc *desc = g->desc;
+    const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
+    const int32_t ranks = d->c->size;
+    unsigned char *at;
+    dpar_zero1 *z;
     int32_t i;
-    dpar_status st;
-    if (o == NULL) {
-        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
+    at = (unsigned char *)dpari_made_room(d->c, (int64_t)sizeof *z + groups +
+                                                    ranks * (int64_t)sizeof *z->count);
+    if (at == NULL) {
+        return NULL;
+    }
+    z = (dpar_zero1 *)(void *)at;
+    at += sizeof *z;
+    z->group = (dpar_zero1_group *)(void *)at;
+    z->count = (int64_t *)(void *)(at + groups);
+    z->ddp = d;
+    z->weights = (unsigned char *)desc->weights;
+    if (z->weights == NULL) {
+        z->weights = at; /* of nothing an address that 0 may be added to */
+    }
+    z->optimizer = desc->optimizer;
+    z->kind = desc->optimizer->kind;
+    z->moments = g->moments;
+    z->moment_type = g->moment_type;
+    z->steps = desc->steps;
+    z->groups = desc->groups;
+    for (i = 0; i < desc->groups; i++) {
+        z->group[i] = desc->group[i];
+    }
+    z->share = dpari_ceil_div(d->elements, ranks);
+    for (i = 0; i < ranks; i++) {
+        z->count[i] = dpari_least(z->share, d->elements - dpari_least(d->elements, z->share * i));
+    }
+    return z;
+}
+
+/* The optimizer's state, of zeros. */
+static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
+{
+    dpar_comm *c = z->ddp->c;
+    const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
+    void *memory = NULL;
+    dpar_status status;
+    z->squares = (double *)dpari_made_room(c, (int64_t)sizeof *z->squares);
+    if (z->squares == NULL) {
+        return DPAR_E_MEMORY;
+    }
+    if (c->mem != NULL && c->mem->pin != NULL) {
+        status = c->mem->pin(c->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        z->pinned = 1;
+    }
+    if (z->moments == 0) {
+        return DPAR_OK;
+    }
+    status = dpar_comm_alloc(c, dpari_most(64, each * z->moments), &memory);
+    z->moment[0] = (unsigned char *)memory;
+    if (status == DPAR_OK && z->moments > 1) {
+        z->moment[1] = z->moment[0] + each;
+    }
+    return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_desc *desc,
+                                                dpar_zero1 **zero1, dpar_why *why)
+{
+    dpari_zero1_given g;
+    dpar_zero1 *z = NULL;
+    dpar_status status;
+    if (ddp == NULL || zero1 == NULL) {
+        return dpari_wrong(why, "dpar_zero1_make: ddp or result is NULL");
     }
     dpari_zero(&g, sizeof g);
-    g.group = group;
-    g.groups = groups;
-    st = dpari_zero1_judge_groups(o, &g, why);
-    if (st == DPAR_OK) {
-        memory = dpari_made_room(d->c, groups * (int64_t)sizeof *group);
-        st = memory != NULL
-                 ? st
-                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for %d groups", groups);
+    g.desc = desc;
+    status = dpari_zero1_judge(ddp, &g, why);
+    if (status == DPAR_OK) {
+        z = dpari_zero1_lay(ddp, &g);
+        status = z != NULL ? dpari_zero1_fill(z) : DPAR_E_MEMORY;
+        if (status != DPAR_OK) {
+            (void)dpari_say(status, why,
+                            "dpar_zero1_make: no memory for %d moments of %ld elements", g.moments,
+                            ddp->elements);
+        }
     }
-    st =
-        dpari_made_or(dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why), memory);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_agree_on(ddp->c, status, "zero1", dpari_zero1_facts, &g, why);
+    if (status != DPAR_OK) {
+        if (z != NULL) {
+            dpari_zero1_release(z);
+        }
+        return status;
     }
-    dpari_made_give(o->zero1.group);
-    o->zero1.group = (dpar_zero1_group *)memory;
-    o->zero1.groups = groups;
-    for (i = 0; i < groups; i++) {
-        o->zero1.group[i] = group[i];
-    }
+    ddp->zero1 = z;
+    ddp->scatter = 1;
+    ddp->ended = 0;
+    *zero1 = z;
     return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
+{
+    dpar_ddp *d;
+    if (zero1 == NULL) {
+        return DPAR_OK;
+    }
+    d = zero1->ddp;
+    if (d->under_way && d->c->status == DPAR_OK) {
+        return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
+    }
+    d->zero1 = NULL;
+    d->scatter = 0;
+    dpari_zero1_release(zero1);
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first,
+                                           int64_t *count, int32_t *type)
+{
+    if (zero1 == NULL || array < 0 || array >= zero1->moments) {
+        return NULL;
+    }
+    if (first != NULL) {
+        *first = dpari_ddp_first(zero1);
+    }
+    if (count != NULL) {
+        *count = zero1->count[zero1->ddp->c->rank];
+    }
+    if (type != NULL) {
+        *type = zero1->moment_type;
+    }
+    return zero1->moment[array];
 }
 
 /* ---- a step -----------------------------------------------------------------------------------
  */
 
 /* What gradients are multiplied by. Waits for a device. */
-static dpar_status dpari_zero1_factor(dpari_over *o, double clip, double *factor)
+static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = o->d.c;
+    dpar_comm *c = z->ddp->c;
     dpar_mem_squares s;
     double sum = 0.0;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     *factor = 1.0;
     if (clip <= 0.0) {
         return DPAR_OK;
     }
     dpari_zero(&s, sizeof s);
-    s.type = o->d.options.type;
-    s.in = o->array->data + dpari_over_first(o) * dpar_type_bytes(s.type);
-    s.count = o->count[c->rank];
-    s.sum = o->zero1.squares;
+    s.type = z->ddp->desc.type;
+    s.in = z->ddp->buffer + dpari_ddp_first(z) * dpar_type_bytes(s.type);
+    s.count = z->count[c->rank];
+    s.sum = z->squares;
     *s.sum = 0.0;
-    st = s.count > 0 ? dpari_do_squares(c, &s) : st;
-    st = st == DPAR_OK ? dpari_do_wait(c) : st;
-    if (st == DPAR_OK) {
+    if (s.count > 0) {
+        status = dpari_do_squares(c, &s);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_do_wait(c);
+    }
+    if (status == DPAR_OK) {
         const double mine = *s.sum; /* both ends in the host's memory */
-        st = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        status = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
-    return st;
+    return status;
 }
 
 /* Elements lo .. hi of this rank's share go by a group, or (NULL) by the optimizer alone. */
-static dpar_status dpari_zero1_update(dpari_over *o, const dpar_zero1_group *group, int64_t lo,
-                                      int64_t hi, unsigned char *params, dpar_mem_optimize *call)
+static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *group, int64_t lo,
+                                      int64_t hi, const dpar_mem_optimize *call)
 {
-    const int64_t first = dpari_over_first(o), in = lo - first;
-    const int64_t each = dpar_type_bytes(o->d.options.type);
-    const int64_t moment = in * dpar_type_bytes(o->zero1.moment_type);
+    const int64_t first = dpari_ddp_first(z), in = lo - first;
+    const int64_t each = dpar_type_bytes(z->ddp->desc.type);
+    const int64_t moment = in * dpar_type_bytes(z->moment_type);
     dpar_optimizer of = *call->optimizer;
     dpar_mem_optimize now = *call;
     dpar_optimizer_piece p;
     dpari_zero(&p, sizeof p);
-    p.weight = params + lo * each;
-    p.gradient = o->array->data + lo * each;
-    p.m = o->zero1.moments > 0 ? o->zero1.moment[0] + moment : NULL;
-    p.v = o->zero1.moments > 1 ? o->zero1.moment[1] + moment : NULL;
-    p.weight_type = p.gradient_type = o->d.options.type;
+    p.weight = z->weights + lo * each;
+    p.gradient = z->ddp->buffer + lo * each;
+    p.m = z->moments > 0 ? z->moment[0] + moment : NULL;
+    p.v = z->moments > 1 ? z->moment[1] + moment : NULL;
+    p.weight_type = p.gradient_type = z->ddp->desc.type;
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
@@ -7947,25 +7596,24 @@ static dpar_status dpari_zero1_update(dpari_over *o, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(o->d.c, &now);
+    return dpari_do_optimize(z->ddp->c, &now);
 }
 
 /* This rank's share, group after group. */
-static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
-                                          dpar_mem_optimize *call)
+static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_over_first(o) + o->count[o->d.c->rank];
-    int64_t lo = dpari_over_first(o), hi;
+    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->c->rank];
+    int64_t lo = dpari_ddp_first(z), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
     for (; lo < end && st == DPAR_OK; lo = hi) {
         const dpar_zero1_group *g;
-        while (k < o->zero1.groups && o->zero1.group[k].first + o->zero1.group[k].count <= lo) {
+        while (k < z->groups && z->group[k].first + z->group[k].count <= lo) {
             k++;
         }
-        g = k < o->zero1.groups ? &o->zero1.group[k] : NULL;
+        g = k < z->groups ? &z->group[k] : NULL;
         hi = g == NULL ? end : dpari_least(end, g->first > lo ? g->first : g->first + g->count);
-        st = dpari_zero1_update(o, g != NULL && g->first <= lo ? g : NULL, lo, hi, params, call);
+        st = dpari_zero1_update(z, g != NULL && g->first <= lo ? g : NULL, lo, hi, call);
     }
     return st;
 }
@@ -7979,26 +7627,33 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char 
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
-/* What is wrong with what a step is given beside the optimizer. */
-static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *params, double rate,
-                                          double clip, dpar_why *why)
+/* Checks what a step is given, and that the optimizer has the kind and types of the state. */
+static dpar_status dpari_zero1_check(const dpar_zero1 *z, double rate, double clip, dpar_why *why)
 {
-    const int64_t apart = (int64_t)((uintptr_t)params - (uintptr_t)o->array->data);
-    const int64_t bytes = o->elements * dpar_type_bytes(o->d.options.type);
+    const dpar_optimizer *optimizer = z->optimizer;
+    int32_t moments = 0, moment_type = 0;
+    dpar_status status =
+        dpar_optimizer_check(optimizer, z->ddp->desc.type, &moments, &moment_type, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (z->kind != optimizer->kind || z->moments != moments || z->moment_type != moment_type) {
+        return dpari_wrong(
+            why,
+            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is "
+            "of kind %d with %d (or of another type)",
+            optimizer->kind, moments, z->kind, z->moments);
+    }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
-            why, "zero1: the rate is %.9g (finite), the clip %.9g (a number)", rate, clip);
+            why, "dpar_zero1_step: the rate is %.9g (finite), the clip %.9g (a number)", rate,
+            clip);
     }
-    if (bytes > 0 && params == NULL) {
-        return dpari_wrong(why, "zero1: params are NULL");
+    if (z->ddp->under_way && !z->ddp->last) {
+        return dpari_wrong(why,
+                           "dpar_zero1_step: the pass that is under way was begun with last = 0");
     }
-    return apart < bytes && -apart < bytes
-               ? dpari_wrong(
-                     why,
-                     "zero1: params lie where the gradients are: %ld bytes behind their %ld "
-                     "bytes' beginning",
-                     apart, bytes)
-               : DPAR_OK;
+    return DPAR_OK;
 }
 
 /* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
@@ -8026,54 +7681,51 @@ static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double c
     return dpari_hash_real(dpari_hash_real(h, p->momentum), p->decay);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
-                                                const dpar_optimizer *optimizer, double rate,
-                                                double clip)
+DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip)
 {
-    dpari_over *o = dpari_over_of(d);
-    dpari_zero1_given g;
+    dpar_zero1 *const z = zero1;
     dpar_mem_optimize call;
+    dpar_comm *c;
     dpar_why why;
-    dpar_status st;
-    if (o == NULL || d->c->status != DPAR_OK) {
-        return o == NULL ? DPAR_E_ARG : d->c->status;
+    dpar_status status;
+    if (z == NULL) {
+        return DPAR_E_ARG;
     }
-    dpari_zero(&g, sizeof g);
-    g.of = optimizer;
-    g.rate = rate;
-    g.clip = clip;
-    st = dpari_zero1_check(o, optimizer, &g, &why);
-    st = st == DPAR_OK ? dpari_zero1_check_step(o, params, rate, clip, &why) : st;
-    if (o->zero1.kind == 0) { /* the first step: all ranks hear */
-        st = dpari_zero1_begin(o, st, &g, &why);
-        if (st != DPAR_OK) {
-            d->c->why = why;
-            return st;
+    c = z->ddp->c;
+    if (c->status != DPAR_OK) {
+        return c->status;
+    }
+    status = dpari_zero1_check(z, rate, clip, &why);
+    if (status != DPAR_OK) {
+        return dpari_zero1_refuse(c, status, &why);
+    }
+    if (!z->ddp->ended) {
+        status = dpari_ddp_finish(z->ddp, 1);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    if (st != DPAR_OK) {
-        return dpari_zero1_refuse(d->c, st, &why);
-    }
-    params = o->elements > 0 ? params : o; /* of nothing an address that 0 may be added to */
-    st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
-    o->ended = 0;
+    z->ddp->ended = 0;
     dpari_zero(&call, sizeof call);
-    call.optimizer = optimizer;
+    call.optimizer = z->optimizer;
     call.rate = rate;
-    st = st == DPAR_OK ? dpari_zero1_factor(o, clip, &call.factor) : st;
-    if (st == DPAR_OK) {
-        call.step = ++o->zero1.steps;
-        st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
+    status = dpari_zero1_factor(z, clip, &call.factor);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st =
-        st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip)) : st;
-    if (st == DPAR_E_MISMATCH && d->c->status == st) {
-        why = d->c->why;
-        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
+    call.step = ++z->steps;
+    status = dpari_zero1_update_all(z, &call);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
+    if (status == DPAR_E_MISMATCH && c->status == status) {
+        why = c->why;
+        (void)dpari_optimizer_say(&c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
                                   clip);
-        dpari_zero1_add(d->c, "", why.text);
+        dpari_zero1_add(c, "", why.text);
     }
-    return st;
+    return status;
 }
 
 /* ==== train/fsdp.c ==== */

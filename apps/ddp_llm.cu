@@ -111,15 +111,13 @@ static void open_ddp(model *n)
 {
     dpar_ddp_desc o;
     dpar_why why;
-    int64_t bytes = 0;
     memset(&o, 0, sizeof o);
     o.params = n->params;
-    o.numel = n->numel;
+    o.count = n->numel;
     o.type = DPAR_F32;
-    o.first_bytes = o.bucket_bytes = 32768; /* so small a model would be one bucket */
-    right(dpar_ddp_bytes(n->c, &o, &bytes, &why), why.text);
-    right(dpar_ddp_init(keep_plan(n, bytes), bytes, n->c, &o, &n->ddp, &why),
-          why.text);
+    o.require_ready = 1;
+    o.first_bucket_bytes = o.bucket_bytes = 32768; /* so small a model would be one bucket */
+    right(dpar_ddp_make(n->c, &o, &n->ddp, &why), why.text);
     for (int i = 0; i < n->params; i++) {
         n->weight[i] = keep<float>(n, n->numel[i]);
         n->m[i] = keep<float>(n, n->numel[i]);
@@ -198,7 +196,7 @@ static void open_model(model *n)
 static void close_model(model *n)
 {
     right(cudaStreamSynchronize(n->g->stream));
-    right(dpar_ddp_close(n->ddp), n->c->why.text);
+    right(dpar_ddp_free(n->ddp), n->c->why.text);
     right(dpar_fsdp_free(n->fsdp), n->c->why.text);
     for (void *memory : n->device) {
         dpar_comm_release(n->c, memory);

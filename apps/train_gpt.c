@@ -420,19 +420,24 @@ static void list_parameters(trainer *t)
 static dpar_status open_ddp(trainer *t, store *s)
 {
     dpar_ddp_desc o;
-    int64_t bytes = 0, sum = 0;
+    int64_t sum = 0;
     int32_t i;
-    void *plan;
     dpar_status st;
     memset(&o, 0, sizeof o);
     o.params = s->params;
-    o.numel = s->numel;
+    o.count = s->numel;
     o.type = GPT_TYPE;
     o.sum = 1;
-    st = dpar_ddp_bytes(s->all, &o, &bytes, &t->why);
-    plan = st == DPAR_OK ? take_plan(t, bytes) : NULL;
-    if (plan == NULL) {
-        return st == DPAR_OK ? DPAR_E_MEMORY : st;
+    o.require_ready = 1;
+    o.bytes = 1; /* asks how many bytes it takes, so that they are counted */
+    st = dpar_ddp_make(s->all, &o, &s->ddp, &t->why);
+    if (st != DPAR_E_ROOM) {
+        return st;
+    }
+    o.bytes = t->why.bytes;
+    o.memory = take_plan(t, o.bytes);
+    if (o.memory == NULL) {
+        return DPAR_E_MEMORY;
     }
     for (i = 0; i < s->params; i++) {
         s->of[i].start = sum;
@@ -446,7 +451,7 @@ static dpar_status open_ddp(trainer *t, store *s)
         gpt_zero(t->g, s->array[i], sum);
     }
     t->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
-    return dpar_ddp_init(plan, bytes, s->all, &o, &s->ddp, &t->why);
+    return dpar_ddp_make(s->all, &o, &s->ddp, &t->why);
 }
 
 static dpar_fsdp_desc fsdp_options(const trainer *t, const store *s)
@@ -1294,7 +1299,7 @@ static int close_all(trainer *t, int bad)
         st = t->mem.wait(t->mem.ctx);
         st = st == DPAR_OK ? dpar_pipeline_free(t->pipe) : st;
         for (k = 0; k < STORES && st == DPAR_OK; k++) {
-            st = dpar_ddp_close(t->stores[k].ddp);
+            st = dpar_ddp_free(t->stores[k].ddp);
             st = st == DPAR_OK ? dpar_fsdp_free(t->stores[k].fsdp) : st;
         }
         st = st == DPAR_OK ? gpt_close(t->g) : st;

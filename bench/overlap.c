@@ -277,10 +277,9 @@ static int each(dpar_comm *c, void *arg)
 {
     const asked *a = (const asked *)arg;
     static step_of s;
-    int64_t numel[LAYERS], bytes = 0;
+    int64_t numel[LAYERS];
     dpar_ddp_desc o;
     dpar_why why;
-    void *memory = NULL;
     double began;
     dpar_status st;
     memset(&o, 0, sizeof o);
@@ -289,15 +288,14 @@ static int each(dpar_comm *c, void *arg)
         numel[i] = NUMEL;
     }
     o.params = LAYERS;
-    o.numel = numel;
+    o.count = numel;
     o.type = DPAR_F32;
-    o.first_bytes = o.bucket_bytes = 8 << 20;
+    o.first_bucket_bytes = o.bucket_bytes = 8 << 20;
+    o.require_ready = 1;
     o.hook = hook;
     o.ctx = &s;
     s.c = c;
-    st = dpar_ddp_bytes(c, &o, &bytes, &why);
-    st = st == DPAR_OK ? dpar_comm_alloc(c, bytes, &memory) : st;
-    st = st == DPAR_OK ? dpar_ddp_init(memory, bytes, c, &o, &s.d, &why) : st;
+    st = dpar_ddp_make(c, &o, &s.d, &why);
     s.rounds = 1e6;
     compute(s.rounds);
     began = now();
@@ -310,8 +308,7 @@ static int each(dpar_comm *c, void *arg)
         st = trace(&s, a->trace);
     }
     if (st == DPAR_OK) {
-        st = dpar_ddp_close(s.d);
-        dpar_comm_release(c, memory);
+        st = dpar_ddp_free(s.d);
     }
     return st != DPAR_OK;
 }

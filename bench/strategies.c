@@ -45,6 +45,7 @@ struct job {
     void *block[BLOCKS]; /* of dpar_comm_alloc */
     int32_t blocks;
     dpar_ddp *ddp, *over;
+    dpar_zero1 *zero1;
     dpar_optimizer sgd;
     dpar_fsdp *fsdp;
     void *gradient[UNITS]; /* where fsdp's were computed last */
@@ -112,24 +113,20 @@ static dpar_status ddp_open(job *j)
 {
     const row *r = j->r;
     dpar_ddp_desc o = {0};
-    int64_t *numel = (int64_t *)calloc((size_t)r->n, sizeof *numel), bytes = 0;
+    int64_t *numel = (int64_t *)calloc((size_t)r->n, sizeof *numel);
     dpar_status st;
     for (int32_t i = 0; i < r->n; i++) {
         numel[i] = r->numel;
     }
     o.params = r->n;
-    o.numel = numel;
+    o.count = numel;
     o.type = DPAR_F32;
-    o.wire = r->narrow ? DPAR_BF16 : DPAR_TYPE_NONE;
-    o.scatter = r->scatter;
-    o.finite = r->finite;
+    o.wire_type = r->narrow ? DPAR_BF16 : DPAR_TYPE_NONE;
+    o.require_ready = 1;
+    o.check_finite = r->finite;
     o.bucket_bytes = r->bucket_bytes;
-    st = dpar_ddp_bytes(j->c, &o, &bytes, &j->why);
-    if (st == DPAR_OK) {
-        void *at = room(j, r->n * r->numel * 4 + MIB);
-        (void)at;
-        st = dpar_ddp_init(room(j, bytes), bytes, j->c, &o, &j->ddp, &j->why);
-    }
+    (void)room(j, r->n * r->numel * 4 + MIB);
+    st = dpar_ddp_make(j->c, &o, &j->ddp, &j->why);
     free(numel);
     return st;
 }
@@ -159,17 +156,13 @@ static dpar_status ddp_bare(job *j)
 {
     const int32_t type = j->r->narrow ? DPAR_BF16 : DPAR_F32, each = j->r->narrow ? 2 : 4;
     unsigned char *all =
-        (unsigned char *)(j->r->narrow ? j->block[0] : dpar_ddp_bucket(j->ddp, 0, NULL));
+        (unsigned char *)(j->r->narrow ? j->block[0] : dpari_ddp_bucket(j->ddp, 0, NULL));
     dpar_bucket b;
     int32_t k;
     dpar_status st = DPAR_OK;
-    for (k = 0; dpar_ddp_bucket(j->ddp, k, &b) != NULL && st == DPAR_OK; k++) {
+    for (k = 0; dpari_ddp_bucket(j->ddp, k, &b) != NULL && st == DPAR_OK; k++) {
         unsigned char *data = all + b.lo * each;
-        const int64_t share = (b.hi - b.lo) / j->c->size;
-        st = j->r->scatter
-                 ? dpar_reduce_scatter(j->c, data, data + share * j->c->rank * each, share, type,
-                                       DPAR_AVG, &j->work[k])
-                 : dpar_all_reduce(j->c, data, data, b.hi - b.lo, type, DPAR_AVG, &j->work[k]);
+        st = dpar_all_reduce(j->c, data, data, b.hi - b.lo, type, DPAR_AVG, &j->work[k]);
     }
     return st == DPAR_OK ? dpar_wait_all(j->work, k) : st;
 }
@@ -178,19 +171,17 @@ static int64_t ddp_wrong(job *j)
 {
     int64_t wrong = 0;
     dpar_bucket b;
-    const float *all = (const float *)dpar_ddp_bucket(j->ddp, 0, NULL);
-    for (int32_t k = 0; dpar_ddp_bucket(j->ddp, k, &b) != NULL; k++) {
-        const int64_t share = j->r->scatter ? (b.hi - b.lo) / j->c->size : b.hi - b.lo;
-        const int64_t lo = b.lo + (j->r->scatter ? share * j->c->rank : 0);
-        for (int64_t i = lo; i < lo + share; i++) { /* (1 + 2) / 2; padding is 0 */
-            wrong += all[i] != 1.5f && i < b.lo + b.used;
+    const float *all = (const float *)dpari_ddp_bucket(j->ddp, 0, NULL);
+    for (int32_t k = 0; dpari_ddp_bucket(j->ddp, k, &b) != NULL; k++) {
+        for (int64_t i = b.lo; i < b.lo + b.used; i++) { /* (1 + 2) / 2; padding is 0 */
+            wrong += all[i] != 1.5f;
         }
     }
     return wrong;
 }
 
 /* ---- ddp over the caller's gradients: n parts of numel elements in one array; n 1: nothing is
- * said to be done. Beside one all-reduce of all. ---- */
+ * reported. Beside one all-reduce of all. ---- */
 
 static int64_t over_all(const job *j)
 {
@@ -199,8 +190,20 @@ static int64_t over_all(const job *j)
 
 static dpar_status over_open(job *j)
 {
-    void *at = room(j, over_all(j) * 4);
-    return dpar_ddp_over(j->c, at, over_all(j), DPAR_F32, &j->over, &j->why);
+    dpar_ddp_desc o = {0};
+    int64_t *count = (int64_t *)calloc((size_t)j->r->n, sizeof *count);
+    dpar_status st;
+    for (int32_t i = 0; i < j->r->n; i++) {
+        count[i] = j->r->numel;
+    }
+    o.params = j->r->n;
+    o.count = count;
+    o.type = DPAR_F32;
+    o.gradients = room(j, over_all(j) * 4);
+    o.bucket_bytes = j->r->bucket_bytes;
+    st = dpar_ddp_make(j->c, &o, &j->over, &j->why);
+    free(count);
+    return st;
 }
 
 static void over_rewrite(job *j)
@@ -217,7 +220,7 @@ static dpar_status over_strategy(job *j)
 {
     dpar_status st = DPAR_OK;
     for (int32_t i = j->r->n - 1; i >= 0 && j->r->n > 1 && st == DPAR_OK; i--) {
-        st = dpar_ddp_done(j->over, (float *)j->block[0] + i * j->r->numel, j->r->numel);
+        st = dpar_ddp_ready(j->over, i);
     }
     return st == DPAR_OK ? dpar_ddp_end(j->over) : st;
 }
@@ -233,9 +236,12 @@ static int64_t over_wrong(job *j)
 static dpar_status zero1_open(job *j)
 {
     const dpar_status st = over_open(j);
+    dpar_zero1_desc o = {0};
     fill(room(j, over_all(j) * 4), over_all(j), 3.0f);
     dpar_optimizer_init(&j->sgd, DPAR_OPTIMIZER_SGD);
-    return st;
+    o.weights = j->block[1];
+    o.optimizer = &j->sgd;
+    return st == DPAR_OK ? dpar_zero1_make(j->over, &o, &j->zero1, &j->why) : st;
 }
 
 static dpar_status zero1_bare(job *j)
@@ -255,7 +261,7 @@ static dpar_status zero1_bare(job *j)
 
 static dpar_status zero1_strategy(job *j)
 {
-    return dpar_zero1_step(j->over, j->block[1], &j->sgd, 0.0, 0.0);
+    return dpar_zero1_step(j->zero1, 0.0, 0.0);
 }
 
 static int64_t zero1_wrong(job *j)
@@ -825,7 +831,6 @@ static const row rows[] = {
     {"ddp, 24 x 1 MiB, buckets of 4 MiB", DDP, 24, 262144, 0, 0, 0, 4 << 20, 0, 0},
     {"ddp, 600 x 16 KiB, buckets of 1 MiB", DDP, 600, 4096, 0, 0, 0, 1 << 20, 0, 0},
     {"ddp, 64 x 1 KiB, buckets of 16 KiB", DDP, 64, 256, 0, 0, 0, 16 << 10, 0, 0},
-    {"ddp, 24 x 1 MiB, reduce-scatter", DDP, 24, 262144, 0, 1, 0, 0, 0, 0},
     {"ddp, 24 x 1 MiB, bf16 on the wire", DDP, 24, 262144, 1, 0, 0, 0, 12 << 10, 0},
     {"ddp, 24 x 1 MiB, looks for NaN", DDP, 24, 262144, 0, 0, 1, 0, 12 << 10, 0},
     {"ddp over 24 MiB, at the end", OVER, 1, 6291456, 0, 0, 0, 0, 0, 0},
@@ -885,7 +890,8 @@ static double timed(job *j, int kind, unsigned char *copy, dpar_status *st)
 
 static void close_job(job *j)
 {
-    (void)dpar_ddp_close(j->ddp);
+    (void)dpar_ddp_free(j->ddp);
+    (void)dpar_zero1_free(j->zero1);
     (void)dpar_ddp_free(j->over);
     (void)dpar_fsdp_free(j->fsdp);
     (void)dpar_attention_free(j->ring);

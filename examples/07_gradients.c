@@ -30,6 +30,8 @@ static int train(dpar_comm *world, void *unused)
     float weights[WEIGHTS] = {0};
     double loss[STEPS] = {0};
     void *memory = NULL;
+    const int64_t count = WEIGHTS;
+    dpar_ddp_desc desc = {0};
     dpar_ddp *ddp = NULL;
     dpar_why why;
     (void)unused;
@@ -37,8 +39,12 @@ static int train(dpar_comm *world, void *unused)
         return dpar_fail(world, NULL);
     }
     float *grads = (float *)memory;
+    desc.params = 1; /* all weights together; more: the parts that dpar_ddp_ready reports */
+    desc.count = &count;
+    desc.type = DPAR_F32;
+    desc.gradients = grads;
     if (dpar_comm_check_equal(world, weights, WEIGHTS, DPAR_F32, &why) < 0 || /* all start alike */
-        dpar_ddp_over(world, grads, WEIGHTS, DPAR_F32, &ddp, &why) < 0) {
+        dpar_ddp_make(world, &desc, &ddp, &why) < 0) {
         return dpar_fail(world, &why);
     }
     for (int step = 0; step < STEPS; step++) {

@@ -31,7 +31,7 @@ enum {
 };
 static const char *const soak_names[SOAK_KINDS] = {
     "collective", "posted", "messages", "split",  "redistribute", "halo",    "points",
-    "ddp_over",   "ddp",    "fsdp",     "tensor", "attention",    "experts", "pipeline"};
+    "ddp_flat",   "ddp",    "fsdp",     "tensor", "attention",    "experts", "pipeline"};
 
 enum { SOAK_ROOM = 300000, SOAK_SLOTS = 3, SOAK_PIECES = 48 };
 
@@ -506,23 +506,33 @@ static dpar_status soak_over(soak_job *j, uint64_t seed)
     dpar_comm *c = soak_any(j, &seed);
     const int64_t n = 1 + oracle_below(&seed, INT64_C(1) << oracle_below(&seed, 13));
     const int32_t type = oracle_below(&seed, 2) ? DPAR_F64 : DPAR_F32;
+    const int64_t count = oracle_below(&seed, n); /* two parts: the second one is reported */
     void *g = soak_memory(j, c, n * 8, (int)oracle_below(&seed, 2));
+    int64_t counts[2];
+    dpar_ddp_desc o;
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_status s;
     int64_t i;
     int step;
     why.text[0] = 0;
-    s = dpar_ddp_over(c, g, n, type, &d, &why);
+    memset(&o, 0, sizeof o);
+    counts[0] = count;
+    counts[1] = n - count;
+    o.params = 2;
+    o.count = counts;
+    o.type = type;
+    o.gradients = g;
+    o.first_bucket_bytes = o.bucket_bytes = 1 + oracle_below(&seed, 4000);
+    s = soak_fine(j, "ddp_flat", dpar_ddp_make(c, &o, &d, &why), why.text);
     for (step = 0; step < 3 && s == DPAR_OK; step++) {
-        const int64_t cut = oracle_below(&seed, n);
         for (i = 0; i < n; i++) {
             soak_put(g, i, type, soak_value(seed, step * 64 + c->rank, i));
         }
-        s = dpar_ddp_done(d, (char *)g + cut * dpar_type_bytes(type), n - cut);
+        s = oracle_below(&j->o.own, 2) != 0 ? dpar_ddp_ready(d, 1) : DPAR_OK;
         s = s < 0 ? s : dpar_ddp_end(d);
         for (i = 0; i < n && s == DPAR_OK; i++) {
-            soak_same(j, "ddp_over", i, soak_get(g, i, type),
+            soak_same(j, "ddp_flat", i, soak_get(g, i, type),
                       soak_sum(seed, c->size, step, i) / c->size, type == DPAR_F64 ? 1e-15 : 1e-6);
         }
         seed += 3;
@@ -537,23 +547,33 @@ static dpar_status soak_ddp(soak_job *j, uint64_t seed)
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_status s;
-    int64_t numel[8], bytes = 0, i;
+    int64_t numel[8], i;
+    void *array[8];
     int order[8], k, m, micros;
     memset(&o, 0, sizeof o);
     why.text[0] = 0;
     o.params = 1 + (int32_t)oracle_below(&seed, 8);
     o.type = DPAR_F32;
-    o.numel = numel;
+    o.count = numel;
     o.sum = 1;
-    o.first_bytes = 64, o.bucket_bytes = 1 + oracle_below(&seed, 4000);
-    o.align = 1 + oracle_below(&seed, 64);
+    o.require_ready = 1;
+    o.first_bucket_bytes = 64;
+    o.bucket_bytes = 1 + oracle_below(&seed, 4000);
     for (k = 0; k < o.params; k++) {
         numel[k] = oracle_below(&seed, 700);
         order[k] = k;
     }
+    if (oracle_below(&seed, 2) != 0) { /* an array for each, or memory of dpar */
+        for (k = 0; k < o.params; k++) {
+            array[k] = soak_memory(j, c, 8 + numel[k] * 4, k % 2);
+            memset(array[k], 0, (size_t)numel[k] * 4);
+        }
+        o.arrays = array;
+    } else {
+        o.align = 1 + oracle_below(&seed, 64);
+    }
     micros = 1 + (int)oracle_below(&seed, 3);
-    s = soak_fine(j, "ddp", dpar_ddp_bytes(c, &o, &bytes, &why), why.text);
-    s = s < 0 ? s : dpar_ddp_init(soak_memory(j, c, bytes, 0), bytes, c, &o, &d, &why);
+    s = soak_fine(j, "ddp", dpar_ddp_make(c, &o, &d, &why), why.text);
     for (m = 0; m < micros && s == DPAR_OK; m++) {
         s = dpar_ddp_begin(d, m == micros - 1);
         for (k = o.params - 1; k >= 0 && s == DPAR_OK; k--) { /* each rank in an order of its own */
@@ -578,7 +598,7 @@ static dpar_status soak_ddp(soak_job *j, uint64_t seed)
             soak_same(j, "ddp", i, (double)g[i], want, 0);
         }
     }
-    return soak_first(s, dpar_ddp_close(d));
+    return soak_first(s, dpar_ddp_free(d));
 }
 
 /* ---- sharded: plain gradient descent in steps of a half, exact ---- */

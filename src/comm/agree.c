@@ -341,19 +341,6 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
                          : dpari_say(st, why, "%s", c->why.text);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count,
-                                                    int32_t type, const char *plan)
-{
-    dpar_call call;
-    dpari_zero(&call, sizeof call);
-    call.kind = DPAR_CALL_BROADCAST;
-    call.type = type;
-    call.in = call.out = buffer;
-    call.count = count;
-    call.tag = dpari_plan_tag(plan);
-    return dpari_post(c, &call, NULL);
-}
-
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work)
 {

@@ -54,10 +54,6 @@ DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *p
 
 DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
-/* A broadcast from rank 0, which messages name as the planning of that. */
-DPARI_API dpar_status dpari_broadcast_as(dpar_comm *c, void *buffer, int64_t count, int32_t type,
-                                         const char *plan);
-
 /* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
  * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,

@@ -78,8 +78,8 @@ static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
            "=grid exchange|a first dpar_grid_exchange=halo|a halo exchange=ddp|ddp"
-           "=ddp end|a first dpar_ddp_end or dpar_zero1_step=zero1|zero1"
-           "=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp=fsdp load|dpar_fsdp_load"
+           "=zero1|zero1=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp"
+           "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
            "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Averages gradients that dpar lays out itself (dpar_ddp_init). The buckets have a fixed order,
- * from the last parameter to the first. dpar_ddp_ready notes that a parameter is ready; when all
- * parameters of the next bucket are, the bucket is posted, and so are complete buckets that follow
- * it. All ranks therefore post the same collectives in the same order, even if their gradients
- * become ready in different orders.
+/* Averages gradients over all ranks. The buckets have a fixed order, from the last parameter to the
+ * first. dpar_ddp_ready notes that a parameter is ready; when all parameters of the next bucket
+ * are, the bucket is posted, and so are complete buckets that follow it. All ranks therefore post
+ * the same collectives in the same order, even if their gradients become ready in different orders.
  *
- * dpar_ddp_end waits for all buckets. Whether every rank had a gradient for every parameter is
- * settled there, so that an error is the same on all ranks. over.c has the ddp on the caller's
- * arrays; it begins with the same struct, and replaces the end of a pass by its own
- * (dpar_ddp.ends). */
+ * dpar_ddp_end posts the rest and waits for all buckets. Whether every rank had a gradient for
+ * every parameter is settled there, so that an error is the same on all ranks.
+ *
+ * The gradients are stored in one of three ways. dpar lays them out itself in one buffer (the last
+ * parameter first), or they are the caller's flat array (the first parameter first): a bucket is
+ * then one contiguous range of the buffer. Or each parameter has an array of the caller's: a bucket
+ * then sends its long arrays in place, and its short ones packed in a copy, because many small
+ * messages take longer. zero1.c uses the flat array, and replaces what is sent (d->scatter). */
 #include "ddp.h"
 
 #include "../base/arith.h"
@@ -24,19 +27,30 @@
 #include "../index/flat.h"
 #include "../index/inner.h"
 #include "ddp_private.h"
+#include "made.h"
+#include "made_memory.h"
 
-/* ---- options and memory -----------------------------------------------------------------------
+/* Arrays of fewer bytes are packed and sent together, if there are several. */
+enum { DPARI_DDP_SHORT = 1 << 16 };
+
+/* ---- the descriptor ---------------------------------------------------------------------------
  */
 
-static int32_t dpari_ddp_wire(const dpar_ddp_desc *o)
+static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
 {
-    return o->wire != DPAR_TYPE_NONE ? o->wire : o->type;
+    return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
 }
 
 /* True if gradients are sent in another type than they have. */
-static int dpari_ddp_rounds(const dpar_ddp_desc *o)
+static int dpari_ddp_rounds(const dpar_ddp_desc *desc)
 {
-    return dpari_ddp_wire(o) != o->type;
+    return dpari_ddp_wire(desc) != desc->type;
+}
+
+/* True if the caller owns the gradients. */
+static int dpari_ddp_given(const dpar_ddp_desc *desc)
+{
+    return desc->gradients != NULL || desc->arrays != NULL;
 }
 
 static int dpari_ddp_no_flag(int32_t v)
@@ -44,66 +58,174 @@ static int dpari_ddp_no_flag(int32_t v)
     return v != 0 && v != 1;
 }
 
-static dpar_status dpari_ddp_judge(const dpar_comm *c, const dpar_ddp_desc *o, dpar_why *why)
+/* Checks the number of elements of each parameter, and that it has an array. */
+static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *why)
 {
-    if (c == NULL || o == NULL) {
-        return dpari_wrong(why, "ddp: communicator or options are NULL");
-    }
-    if (o->params < 0 || (o->params > 0 && o->numel == NULL)) {
-        return dpari_wrong(why, "ddp: %d parameters; options.numel is NULL: %d", o->params,
-                           o->numel == NULL);
-    }
-    if (!dpari_is_float(o->type)) {
-        return dpari_wrong(why, "ddp: gradients of type %s: f64, f32, f16 or bf16",
-                           dpar_type_name(o->type));
-    }
-    if (dpari_ddp_rounds(o) && !dpari_narrows(o->type, o->wire)) {
-        return dpari_wrong(why,
-                           "ddp: gradients cannot travel as %s (wire %d): f64 as f32, f32 as f16 "
-                           "or bf16",
-                           dpar_type_name(o->wire), o->wire);
-    }
-    if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
-        dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
-        return dpari_wrong(why, "ddp: sum %d, scatter %d, unused %d, finite %d: each 0 or 1",
-                           o->sum, o->scatter, o->unused, o->finite);
-    }
-    if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
-        return dpari_wrong(
-            why, "ddp: buckets of %ld and %ld B, starts at %ld, ends at %ld: none may be negative",
-            o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+    int64_t elements = 0;
+    int32_t i;
+    for (i = 0; i < desc->params; i++) {
+        const int64_t count = desc->count[i];
+        if (count < 0 || (count > 0 && desc->arrays != NULL && desc->arrays[i] == NULL)) {
+            return dpari_wrong(
+                why,
+                "dpar_ddp_make: parameter %d has %ld elements (0 or more, with an array "
+                "that is not NULL)",
+                i, count);
+        }
+        if (count > INT64_MAX / 16 - elements) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "dpar_ddp_make: parameter %d has %ld elements, those before it %ld: "
+                             "together they may have 2^59 - 1",
+                             i, count, elements);
+        }
+        elements += count;
     }
     return DPAR_OK;
 }
 
-static dpar_buckets_desc dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_desc *o)
+static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 {
-    dpar_buckets_desc how = dpari_bucketing_ddp(dpar_type_bytes(o->type));
-    const int64_t each = dpar_type_bytes(o->type);
-    how.params = o->params;
-    how.numel = o->numel;
-    how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
-    how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
-    how.align = o->align > 0 ? o->align : 64;
-    how.multiple = o->multiple;
-    how.ranks = o->scatter ? c->size : 1;
+    if (desc == NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: the descriptor is NULL");
+    }
+    if (desc->params < 0 || (desc->params > 0 && desc->count == NULL)) {
+        return dpari_wrong(
+            why, "dpar_ddp_make: there are %d parameters (0 or more); desc.count is NULL: %d",
+            desc->params, desc->count == NULL);
+    }
+    if (!dpari_is_float(desc->type)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: gradients of type %s (f64, f32, f16 and bf16 are "
+                           "allowed)",
+                           dpar_type_name(desc->type));
+    }
+    if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: gradients cannot be sent as %s (wire_type %d): f64 as "
+                           "f32, f32 as f16 or bf16",
+                           dpar_type_name(desc->wire_type), desc->wire_type);
+    }
+    if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
+        dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
+        (desc->require_ready && desc->track_used)) {
+        return dpari_wrong(
+            why,
+            "dpar_ddp_make: sum %d, require_ready %d, track_used %d, check_finite %d: "
+            "each 0 or 1, and not both of require_ready and track_used",
+            desc->sum, desc->require_ready, desc->track_used, desc->check_finite);
+    }
+    if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
+        return dpari_wrong(
+            why, "dpar_ddp_make: buckets of %ld and %ld bytes, align %ld: none may be negative",
+            desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
+    }
+    if ((desc->gradients != NULL && desc->arrays != NULL) ||
+        (dpari_ddp_given(desc) && desc->align != 0)) {
+        return dpari_wrong(why,
+                           "dpar_ddp_make: at most one of gradients, arrays and align may be set");
+    }
+    return dpari_ddp_judge_counts(desc, why);
+}
+
+/* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
+static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc *desc,
+                                              dpar_why *why)
+{
+    const int64_t each = dpar_type_bytes(desc->type);
+    void *const *const array = desc->arrays;
+    int32_t *at = (int32_t *)dpari_made_room(c, desc->params * (int64_t)sizeof *at);
+    int32_t i, k, step, n = 0;
+    dpar_status status = DPAR_OK;
+    if (at == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "dpar_ddp_make: no memory to compare %d arrays",
+                         desc->params);
+    }
+    for (k = 0; k < desc->params; k++) {
+        at[n] = k;
+        n += desc->count[k] > 0;
+    }
+    for (step = n / 2; step > 0; step = step == 2 ? 1 : (int32_t)(step * INT64_C(5) / 11)) {
+        for (i = step; i < n; i++) {
+            const int32_t moves = at[i];
+            for (k = i; k >= step && (uintptr_t)array[at[k - step]] > (uintptr_t)array[moves];
+                 k -= step) {
+                at[k] = at[k - step];
+            }
+            at[k] = moves;
+        }
+    }
+    for (i = 1; i < n && status == DPAR_OK; i++) {
+        const int64_t bytes = desc->count[at[i - 1]] * each;
+        const uintptr_t apart = (uintptr_t)array[at[i]] - (uintptr_t)array[at[i - 1]];
+        if (apart < (uintptr_t)bytes) {
+            status =
+                dpari_wrong(why,
+                            "dpar_ddp_make: arrays %d and %d overlap: the second begins %ld bytes "
+                            "behind the beginning of the first, which has %ld bytes",
+                            at[i - 1], at[i], (int64_t)apart, bytes);
+        }
+    }
+    dpari_made_give(at);
+    return status;
+}
+
+static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
+{
+    const int64_t each = dpar_type_bytes(desc->type);
+    dpar_buckets_desc how = dpari_bucketing_ddp(each);
+    how.params = desc->params;
+    how.numel = desc->count;
+    if (desc->first_bucket_bytes > 0) {
+        how.first = dpari_ceil_div(desc->first_bucket_bytes, each);
+    }
+    if (desc->bucket_bytes > 0) {
+        how.size = dpari_ceil_div(desc->bucket_bytes, each);
+    }
+    how.align = 64;
+    if (dpari_ddp_given(desc)) {
+        how.align = 1;
+    } else if (desc->align > 0) {
+        how.align = desc->align;
+    }
     return how;
 }
 
 /* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
  * since their all-reduce rounds f32 while it adds. */
-static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *o)
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *desc)
 {
-    return dpari_ddp_rounds(o) && (o->type != DPAR_F32 || o->scatter || o->hook != NULL ||
-                                   c->mem != NULL || dpari_world_of(c) == NULL);
+    return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
+                                      c->mem != NULL || dpari_world_of(c) == NULL);
 }
+
+/* True if array i is sent from a copy, together with others of its bucket. */
+static int dpari_ddp_packs(const dpar_comm *c, const dpar_ddp_desc *desc, int32_t i)
+{
+    if (desc->hook != NULL || dpari_ddp_copies(c, desc)) {
+        return 1;
+    }
+    return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
+}
+
+/* ---- made and freed ---------------------------------------------------------------------------
+ */
 
 /* Places the parts of a ddp in memory and returns their total size; with memory NULL only
  * counts. */
-static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
+static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_ddp_desc *desc,
+                                 int32_t buckets, int64_t *bytes)
 {
+    const int32_t params = desc->params;
+    int64_t works = buckets;
     dpar_ddp none, *d;
     dpari_room r;
+    int32_t i;
+    if (desc->gradients != NULL) {
+        works += c->size; /* zero1 cuts buckets where shares end */
+    }
+    for (i = 0; desc->arrays != NULL && i < params; i++) {
+        works += !dpari_ddp_packs(c, desc, i);
+    }
     r.at = (unsigned char *)memory;
     r.used = 0;
     d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
@@ -111,157 +233,193 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     dpari_zero(d, sizeof *d);
     d->params = params;
     d->buckets = buckets;
-    d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
-    d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
+    d->count = (int64_t *)dpari_room_take(&r, params, sizeof *d->count);
+    d->start = (int64_t *)dpari_room_take(&r, INT64_C(1) + params, sizeof *d->start);
     d->seen = (uint8_t *)dpari_room_take(&r, INT64_C(1) + params, sizeof *d->seen);
     d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
     d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
-    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
+    d->works = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->works);
+    d->work = (dpar_work *)dpari_room_take(&r, works, sizeof *d->work);
+    if (desc->arrays != NULL) {
+        d->array = (void **)dpari_room_take(&r, params, sizeof *d->array);
+    }
+    if (memory != NULL) {
+        dpari_zero(d->work, (size_t)works * sizeof *d->work);
+    }
     *bytes = r.used;
-    return d;
+    return (dpar_ddp *)memory;
 }
 
-static dpar_status dpari_ddp_count(const dpar_comm *c, const dpar_ddp_desc *o, int32_t *buckets,
+/* Checks the descriptor, and counts the buckets and the bytes that a ddp takes. */
+static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
-    dpar_status st = dpari_ddp_judge(c, o, why);
-    if (st == DPAR_OK) {
-        const dpar_buckets_desc how = dpari_ddp_bucketing(c, o);
-        st = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
-    }
-    if (st == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, o->params, *buckets, bytes);
-    }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_ddp_bytes(const dpar_comm *c, const dpar_ddp_desc *options,
-                                               int64_t *bytes, dpar_why *why)
-{
-    int64_t needed = 0;
-    int32_t buckets = 0;
-    dpar_status st = dpari_ddp_count(c, options, &buckets, &needed, why);
-    if (bytes == NULL) {
-        return dpari_wrong(why, "ddp: bytes is NULL");
-    }
-    *bytes = st == DPAR_OK ? needed : *bytes;
-    return st;
-}
-
-/* Lists the options that all ranks must give alike, for comparison. */
-typedef struct dpari_ddp_given {
-    const dpar_ddp_desc *options;
     dpar_buckets_desc how;
-} dpari_ddp_given;
+    dpar_status status = dpari_ddp_judge(desc, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (desc->arrays != NULL && desc->params > 1) {
+        status = dpari_ddp_apart(c, desc, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    how = dpari_ddp_bucketing(desc);
+    status = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
+    if (status == DPAR_OK) {
+        (void)dpari_ddp_place(NULL, c, desc, *buckets, bytes);
+    }
+    return status;
+}
 
+/* Lists what all ranks must give alike, for comparison. */
 static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
 {
-    const dpari_ddp_given *g = (const dpari_ddp_given *)given;
-    const dpar_ddp_desc *o = g->options;
+    const dpar_ddp_desc *desc = (const dpar_ddp_desc *)given;
+    const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     int32_t i;
-    dpari_fact(f, "the number of parameters", 0, o->params);
-    dpari_fact_type(f, "type", 0, o->type);
-    dpari_fact_type(f, "wire", 0, dpari_ddp_wire(o));
-    dpari_fact(f, "sum", 0, o->sum != 0);
-    dpari_fact(f, "scatter", 0, o->scatter != 0);
-    dpari_fact(f, "unused", 0, o->unused != 0);
-    dpari_fact(f, "hook != NULL", 0, o->hook != NULL);
-    dpari_fact(f, "finite", 0, o->finite != 0);
-    dpari_fact(f, "first_bytes in elements", 0, g->how.first);
-    dpari_fact(f, "bucket_bytes in elements", 0, g->how.size);
-    dpari_fact(f, "align", 0, g->how.align);
-    dpari_fact(f, "multiple", 0, dpari_most(1, g->how.multiple));
-    for (i = 0; i < o->params; i++) {
-        dpari_fact(f, "numel[#]", i, o->numel[i]);
+    dpari_fact(f, "the number of parameters", 0, desc->params);
+    dpari_fact_type(f, "type", 0, desc->type);
+    dpari_fact_type(f, "wire_type", 0, dpari_ddp_wire(desc));
+    dpari_fact(f, "gradients != NULL", 0, desc->gradients != NULL);
+    dpari_fact(f, "arrays != NULL", 0, desc->arrays != NULL);
+    dpari_fact(f, "sum", 0, desc->sum);
+    dpari_fact(f, "require_ready", 0, desc->require_ready);
+    dpari_fact(f, "track_used", 0, desc->track_used);
+    dpari_fact(f, "hook != NULL", 0, desc->hook != NULL);
+    dpari_fact(f, "check_finite", 0, desc->check_finite);
+    dpari_fact(f, "first_bucket_bytes in elements", 0, how.first);
+    dpari_fact(f, "bucket_bytes in elements", 0, how.size);
+    dpari_fact(f, "align", 0, how.align);
+    for (i = 0; i < desc->params; i++) {
+        dpari_fact(f, "count[#]", i, desc->count[i]);
     }
 }
 
-/* Buckets, and memory for the gradients. */
+/* Buckets on the caller's arrays: ranges of the flat array, or of the copy. */
+static void dpari_ddp_follow(dpar_ddp *d)
+{
+    int32_t i;
+    int64_t end = 0;
+    for (i = 0; i < d->params; i++) {
+        d->start[i] = end;
+        if (d->array == NULL || dpari_ddp_packs(d->c, &d->desc, i)) {
+            end += d->count[i];
+        }
+        if (d->array != NULL) {
+            d->array[i] = d->desc.arrays[i];
+        }
+    }
+    d->start[i] = end;
+    for (i = 0; i < d->buckets; i++) {
+        dpar_bucket *b = &d->bucket[i];
+        b->lo = d->start[b->first];
+        b->hi = d->start[b->last];
+        b->used = b->hi - b->lo;
+    }
+    d->elements = end;
+}
+
+/* Buckets, and memory for the gradients and their copy. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
-    const int64_t *numel = d->options.numel;
-    const dpar_buckets_desc how = dpari_ddp_bucketing(d->c, &d->options);
-    const int64_t each = dpar_type_bytes(d->options.type);
-    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
+    const dpar_ddp_desc *desc = &d->desc;
+    const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
+    const int64_t each = dpar_type_bytes(desc->type);
+    const int copies = dpari_ddp_copies(d->c, desc);
     void *memory = NULL;
     int32_t i;
-    dpar_status st = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < d->params; i++) {
+        d->count[i] = desc->count[i];
     }
     d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
-    for (i = 0; i < d->params; i++) {
-        d->numel[i] = numel[i];
+    d->buffer = (unsigned char *)desc->gradients;
+    d->copy_type = copies ? dpari_ddp_wire(desc) : desc->type;
+    d->through = dpari_ddp_rounds(desc) && !copies;
+    if (dpari_ddp_given(desc)) {
+        dpari_ddp_follow(d);
+    } else if (d->elements > INT64_MAX / 16) {
+        status = DPAR_E_RANGE;
+    } else {
+        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+        d->buffer = (unsigned char *)memory;
+        d->owns = 1;
     }
-    st = d->elements > INT64_MAX / 16
-             ? DPAR_E_RANGE
-             : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
-    d->buffer = (unsigned char *)memory;
-    if (st == DPAR_OK && dpari_ddp_copies(d->c, &d->options)) {
+    if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
         memory = NULL;
-        st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
+        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)),
+                                 &memory);
         d->copy = (unsigned char *)memory;
     }
-    if (st == DPAR_OK && d->c->mem != NULL && d->options.finite && d->c->mem->pin != NULL) {
-        st = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
-        d->pinned = st == DPAR_OK;
+    if (status == DPAR_OK && d->c->mem != NULL && desc->check_finite && d->c->mem->pin != NULL) {
+        status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+        d->pinned = status == DPAR_OK;
     }
-    return st == DPAR_OK ? st
-                         : dpari_say(st, why, "ddp: no memory for %ld gradients of %ld and %ld B",
-                                     d->elements, each, wire);
+    return status == DPAR_OK
+               ? status
+               : dpari_say(
+                     status, why,
+                     "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
+                     d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
-static void dpari_ddp_free(dpar_ddp *d)
+/* Frees all of it. */
+static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
         dpar_comm_release(d->c, d->copy);
     }
-    if (d->buffer != NULL) {
+    if (d->owns && d->buffer != NULL) {
         dpar_comm_release(d->c, d->buffer);
     }
     if (d->pinned && d->c->mem->unpin != NULL) {
         (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
     }
-    d->pinned = 0;
-    d->buffer = NULL;
-    d->copy = NULL;
-    d->elements = d->params = d->buckets = 0; /* nothing of it is used again */
+    if (d->made) {
+        dpari_made_give(d);
+    }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c,
-                                              const dpar_ddp_desc *options, dpar_ddp **ddp,
-                                              dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_desc *desc,
+                                              dpar_ddp **ddp, dpar_why *why)
 {
-    dpar_ddp *d = (dpar_ddp *)memory;
-    dpari_ddp_given given;
+    dpar_ddp *d;
+    void *memory = NULL;
     int64_t needed = 0;
     int32_t buckets = 0;
-    dpar_status st;
-    if (c == NULL || ddp == NULL) {
-        return dpari_wrong(why, "ddp: communicator or result is NULL");
+    dpar_status status;
+    if (comm == NULL || ddp == NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: communicator or result is NULL");
     }
-    dpari_zero(&given, sizeof given);
-    st = dpari_ddp_count(c, options, &buckets, &needed, why);
-    st = st == DPAR_OK ? dpari_room_check(memory, bytes, needed, "ddp", why) : st;
-    if (st == DPAR_OK) {
-        given.options = options;
-        given.how = dpari_ddp_bucketing(c, options);
+    status = dpari_ddp_count(comm, desc, &buckets, &needed, why);
+    if (status == DPAR_OK) {
+        status = dpari_made_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
+                                   &memory, why);
     }
-    st = dpari_agree_on(c, st, "ddp", dpari_ddp_state, &given, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_agree_on(comm, status, "ddp", dpari_ddp_state, desc, why);
+    if (status != DPAR_OK) {
+        return dpari_made_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
     }
-    (void)dpari_ddp_place(memory, options->params, buckets, &needed);
+    d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;
-    d->c = c;
-    d->options = *options;
-    dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
-    st = dpari_agree(c, dpari_ddp_lay(d, why), why);
-    if (st != DPAR_OK) {
-        dpari_ddp_free(d);
-        return st;
+    d->c = comm;
+    d->desc = *desc;
+    d->made = desc->memory == NULL;
+    dpari_zero(d->seen, (size_t)d->params);
+    dpari_zero(d->used, (size_t)d->params);
+    status = dpari_agree(comm, dpari_ddp_lay(d, why), why);
+    if (status != DPAR_OK) {
+        dpari_ddp_release(d);
+        return status;
     }
-    dpar_ddp_zero(d);
+    if (d->owns) {
+        dpar_ddp_zero(d);
+    }
     *ddp = d;
     return DPAR_OK;
 }
@@ -269,45 +427,62 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_
 /* ---- a pass ------------------------------------------------------------------------------------
  */
 
-/* True if the parameter was ready on any rank with options.unused, otherwise on this one. */
+/* True if the parameter was ready on any rank with desc.track_used, otherwise on this one. */
 static int dpari_ddp_used(const dpar_ddp *d, int32_t i)
 {
-    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
+    return d->desc.track_used ? d->used[i] != 0 : d->seen[i] != 0;
 }
 
-DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i, int *used)
+/* The address of parameter i. */
+static unsigned char *dpari_ddp_at(const dpar_ddp *d, int32_t i)
 {
-    const int there = d != NULL && i >= 0 && i < d->params;
+    return d->array != NULL ? (unsigned char *)d->array[i]
+                            : d->buffer + d->start[i] * dpar_type_bytes(d->desc.type);
+}
+
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *ddp, int32_t i, int *used)
+{
+    const int there = ddp != NULL && i >= 0 && i < ddp->params;
     if (used != NULL) {
-        *used = there && dpari_ddp_used(d, i);
+        *used = there && dpari_ddp_used(ddp, i);
     }
-    return there ? d->buffer + d->start[i] * dpar_type_bytes(d->options.type) : NULL;
+    return there ? dpari_ddp_at(ddp, i) : NULL;
 }
 
-DPAR_API void *dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
 {
-    if (d == NULL || k < 0 || k >= d->buckets) {
+    if (k < 0 || k >= d->buckets) {
         return NULL;
     }
     if (bucket != NULL) {
         *bucket = d->bucket[k];
     }
-    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->options.type);
+    return d->buffer + d->bucket[k].lo * dpar_type_bytes(d->desc.type);
 }
 
-DPAR_API void dpar_ddp_zero(dpar_ddp *d)
+DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
 {
-    if (d == NULL) {
+    int64_t each;
+    int32_t i;
+    if (ddp == NULL) {
         return;
     }
-    (void)dpari_do_copy(d->c, d->buffer, NULL, d->elements * dpar_type_bytes(d->options.type));
-    dpari_zero(d->used, (size_t)d->params);
-    dpari_zero(d->seen, (size_t)d->params);
-    d->pass = d->under_way;
+    each = dpar_type_bytes(ddp->desc.type);
+    if (ddp->array == NULL) {
+        (void)dpari_do_copy(ddp->c, ddp->buffer, NULL, ddp->elements * each);
+    }
+    for (i = 0; ddp->array != NULL && i < ddp->params; i++) {
+        (void)dpari_do_copy(ddp->c, ddp->array[i], NULL, ddp->count[i] * each);
+    }
+    dpari_zero(ddp->used, (size_t)ddp->params);
+    dpari_zero(ddp->seen, (size_t)ddp->params);
+    ddp->pass = ddp->under_way;
+    ddp->ended = 0;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
 {
+    dpar_ddp *const d = ddp;
     int32_t i;
     if (d == NULL) {
         return DPAR_E_ARG;
@@ -316,7 +491,8 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return d->c->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c, "ddp: a pass begins before the last has ended");
+        return dpari_comm_wrong(d->c,
+                                "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
     d->open = d->params;
@@ -330,7 +506,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
     }
     d->last = last != 0;
     d->next = 0;
-    d->posted = d->back = 0;
+    d->posted = 0;
+    d->back = 0;
+    d->work_count = 0;
+    d->ended = 0;
     d->status = DPAR_OK;
     return DPAR_OK;
 }
@@ -338,7 +517,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 /* "'wte'" or "parameter 3". */
 static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
 {
-    const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
+    const char *name = d->desc.names != NULL ? d->desc.names[i] : NULL;
     dpar_text_put(t, name != NULL ? "'" : "parameter ");
     if (name != NULL) {
         dpari_text_print(t, "%s'", name);
@@ -355,47 +534,61 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* Finds the first NaN or infinity of a bucket in the memory of a device, and waits for the result
- * in d->found. */
-static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
+/* Finds the first NaN or infinity of `count` elements in the memory of a device, and waits for the
+ * result in d->found: first + its index. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t first, int64_t count)
 {
-    const dpar_bucket *b = &d->bucket[k];
     dpar_mem_finite f;
-    dpar_status st;
+    dpar_status status;
     dpari_zero(&f, sizeof f);
-    f.in = d->buffer + b->lo * dpar_type_bytes(d->options.type);
-    f.count = b->hi - b->lo;
-    f.first = b->lo;
-    f.type = d->options.type;
+    f.in = data;
+    f.count = count;
+    f.first = first;
+    f.type = d->desc.type;
     f.found = &d->found;
-    st = dpari_do_finite(d->c, &f);
-    st = st == DPAR_OK ? dpari_do_wait(d->c) : st;
-    d->status = d->status == DPAR_OK ? st : d->status;
-    return st;
+    status = dpari_do_finite(d->c, &f);
+    if (status == DPAR_OK) {
+        status = dpari_do_wait(d->c);
+    }
+    if (d->status == DPAR_OK) {
+        d->status = status;
+    }
+    return status;
 }
 
-/* In parameter i: numel: none. */
+/* The index of the first NaN or infinity in parameter i, or its number of elements if it has none.
+ * In the memory of a device d->found has been written before. */
 static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
     if (d->c->mem == NULL) {
-        return dpari_kern_finite(dpar_ddp_gradient(d, i, NULL), d->numel[i], d->options.type);
+        return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
     }
-    return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
+    return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
 }
 
-/* Refuses to send a bucket that contains NaN or infinity (options.finite). */
+/* Refuses to send a bucket that contains NaN or infinity (desc.check_finite). */
 static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
+    const dpar_bucket *b = &d->bucket[k];
     int32_t i;
-    if (d->c->mem != NULL && dpari_ddp_look_there(d, k) != DPAR_OK) {
-        return d->status;
+    dpar_status status = DPAR_OK;
+    if (d->c->mem != NULL && d->array == NULL) {
+        status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
+                                      b->hi - b->lo);
     }
-    for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-        const int64_t at = dpari_ddp_look_at(d, i);
+    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+        int64_t at;
         dpar_why why;
         dpar_text t;
-        if (at == d->numel[i]) {
+        if (d->c->mem != NULL && d->array != NULL) {
+            status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
+            if (status != DPAR_OK) {
+                break;
+            }
+        }
+        at = dpari_ddp_look_at(d, i);
+        if (at == d->count[i]) {
             continue;
         }
         dpar_text_init(&t, why.text, sizeof why.text);
@@ -404,69 +597,160 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
         return dpari_ddp_stop(d, why.text);
     }
-    return DPAR_OK;
+    return status;
 }
 
-/* Converts a reduced bucket from the wire type to the type of the gradients. */
-static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
+/* Converts bucket k to the copy, or (back) what has come back in the copy to the gradients. */
+static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
 {
-    const dpar_ddp_desc *o = &d->options;
-    const int32_t wire = dpari_ddp_wire(o);
+    const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
     const dpar_bucket *b = &d->bucket[k];
-    int64_t lo = b->lo, count = b->hi - b->lo;
-    if (o->scatter) {
-        count /= d->c->size;
-        lo += count * d->c->rank;
+    int32_t i;
+    dpar_status status = DPAR_OK;
+    if (d->array == NULL) {
+        unsigned char *const mine = d->buffer + b->lo * each;
+        unsigned char *const copy = d->copy + b->lo * copy_each;
+        return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
+                                back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
     }
-    return dpari_do_convert(d->c, d->buffer + lo * dpar_type_bytes(o->type), o->type,
-                            d->copy + lo * dpar_type_bytes(wire), wire, count, 0);
+    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+        void *const copy = d->copy + d->start[i] * copy_each;
+        status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
+                                  back ? copy : d->array[i], back ? copy_type : type,
+                                  d->start[i + 1] - d->start[i], 0);
+    }
+    return status;
 }
 
 /* Waits for all that was posted. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
+    int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
     for (; d->back < d->posted; d->back++) {
-        dpar_status st = dpar_wait(&d->work[d->back]);
-        if (st == DPAR_OK && d->copy != NULL) {
-            st = dpari_ddp_widen(d, d->back);
+        dpar_status status = dpar_wait_all(d->work + from, d->works[d->back] - from);
+        from = d->works[d->back];
+        if (status == DPAR_OK && d->copy != NULL && d->status == DPAR_OK) {
+            status = dpari_ddp_copy(d, d->back, 1);
         }
-        d->status = d->status == DPAR_OK ? st : d->status;
+        if (d->status == DPAR_OK) {
+            d->status = status;
+        }
     }
+}
+
+/* The next work of this pass, counted as one of bucket k; NULL if the operation is awaited at once.
+ */
+static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
+{
+    dpar_work *work = &d->work[d->work_count];
+    if (d->alone) {
+        return NULL;
+    }
+    d->works[k] = ++d->work_count;
+    work->status = DPAR_OK; /* for a hook that leaves it as it is */
+    return work;
+}
+
+DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
+{
+    return dpari_least(z->ddp->elements, z->share * z->ddp->c->rank);
+}
+
+DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
+{
+    dpar_comm *c = z->ddp->c;
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_CALL_ALL_GATHER;
+    call.type = z->ddp->desc.type;
+    call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
+    call.out = data;
+    call.varies = z->share * c->size != z->ddp->elements;
+    call.count = z->share;
+    if (call.varies) {
+        call.count = z->count[c->rank];
+        call.out_count = z->count;
+    }
+    return dpari_post_alike(c, &call, hash,
+                            "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
+}
+
+/* Posts bucket k so that each part of it is reduced to the rank in whose share it is. */
+static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
+{
+    const dpar_zero1 *z = d->zero1;
+    const int32_t type = d->desc.type;
+    const int64_t each = dpar_type_bytes(type);
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo;
+    dpar_status status = DPAR_OK;
+    if (b->hi - lo == d->elements) {
+        unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
+        dpar_work *const work = dpari_ddp_work(d, k);
+        return z->share * d->c->size == d->elements
+                   ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
+                   : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
+    }
+    while (lo < b->hi && status == DPAR_OK) { /* one for each rank's share */
+        const int32_t owner = (int32_t)(lo / z->share);
+        const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
+        unsigned char *const data = d->buffer + lo * each;
+        status =
+            dpar_reduce(d->c, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+        lo = hi;
+    }
+    return status;
+}
+
+/* Posts the all-reduce of some gradients of bucket k. */
+static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t count, int32_t type)
+{
+    const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
+    dpar_work *const work = dpari_ddp_work(d, k);
+    return d->through ? dpari_all_reduce_through(d->c, data, count, d->desc.wire_type, op, work)
+                      : dpar_all_reduce(d->c, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
-    const dpar_ddp_desc *o = &d->options;
+    const dpar_ddp_desc *desc = &d->desc;
     const dpar_bucket *b = &d->bucket[k];
-    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
-    const int64_t count = b->hi - b->lo;
-    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type), *data = mine;
-    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+    const int32_t type = d->copy != NULL ? d->copy_type : desc->type;
+    unsigned char *data = d->copy != NULL ? d->copy : d->buffer;
+    int32_t i;
+    dpar_status status = DPAR_OK;
+    if (desc->check_finite && dpari_ddp_look(d, k) != DPAR_OK) {
         return d->status;
     }
     if (d->copy != NULL) {
-        dpar_status st;
-        data = d->copy + b->lo * dpar_type_bytes(wire);
-        st = dpari_do_convert(d->c, data, wire, mine, o->type, count, 0);
-        if (st != DPAR_OK) {
-            return st;
+        status = dpari_ddp_copy(d, k, 0);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    d->work[k].status = DPAR_OK; /* for a hook that leaves it as it is */
-    d->posted++;                 /* a hook that fails may have posted */
-    if (o->hook != NULL) {
-        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
-        return st > 0 ? DPAR_OK : st; /* a condition is no error */
+    d->works[k] = d->work_count;
+    d->posted++; /* what fails below may have posted */
+    if (d->scatter) {
+        return dpari_ddp_scatter(d, k);
     }
-    if (o->scatter) {
-        const int64_t share = count / d->c->size;
-        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
-                                   share, wire, op, &d->work[k]);
+    for (i = b->first; d->array != NULL && i < b->last && status == DPAR_OK; i++) {
+        if (d->start[i + 1] == d->start[i] && d->count[i] > 0) {
+            status = dpari_ddp_reduce(d, k, d->array[i], d->count[i], desc->type);
+        }
     }
-    return dpari_ddp_rounds(o) && d->copy == NULL
-               ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
-               : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
+    if (status != DPAR_OK || (d->array != NULL && b->hi == b->lo && desc->hook == NULL)) {
+        return status;
+    }
+    if (data != NULL) {
+        data += b->lo * dpar_type_bytes(type);
+    }
+    if (desc->hook != NULL) {
+        status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        return status > 0 ? DPAR_OK : status; /* a condition is no error */
+    }
+    return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
 }
 
 /* Posts all buckets that are next in order and complete. */
@@ -479,33 +763,42 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
     return d->status;
 }
 
-static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
+/* Begins a pass if that is all that is missing. Otherwise refuses parameter i. */
+static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 {
-    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
-        return d == NULL ? DPAR_E_ARG : d->c->status;
+    if (d == NULL) {
+        return DPAR_E_ARG;
     }
-    return dpari_comm_wrong(d->c,
-                            !d->under_way ? "ddp: parameter %d of %d is ready outside of a pass"
-                            : i < 0 || i >= d->params
-                                ? "ddp: parameter %d of %d is ready: there is none"
-                                : "ddp: parameter %d of %d is ready for the second time in a pass",
-                            i, d->params);
+    if (!d->under_way && d->c->status != DPAR_OK) {
+        return d->c->status;
+    }
+    if (i < 0 || i >= d->params) {
+        return dpari_comm_wrong(
+            d->c, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            d->params - INT64_C(1));
+    }
+    if (d->under_way) {
+        return dpari_comm_wrong(
+            d->c, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+    }
+    (void)dpar_ddp_begin(d, 1);
+    return dpar_ddp_ready(d, i);
 }
 
-DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *ddp, int32_t i)
 {
-    if (d == NULL || (uint32_t)i >= (uint32_t)d->open || d->seen[i] == d->pass) {
-        return dpari_ddp_not_ready(d, i);
+    if (ddp == NULL || (uint32_t)i >= (uint32_t)ddp->open || ddp->seen[i] == ddp->pass) {
+        return dpari_ddp_not_ready(ddp, i);
     }
-    d->seen[i] = (uint8_t)d->pass;
-    if (i != d->latest) {
-        return d->status;
+    ddp->seen[i] = (uint8_t)ddp->pass;
+    if (i != ddp->latest) {
+        return ddp->status;
     }
     do {
         i--;
-    } while (d->seen[i] == d->pass);
-    d->latest = i;
-    return i < d->edge ? dpari_ddp_send_ready(d) : d->status;
+    } while (ddp->seen[i] == ddp->pass);
+    ddp->latest = i;
+    return i < ddp->edge ? dpari_ddp_send_ready(ddp) : ddp->status;
 }
 
 /* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
@@ -530,47 +823,66 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     if (n > NAMED) {
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
-    dpar_text_put(&t, " (options.unused = 1 lets them be without)");
+    dpar_text_put(&t, " (desc.require_ready = 0 sends what was not reported)");
     return dpari_ddp_stop(d, why.text);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *d)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter)
 {
+    const int32_t track_used = d->desc.track_used;
     int32_t i;
-    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
-        return d == NULL ? DPAR_E_ARG : d->c->status;
-    }
-    if (d->ends != NULL) {
-        return d->ends(d);
-    }
     if (!d->under_way) {
-        return dpari_comm_wrong(d->c, "ddp: no pass is under way");
+        const dpar_status status = dpar_ddp_begin(d, 1);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
+    if (d->last && d->latest >= 0 && d->desc.require_ready && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
     }
     d->latest = -1;
+    /* All of it at once, which takes no work. */
+    d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
+               (d->array == NULL || d->params == 1);
     (void)dpari_ddp_send_ready(d);
+    d->alone = 0;
     dpari_ddp_take(d);
-    for (i = 0; d->options.unused && i < d->params; i++) {
+    for (i = 0; track_used && i < d->params; i++) {
         d->used[i] = d->seen[i] != 0;
     }
-    if (d->last && d->options.unused && d->status == DPAR_OK) {
+    if (d->last && track_used && d->status == DPAR_OK) {
         d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
     }
-    d->under_way = d->open = 0;
+    if (d->last && d->scatter && !scatter && d->status == DPAR_OK) {
+        d->status = dpari_ddp_gather(d->zero1, d->buffer, 0);
+    }
+    if (d->last) {
+        d->scatter = scatter;
+        d->ended = !scatter && d->status == DPAR_OK;
+    }
+    d->under_way = 0;
+    d->open = 0;
     return d->status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_ddp_close(dpar_ddp *d)
+DPAR_API DPARI_COLD dpar_status dpar_ddp_end(dpar_ddp *ddp)
 {
-    if (d == NULL) {
+    return ddp != NULL ? dpari_ddp_finish(ddp, 0) : DPAR_E_ARG;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
+{
+    if (ddp == NULL) {
         return DPAR_OK;
     }
-    if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, "ddp: a pass is under way");
+    if (ddp->under_way && ddp->c->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
     }
-    dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
-    dpari_ddp_free(d);
+    if (ddp->zero1 != NULL) {
+        return dpari_comm_wrong(ddp->c,
+                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+    }
+    dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_release(ddp);
     return DPAR_OK;
 }

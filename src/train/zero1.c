@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ZeRO-1 on the arrays of dpar_ddp_over. A step ends the pass with a reduce-scatter, updates this
+/* ZeRO-1 on the flat array of a ddp. A step ends the pass with a reduce-scatter, updates this
  * rank's share with the optimizer, group after group, and gathers the shares of all ranks.
  *
- * Ranks compare a hash of what they must give alike (optimizer, rate, clip, groups) in the
- * collectives that a step needs anyway. A rank that rejects its arguments still takes part in one
- * collective, so that the others learn of it and do not wait. */
+ * Whether the buckets of a pass are averaged on all ranks or only sent to the owners of their parts
+ * (ddp->scatter) follows from how the pass before ended, because ranks that report early must not
+ * differ from those that do not. If a pass that was scattered ends with dpar_ddp_end, the averages
+ * are gathered. Both are in ddp.c.
+ *
+ * Ranks compare a hash of what they must give alike (optimizer, rate, clip) in the collectives that
+ * a step needs anyway. A rank that rejects its arguments still takes part in one collective, so
+ * that the others learn of it and do not wait. */
 #include "zero1.h"
 
 #include "../base/arith.h"
@@ -14,188 +19,74 @@
 #include "../comm/comm.h"
 #include "../comm/elements.h"
 #include "../comm/mem_private.h"
+#include "ddp_private.h"
 #include "layers_private.h"
 #include "made.h"
 #include "optimizer.h"
 #include "optimizer_private.h"
-#include "over_private.h"
 
-/* ---- state ------------------------------------------------------------------------------------
+/* ---- made and freed ---------------------------------------------------------------------------
  */
 
 typedef struct dpari_zero1_given {
-    const dpar_optimizer *of;
+    const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
-    int64_t steps;
-    double rate, clip;
-    const dpar_zero1_group *group;
-    int32_t groups;
 } dpari_zero1_given;
 
-static DPARI_COLD void dpari_zero1_state_of(dpari_facts *f, const void *given)
+/* Lists what all ranks must give alike, for comparison. */
+static DPARI_COLD void dpari_zero1_facts(dpari_facts *f, const void *given)
 {
     const dpari_zero1_given *g = (const dpari_zero1_given *)given;
-    dpari_fact(f, "optimizer.kind", 0, g->of->kind);
+    const dpar_zero1_desc *desc = g->desc;
+    const dpar_optimizer *o = desc->optimizer;
+    int32_t i;
+    dpari_fact(f, "optimizer.kind", 0, o->kind);
     dpari_fact(f, "the number of moments", 0, g->moments);
     dpari_fact_type(f, "optimizer.moment_type", 0, g->moment_type);
-    dpari_fact(f, "optimizer.stochastic", 0, g->of->stochastic);
-    dpari_fact_hash(f, "optimizer.seed", 0, g->of->seed);
-    dpari_fact(f, "the number of steps", 0, g->steps);
-    dpari_fact_real(f, "the rate", 0, g->rate);
-    dpari_fact_real(f, "the clip", 0, g->clip);
-    dpari_fact(f, "optimizer.nesterov", 0, g->of->nesterov);
-    dpari_fact_real(f, "optimizer.beta1", 0, g->of->beta1);
-    dpari_fact_real(f, "optimizer.beta2", 0, g->of->beta2);
-    dpari_fact_real(f, "optimizer.epsilon", 0, g->of->epsilon);
-    dpari_fact_real(f, "optimizer.momentum", 0, g->of->momentum);
-    dpari_fact_real(f, "optimizer.decay", 0, g->of->decay);
-}
-
-static DPARI_COLD dpar_status dpari_zero1_take(dpari_over *o, const dpari_zero1_given *g,
-                                               dpar_why *why)
-{
-    dpari_zero1 *z = &o->zero1;
-    dpar_comm *c = o->d.c;
-    const int64_t each = o->count[c->rank] * dpar_type_bytes(g->moment_type);
-    void *memory = NULL;
-    dpar_status st =
-        g->moments > 0 ? dpar_comm_alloc(c, dpari_most(64, each * g->moments), &memory) : DPAR_OK;
-    if (z->squares == NULL) {
-        z->squares = (double *)dpari_made_room(c, (int64_t)sizeof *z->squares);
-        st = z->squares != NULL ? st : DPAR_E_MEMORY;
-    }
-    if (st == DPAR_OK && c->mem != NULL && c->mem->pin != NULL && !z->pinned) {
-        st = c->mem->pin(c->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
-        z->pinned = st == DPAR_OK;
-    }
-    if (st != DPAR_OK) {
-        (void)dpari_say(st, why, "zero1: no memory for %d moments of %ld B", g->moments, each);
-    }
-    z->moment[0] = (unsigned char *)memory;
-    z->moment[1] = g->moments > 1 && memory != NULL ? z->moment[0] + each : NULL;
-    return st;
-}
-
-/* Checks that the optimizer has the kind and types of the present state. */
-static dpar_status dpari_zero1_check(const dpari_over *o, const dpar_optimizer *of,
-                                     dpari_zero1_given *g, dpar_why *why)
-{
-    const dpari_zero1 *z = &o->zero1;
-    dpar_status st;
-    if (o->arrays != 1) {
-        return dpari_wrong(why, "zero1: gradients are %d arrays: it wants one (dpar_ddp_over)",
-                           o->arrays);
-    }
-    st = dpar_optimizer_check(of, o->d.options.type, &g->moments, &g->moment_type, why);
-    if (st == DPAR_OK && z->kind != 0 &&
-        (z->kind != of->kind || z->moments != g->moments || z->moment_type != g->moment_type)) {
-        st = dpari_wrong(
-            why, "zero1: an optimizer of kind %d with %d moments, and state of kind %d with %d",
-            of->kind, g->moments, z->kind, z->moments);
-    }
-    return st;
-}
-
-/* The state of this optimizer is there, with `steps` behind it. st: how this rank has fared. */
-static DPARI_COLD dpar_status dpari_zero1_begin(dpari_over *o, dpar_status st, dpari_zero1_given *g,
-                                                dpar_why *why)
-{
-    dpari_zero1 *z = &o->zero1;
-    st = dpari_agree_on(o->d.c, st, "zero1", dpari_zero1_state_of, g, why);
-    if (st == DPAR_OK && z->kind == 0) {
-        st = dpari_agree(o->d.c, dpari_zero1_take(o, g, why), why);
-        if (st != DPAR_OK && z->moment[0] != NULL) {
-            dpar_comm_release(o->d.c, z->moment[0]);
-            z->moment[0] = NULL;
-        }
-    }
-    if (st == DPAR_OK) {
-        z->kind = g->of->kind;
-        z->moments = g->moments;
-        z->moment_type = g->moment_type;
-        z->steps = g->steps;
-    }
-    return st;
-}
-
-DPAR_API DPARI_COLD dpar_status dpar_zero1_resume(dpar_ddp *d, const dpar_optimizer *optimizer,
-                                                  int64_t steps, dpar_why *why)
-{
-    dpari_over *o = dpari_over_of(d);
-    dpari_zero1_given g;
-    dpar_status st;
-    if (o == NULL) {
-        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
-    }
-    dpari_zero(&g, sizeof g);
-    g.of = optimizer;
-    g.steps = steps;
-    st = dpari_zero1_check(o, optimizer, &g, why);
-    if (st == DPAR_OK && (steps < 0 || steps > INT64_MAX / 2)) {
-        st = dpari_wrong(why, "zero1: %ld steps", steps);
-    }
-    return dpari_zero1_begin(o, st, &g, why);
-}
-
-DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_ddp *d, int32_t array, int64_t *first,
-                                           int64_t *count, int32_t *type)
-{
-    const dpari_over *o = dpari_over_of(d);
-    if (o == NULL || array < 0 || array >= o->zero1.moments) {
-        return NULL;
-    }
-    if (first != NULL) {
-        *first = dpari_over_first(o);
-    }
-    if (count != NULL) {
-        *count = o->count[d->c->rank];
-    }
-    if (type != NULL) {
-        *type = o->zero1.moment_type;
-    }
-    return o->zero1.moment[array];
-}
-
-/* ---- groups -----------------------------------------------------------------------------------
- */
-
-static DPARI_COLD void dpari_zero1_state_groups(dpari_facts *f, const void *given)
-{
-    const dpari_zero1_given *g = (const dpari_zero1_given *)given;
-    int32_t i;
-    dpari_fact(f, "the number of groups", 0, g->groups);
-    for (i = 0; i < g->groups; i++) {
-        dpari_fact(f, "group[#].first", i, g->group[i].first);
-        dpari_fact(f, "group[#].count", i, g->group[i].count);
-        dpari_fact_real(f, "group[#].decay", i, g->group[i].decay);
-        dpari_fact_real(f, "group[#].rate", i, g->group[i].rate);
+    dpari_fact(f, "optimizer.stochastic", 0, o->stochastic);
+    dpari_fact_hash(f, "optimizer.seed", 0, o->seed);
+    dpari_fact(f, "steps", 0, desc->steps);
+    dpari_fact(f, "optimizer.nesterov", 0, o->nesterov);
+    dpari_fact_real(f, "optimizer.beta1", 0, o->beta1);
+    dpari_fact_real(f, "optimizer.beta2", 0, o->beta2);
+    dpari_fact_real(f, "optimizer.epsilon", 0, o->epsilon);
+    dpari_fact_real(f, "optimizer.momentum", 0, o->momentum);
+    dpari_fact_real(f, "optimizer.decay", 0, o->decay);
+    dpari_fact(f, "the number of groups", 0, desc->groups);
+    for (i = 0; i < desc->groups; i++) {
+        dpari_fact(f, "group[#].first", i, desc->group[i].first);
+        dpari_fact(f, "group[#].count", i, desc->group[i].count);
+        dpari_fact_real(f, "group[#].decay", i, desc->group[i].decay);
+        dpari_fact_real(f, "group[#].rate", i, desc->group[i].rate);
     }
 }
 
-static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
-                                                       const dpari_zero1_given *g, dpar_why *why)
+static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
+                                                       const dpar_zero1_desc *desc, dpar_why *why)
 {
     int64_t at = 0;
     int32_t i;
-    if (g->groups < 0 || (g->groups > 0 && g->group == NULL)) {
-        return dpari_wrong(why, "zero1: %d groups; they are NULL: %d", g->groups, g->group == NULL);
+    if (desc->groups < 0 || (desc->groups > 0 && desc->group == NULL)) {
+        return dpari_wrong(
+            why, "dpar_zero1_make: there are %d groups (0 or more); desc.group is NULL: %d",
+            desc->groups, desc->group == NULL);
     }
-    for (i = 0; i < g->groups; i++) {
-        const dpar_zero1_group *p = &g->group[i];
-        if (p->first < at || p->count < 0 || p->first > o->elements ||
-            p->count > o->elements - p->first) {
+    for (i = 0; i < desc->groups; i++) {
+        const dpar_zero1_group *p = &desc->group[i];
+        if (p->first < at || p->count < 0 || p->first > d->elements ||
+            p->count > d->elements - p->first) {
             return dpari_wrong(
                 why,
-                "zero1: group %d begins at %ld and has %ld elements: groups ascend, and "
-                "there are %ld elements",
-                i, p->first, p->count, o->elements);
+                "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
+                "ascend, and there are %ld elements",
+                i, p->first, p->count, d->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "zero1: group %d has decay %.9g and rate %.9g: each is 0 or more, "
-                "and finite",
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each is 0 "
+                "or more, and finite",
                 i, p->decay, p->rate);
         }
         at = p->first + p->count;
@@ -203,87 +94,243 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpari_over *o,
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_zero1_groups(dpar_ddp *d, const dpar_zero1_group *group,
-                                                  int32_t groups, dpar_why *why)
+static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_given *g,
+                                                dpar_why *why)
 {
-    dpari_over *o = dpari_over_of(d);
-    dpari_zero1_given g;
-    void *memory = NULL;
+    const dpar_zero1_desc *desc = g->desc;
+    const int64_t bytes = d->elements * dpar_type_bytes(d->desc.type);
+    int64_t apart;
+    dpar_status status;
+    if (d->desc.gradients == NULL || d->desc.hook != NULL || d->desc.sum || d->through ||
+        d->copy != NULL) {
+        return dpari_wrong(why, "dpar_zero1_make: the ddp must average one array (desc.gradients), "
+                                "without hook, wire_type and sum");
+    }
+    if (d->zero1 != NULL || d->under_way) {
+        return dpari_wrong(why,
+                           "dpar_zero1_make: the ddp has a zero1 already (%d) or is in a pass (%d)",
+                           d->zero1 != NULL, d->under_way);
+    }
+    if (desc == NULL || (desc->weights == NULL && bytes > 0)) {
+        return dpari_wrong(why, "dpar_zero1_make: the descriptor or its weights are NULL");
+    }
+    apart = (int64_t)((uintptr_t)desc->weights - (uintptr_t)d->buffer);
+    if (apart < bytes && -apart < bytes) {
+        return dpari_wrong(
+            why,
+            "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
+            "behind the beginning of the gradients' %ld bytes",
+            apart, bytes);
+    }
+    if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
+        return dpari_wrong(why, "dpar_zero1_make: %ld steps were done before (0 or more)",
+                           desc->steps);
+    }
+    status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
+    return status == DPAR_OK ? dpari_zero1_judge_groups(d, desc, why) : status;
+}
+
+/* Frees all of it. */
+static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
+{
+    dpar_comm *c = z->ddp->c;
+    if (z->moment[0] != NULL) {
+        dpar_comm_release(c, z->moment[0]);
+    }
+    if (z->pinned && c->mem->unpin != NULL) {
+        (void)c->mem->unpin(c->mem->ctx, z->squares);
+    }
+    dpari_made_give(z->squares);
+    dpari_made_give(z);
+}
+
+/* Its own memory, with what the descriptor says; NULL if there is none. */
+static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_given *g)
+{
+    const dpar_zero1_desc *desc = g->desc;
+    const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
+    const int32_t ranks = d->c->size;
+    unsigned char *at;
+    dpar_zero1 *z;
     int32_t i;
-    dpar_status st;
-    if (o == NULL) {
-        return dpari_wrong(why, "zero1: it is not of dpar_ddp_over");
+    at = (unsigned char *)dpari_made_room(d->c, (int64_t)sizeof *z + groups +
+                                                    ranks * (int64_t)sizeof *z->count);
+    if (at == NULL) {
+        return NULL;
+    }
+    z = (dpar_zero1 *)(void *)at;
+    at += sizeof *z;
+    z->group = (dpar_zero1_group *)(void *)at;
+    z->count = (int64_t *)(void *)(at + groups);
+    z->ddp = d;
+    z->weights = (unsigned char *)desc->weights;
+    if (z->weights == NULL) {
+        z->weights = at; /* of nothing an address that 0 may be added to */
+    }
+    z->optimizer = desc->optimizer;
+    z->kind = desc->optimizer->kind;
+    z->moments = g->moments;
+    z->moment_type = g->moment_type;
+    z->steps = desc->steps;
+    z->groups = desc->groups;
+    for (i = 0; i < desc->groups; i++) {
+        z->group[i] = desc->group[i];
+    }
+    z->share = dpari_ceil_div(d->elements, ranks);
+    for (i = 0; i < ranks; i++) {
+        z->count[i] = dpari_least(z->share, d->elements - dpari_least(d->elements, z->share * i));
+    }
+    return z;
+}
+
+/* The optimizer's state, of zeros. */
+static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
+{
+    dpar_comm *c = z->ddp->c;
+    const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
+    void *memory = NULL;
+    dpar_status status;
+    z->squares = (double *)dpari_made_room(c, (int64_t)sizeof *z->squares);
+    if (z->squares == NULL) {
+        return DPAR_E_MEMORY;
+    }
+    if (c->mem != NULL && c->mem->pin != NULL) {
+        status = c->mem->pin(c->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        z->pinned = 1;
+    }
+    if (z->moments == 0) {
+        return DPAR_OK;
+    }
+    status = dpar_comm_alloc(c, dpari_most(64, each * z->moments), &memory);
+    z->moment[0] = (unsigned char *)memory;
+    if (status == DPAR_OK && z->moments > 1) {
+        z->moment[1] = z->moment[0] + each;
+    }
+    return status;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_desc *desc,
+                                                dpar_zero1 **zero1, dpar_why *why)
+{
+    dpari_zero1_given g;
+    dpar_zero1 *z = NULL;
+    dpar_status status;
+    if (ddp == NULL || zero1 == NULL) {
+        return dpari_wrong(why, "dpar_zero1_make: ddp or result is NULL");
     }
     dpari_zero(&g, sizeof g);
-    g.group = group;
-    g.groups = groups;
-    st = dpari_zero1_judge_groups(o, &g, why);
-    if (st == DPAR_OK) {
-        memory = dpari_made_room(d->c, groups * (int64_t)sizeof *group);
-        st = memory != NULL
-                 ? st
-                 : dpari_say(DPAR_E_MEMORY, why, "zero1: no memory for %d groups", groups);
+    g.desc = desc;
+    status = dpari_zero1_judge(ddp, &g, why);
+    if (status == DPAR_OK) {
+        z = dpari_zero1_lay(ddp, &g);
+        status = z != NULL ? dpari_zero1_fill(z) : DPAR_E_MEMORY;
+        if (status != DPAR_OK) {
+            (void)dpari_say(status, why,
+                            "dpar_zero1_make: no memory for %d moments of %ld elements", g.moments,
+                            ddp->elements);
+        }
     }
-    st =
-        dpari_made_or(dpari_agree_on(d->c, st, "zero1", dpari_zero1_state_groups, &g, why), memory);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_agree_on(ddp->c, status, "zero1", dpari_zero1_facts, &g, why);
+    if (status != DPAR_OK) {
+        if (z != NULL) {
+            dpari_zero1_release(z);
+        }
+        return status;
     }
-    dpari_made_give(o->zero1.group);
-    o->zero1.group = (dpar_zero1_group *)memory;
-    o->zero1.groups = groups;
-    for (i = 0; i < groups; i++) {
-        o->zero1.group[i] = group[i];
-    }
+    ddp->zero1 = z;
+    ddp->scatter = 1;
+    ddp->ended = 0;
+    *zero1 = z;
     return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
+{
+    dpar_ddp *d;
+    if (zero1 == NULL) {
+        return DPAR_OK;
+    }
+    d = zero1->ddp;
+    if (d->under_way && d->c->status == DPAR_OK) {
+        return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
+    }
+    d->zero1 = NULL;
+    d->scatter = 0;
+    dpari_zero1_release(zero1);
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first,
+                                           int64_t *count, int32_t *type)
+{
+    if (zero1 == NULL || array < 0 || array >= zero1->moments) {
+        return NULL;
+    }
+    if (first != NULL) {
+        *first = dpari_ddp_first(zero1);
+    }
+    if (count != NULL) {
+        *count = zero1->count[zero1->ddp->c->rank];
+    }
+    if (type != NULL) {
+        *type = zero1->moment_type;
+    }
+    return zero1->moment[array];
 }
 
 /* ---- a step -----------------------------------------------------------------------------------
  */
 
 /* What gradients are multiplied by. Waits for a device. */
-static dpar_status dpari_zero1_factor(dpari_over *o, double clip, double *factor)
+static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = o->d.c;
+    dpar_comm *c = z->ddp->c;
     dpar_mem_squares s;
     double sum = 0.0;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     *factor = 1.0;
     if (clip <= 0.0) {
         return DPAR_OK;
     }
     dpari_zero(&s, sizeof s);
-    s.type = o->d.options.type;
-    s.in = o->array->data + dpari_over_first(o) * dpar_type_bytes(s.type);
-    s.count = o->count[c->rank];
-    s.sum = o->zero1.squares;
+    s.type = z->ddp->desc.type;
+    s.in = z->ddp->buffer + dpari_ddp_first(z) * dpar_type_bytes(s.type);
+    s.count = z->count[c->rank];
+    s.sum = z->squares;
     *s.sum = 0.0;
-    st = s.count > 0 ? dpari_do_squares(c, &s) : st;
-    st = st == DPAR_OK ? dpari_do_wait(c) : st;
-    if (st == DPAR_OK) {
+    if (s.count > 0) {
+        status = dpari_do_squares(c, &s);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_do_wait(c);
+    }
+    if (status == DPAR_OK) {
         const double mine = *s.sum; /* both ends in the host's memory */
-        st = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        status = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
-    return st;
+    return status;
 }
 
 /* Elements lo .. hi of this rank's share go by a group, or (NULL) by the optimizer alone. */
-static dpar_status dpari_zero1_update(dpari_over *o, const dpar_zero1_group *group, int64_t lo,
-                                      int64_t hi, unsigned char *params, dpar_mem_optimize *call)
+static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *group, int64_t lo,
+                                      int64_t hi, const dpar_mem_optimize *call)
 {
-    const int64_t first = dpari_over_first(o), in = lo - first;
-    const int64_t each = dpar_type_bytes(o->d.options.type);
-    const int64_t moment = in * dpar_type_bytes(o->zero1.moment_type);
+    const int64_t first = dpari_ddp_first(z), in = lo - first;
+    const int64_t each = dpar_type_bytes(z->ddp->desc.type);
+    const int64_t moment = in * dpar_type_bytes(z->moment_type);
     dpar_optimizer of = *call->optimizer;
     dpar_mem_optimize now = *call;
     dpar_optimizer_piece p;
     dpari_zero(&p, sizeof p);
-    p.weight = params + lo * each;
-    p.gradient = o->array->data + lo * each;
-    p.m = o->zero1.moments > 0 ? o->zero1.moment[0] + moment : NULL;
-    p.v = o->zero1.moments > 1 ? o->zero1.moment[1] + moment : NULL;
-    p.weight_type = p.gradient_type = o->d.options.type;
+    p.weight = z->weights + lo * each;
+    p.gradient = z->ddp->buffer + lo * each;
+    p.m = z->moments > 0 ? z->moment[0] + moment : NULL;
+    p.v = z->moments > 1 ? z->moment[1] + moment : NULL;
+    p.weight_type = p.gradient_type = z->ddp->desc.type;
     p.count = hi - lo;
     p.index = (uint64_t)lo;
     if (group != NULL) {
@@ -292,25 +339,24 @@ static dpar_status dpari_zero1_update(dpari_over *o, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(o->d.c, &now);
+    return dpari_do_optimize(z->ddp->c, &now);
 }
 
 /* This rank's share, group after group. */
-static dpar_status dpari_zero1_update_all(dpari_over *o, unsigned char *params,
-                                          dpar_mem_optimize *call)
+static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_over_first(o) + o->count[o->d.c->rank];
-    int64_t lo = dpari_over_first(o), hi;
+    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->c->rank];
+    int64_t lo = dpari_ddp_first(z), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
     for (; lo < end && st == DPAR_OK; lo = hi) {
         const dpar_zero1_group *g;
-        while (k < o->zero1.groups && o->zero1.group[k].first + o->zero1.group[k].count <= lo) {
+        while (k < z->groups && z->group[k].first + z->group[k].count <= lo) {
             k++;
         }
-        g = k < o->zero1.groups ? &o->zero1.group[k] : NULL;
+        g = k < z->groups ? &z->group[k] : NULL;
         hi = g == NULL ? end : dpari_least(end, g->first > lo ? g->first : g->first + g->count);
-        st = dpari_zero1_update(o, g != NULL && g->first <= lo ? g : NULL, lo, hi, params, call);
+        st = dpari_zero1_update(z, g != NULL && g->first <= lo ? g : NULL, lo, hi, call);
     }
     return st;
 }
@@ -324,26 +370,33 @@ static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char 
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
-/* What is wrong with what a step is given beside the optimizer. */
-static dpar_status dpari_zero1_check_step(const dpari_over *o, const void *params, double rate,
-                                          double clip, dpar_why *why)
+/* Checks what a step is given, and that the optimizer has the kind and types of the state. */
+static dpar_status dpari_zero1_check(const dpar_zero1 *z, double rate, double clip, dpar_why *why)
 {
-    const int64_t apart = (int64_t)((uintptr_t)params - (uintptr_t)o->array->data);
-    const int64_t bytes = o->elements * dpar_type_bytes(o->d.options.type);
+    const dpar_optimizer *optimizer = z->optimizer;
+    int32_t moments = 0, moment_type = 0;
+    dpar_status status =
+        dpar_optimizer_check(optimizer, z->ddp->desc.type, &moments, &moment_type, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (z->kind != optimizer->kind || z->moments != moments || z->moment_type != moment_type) {
+        return dpari_wrong(
+            why,
+            "dpar_zero1_step: the optimizer has kind %d with %d moments, the state is "
+            "of kind %d with %d (or of another type)",
+            optimizer->kind, moments, z->kind, z->moments);
+    }
     if (!dpari_finite(rate) || clip != clip) {
         return dpari_optimizer_say(
-            why, "zero1: the rate is %.9g (finite), the clip %.9g (a number)", rate, clip);
+            why, "dpar_zero1_step: the rate is %.9g (finite), the clip %.9g (a number)", rate,
+            clip);
     }
-    if (bytes > 0 && params == NULL) {
-        return dpari_wrong(why, "zero1: params are NULL");
+    if (z->ddp->under_way && !z->ddp->last) {
+        return dpari_wrong(why,
+                           "dpar_zero1_step: the pass that is under way was begun with last = 0");
     }
-    return apart < bytes && -apart < bytes
-               ? dpari_wrong(
-                     why,
-                     "zero1: params lie where the gradients are: %ld bytes behind their %ld "
-                     "bytes' beginning",
-                     apart, bytes)
-               : DPAR_OK;
+    return DPAR_OK;
 }
 
 /* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
@@ -371,52 +424,49 @@ static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double c
     return dpari_hash_real(dpari_hash_real(h, p->momentum), p->decay);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_ddp *d, void *params,
-                                                const dpar_optimizer *optimizer, double rate,
-                                                double clip)
+DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip)
 {
-    dpari_over *o = dpari_over_of(d);
-    dpari_zero1_given g;
+    dpar_zero1 *const z = zero1;
     dpar_mem_optimize call;
+    dpar_comm *c;
     dpar_why why;
-    dpar_status st;
-    if (o == NULL || d->c->status != DPAR_OK) {
-        return o == NULL ? DPAR_E_ARG : d->c->status;
+    dpar_status status;
+    if (z == NULL) {
+        return DPAR_E_ARG;
     }
-    dpari_zero(&g, sizeof g);
-    g.of = optimizer;
-    g.rate = rate;
-    g.clip = clip;
-    st = dpari_zero1_check(o, optimizer, &g, &why);
-    st = st == DPAR_OK ? dpari_zero1_check_step(o, params, rate, clip, &why) : st;
-    if (o->zero1.kind == 0) { /* the first step: all ranks hear */
-        st = dpari_zero1_begin(o, st, &g, &why);
-        if (st != DPAR_OK) {
-            d->c->why = why;
-            return st;
+    c = z->ddp->c;
+    if (c->status != DPAR_OK) {
+        return c->status;
+    }
+    status = dpari_zero1_check(z, rate, clip, &why);
+    if (status != DPAR_OK) {
+        return dpari_zero1_refuse(c, status, &why);
+    }
+    if (!z->ddp->ended) {
+        status = dpari_ddp_finish(z->ddp, 1);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    if (st != DPAR_OK) {
-        return dpari_zero1_refuse(d->c, st, &why);
-    }
-    params = o->elements > 0 ? params : o; /* of nothing an address that 0 may be added to */
-    st = o->ended ? DPAR_OK : dpari_over_finish(o, 1);
-    o->ended = 0;
+    z->ddp->ended = 0;
     dpari_zero(&call, sizeof call);
-    call.optimizer = optimizer;
+    call.optimizer = z->optimizer;
     call.rate = rate;
-    st = st == DPAR_OK ? dpari_zero1_factor(o, clip, &call.factor) : st;
-    if (st == DPAR_OK) {
-        call.step = ++o->zero1.steps;
-        st = dpari_zero1_update_all(o, (unsigned char *)params, &call);
+    status = dpari_zero1_factor(z, clip, &call.factor);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st =
-        st == DPAR_OK ? dpari_over_gather(o, params, dpari_zero1_alike(optimizer, rate, clip)) : st;
-    if (st == DPAR_E_MISMATCH && d->c->status == st) {
-        why = d->c->why;
-        (void)dpari_optimizer_say(&d->c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
+    call.step = ++z->steps;
+    status = dpari_zero1_update_all(z, &call);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
+    if (status == DPAR_E_MISMATCH && c->status == status) {
+        why = c->why;
+        (void)dpari_optimizer_say(&c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
                                   clip);
-        dpari_zero1_add(d->c, "", why.text);
+        dpari_zero1_add(c, "", why.text);
     }
-    return st;
+    return status;
 }

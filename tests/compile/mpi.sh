@@ -59,7 +59,7 @@ build() {
 # Programs that also run without MPI.
 programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/ranks/several tests/comm/ranks/errors tests/comm/ranks/simple tests/comm/ranks/move
     tests/halo/ranks/halo_exchange tests/halo/ranks/grid tests/debug/ranks/halo_check apps/ranks apps/shallow_water tests/spatial/ranks/spatial tests/spatial/ranks/types apps/unet apps/train_gpt
-    tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/points/ranks/points tests/points/ranks/points_mesh tests/train/ranks/ddp tests/train/ranks/over tests/train/ranks/made tests/train/ranks/fsdp tests/train/ranks/tensor
+    tests/halo/ranks/halo_oracle tests/halo/ranks/halo_cgrid tests/points/ranks/points tests/points/ranks/points_mesh tests/train/ranks/ddp tests/train/ranks/ddp_arrays tests/train/ranks/zero1 tests/train/ranks/made tests/train/ranks/fsdp tests/train/ranks/tensor
     tests/debug/ranks/doctor_together tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
     name=${1##*/} code=$(code_of "$1.c" "$work/engine.o $work/dpar.a")

@@ -160,30 +160,55 @@ static void gradients(bytes *b)
 {
     dpar_ddp_desc o;
     dpar_ddp *d = NULL;
-    int64_t numel[6], need = 0;
+    int64_t numel[6];
     int32_t i;
-    void *memory;
+    void *memory = NULL, *array[6];
+    static double grads[6000]; /* 6 parameters of at most 1000 elements */
     memset(&o, 0, sizeof o);
+    memset(grads, 0, sizeof grads);
     for (i = 0; i < 6; i++) {
         numel[i] = take(b, 16) ? take(b, 99) : odd64(b);
+        array[i] = take(b, 16) ? grads + (take(b, 16) ? i : take(b, 6)) * 1000 : NULL;
     }
     o.params = take(b, 16) ? take(b, 7) : -1, o.type = take(b, 8) ? 1 + take(b, 2) : odd32(b);
-    o.numel = take(b, 32) ? numel : NULL, o.wire = take(b, 4) ? 0 : odd32(b);
-    o.sum = odd32(b), o.scatter = take(b, 2), o.unused = take(b, 2), o.finite = take(b, 2);
-    o.first_bytes = odd64(b), o.bucket_bytes = odd64(b), o.align = odd64(b), o.multiple = odd64(b);
+    o.count = take(b, 32) ? numel : NULL;
+    o.wire_type = take(b, 4) ? 0 : odd32(b);
+    o.sum = odd32(b);
+    o.require_ready = take(b, 2);
+    o.track_used = take(b, 2);
+    o.check_finite = take(b, 2);
+    o.first_bucket_bytes = odd64(b);
+    o.bucket_bytes = odd64(b);
+    o.align = take(b, 2) ? 0 : odd64(b);
+    o.gradients = take(b, 4) ? NULL : grads;
+    o.arrays = take(b, 4) ? NULL : array;
     for (i = 0; i < 6; i++) { /* gradients are made: none of gigabytes */
         if (numel[i] > 1000) {
             numel[i] = INT64_C(1) << 62;
         }
     }
     o.align = o.align > 1000 ? INT64_MAX : o.align;
-    o.multiple = o.multiple > 1000 ? INT64_MAX : o.multiple;
-    if (fine(dpar_ddp_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_ddp_init(memory, need, world, &o, &d, &why))) {
-            must(dpar_ddp_close(d) == DPAR_OK);
+    if (take(b, 2)) { /* in memory of ours, of as many bytes as it says */
+        o.bytes = take(b, 4) ? 1 : odd64(b);
+        if (o.bytes != 0 && dpar_ddp_make(world, &o, &d, &why) == DPAR_E_ROOM) {
+            o.bytes = why.bytes;
+            memory = room(o.bytes);
+            o.memory = memory;
         }
-        free(memory);
+        if (memory == NULL) {
+            o.bytes = 0;
+        }
     }
+    must(d == NULL);
+    if (fine(dpar_ddp_make(world, &o, &d, &why))) {
+        i = take(b, 7);
+        if (world->status == DPAR_OK && !o.require_ready) { /* whose end would break the world */
+            (void)dpar_ddp_ready(d, i);
+            (void)dpar_ddp_end(d);
+        }
+        must(dpar_ddp_free(d) == DPAR_OK);
+    }
+    free(memory);
 }
 
 static void shards(bytes *b)
@@ -331,33 +356,29 @@ static void moves(bytes *b)
     }
 }
 
-/* Gradients of one array or of several, and ZeRO-1 over them: what is right makes a step. */
+/* ZeRO-1 on one array of gradients: what is right makes a step. */
 static void zero1(bytes *b)
 {
     dpar_ddp *d = NULL;
-    dpar_ddp_array list[3];
+    dpar_ddp_desc of;
+    dpar_zero1 *zero = NULL;
+    dpar_zero1_desc desc;
     dpar_zero1_group group[3];
     dpar_optimizer o;
-    int32_t type = take(b, 8) ? 1 + take(b, 2) : odd32(b), arrays = take(b, 4), i;
+    int32_t type = take(b, 8) ? 1 + take(b, 2) : odd32(b), i;
     int64_t n = take(b, 16) ? take(b, 200) : odd64(b), first = 0, count = 0;
     double rate, clip;
     n = n > 1000 ? INT64_C(1) << 62 : n; /* arrays are as long as they say */
     memset(values, 0, sizeof values);
-    if (take(b, 4)) {
-        if (!fine(dpar_ddp_over(world, take(b, 16) || n == 0 ? values : NULL, n, type, &d, &why))) {
-            return;
-        }
-    } else {
-        for (i = 0; i < 3; i++) {
-            list[i].data = take(b, 16) ? values + take(b, 3) * 300 : NULL;
-            list[i].count = take(b, 16) ? take(b, 300) : odd64(b);
-            list[i].count = list[i].count > 1000 ? INT64_C(1) << 62 : list[i].count;
-            list[i].data = list[i].count == 0 ? values : list[i].data;
-        }
-        n = arrays > 0 ? list[0].count : 0; /* only a list of one array is a flat one */
-        if (!fine(dpar_ddp_over_list(world, take(b, 16) ? list : NULL, arrays, type, &d, &why))) {
-            return;
-        }
+    memset(&of, 0, sizeof of);
+    memset(&desc, 0, sizeof desc);
+    of.params = 1;
+    of.count = &n;
+    of.type = type;
+    of.gradients = take(b, 16) ? values : NULL;
+    of.sum = take(b, 8) == 0;
+    if (!fine(dpar_ddp_make(world, &of, &d, &why))) {
+        return;
     }
     o = an_optimizer(b);
     for (i = 0; i < 3; i++) {
@@ -365,17 +386,26 @@ static void zero1(bytes *b)
         group[i].count = take(b, 16) ? take(b, 60) : odd64(b);
         group[i].decay = odd_real(b), group[i].rate = odd_real(b);
     }
+    desc.weights = take(b, 16) ? values + 2048 : NULL;
+    desc.optimizer = take(b, 16) ? &o : NULL;
     if (take(b, 2)) {
-        (void)fine(dpar_zero1_groups(d, take(b, 16) ? group : NULL, take(b, 5) - 1, &why));
+        desc.group = take(b, 16) ? group : NULL;
+        desc.groups = take(b, 5) - 1;
     }
-    if (take(b, 3) == 0) {
-        (void)fine(dpar_zero1_resume(d, take(b, 16) ? &o : NULL, odd64(b), &why));
-    }
-    rate = odd_real(b), clip = odd_real(b);
-    if (world->status == DPAR_OK &&
-        dpar_zero1_step(d, take(b, 16) ? values + 2048 : NULL, &o, rate, clip) == DPAR_OK) {
+    desc.groups = desc.groups > 3 ? 3 : desc.groups;
+    desc.steps = take(b, 3) ? 0 : odd64(b);
+    if (fine(dpar_zero1_make(d, &desc, &zero, &why))) {
+        must(dpar_zero1_make(d, &desc, &zero, &why) == DPAR_E_ARG);
+        must(dpar_ddp_free(d) == DPAR_E_ARG);
+        o = take(b, 4) ? o : an_optimizer(b);
+        rate = odd_real(b), clip = odd_real(b);
+        if (world->status == DPAR_OK) {
+            (void)dpar_zero1_step(zero, rate, clip);
+        }
         i = take(b, 3);
-        must(dpar_zero1_state(d, i, &first, &count, &type) == NULL || (first == 0 && count == n));
+        must(dpar_zero1_state(zero, i, &first, &count, &type) == NULL ||
+             (first == 0 && count == n));
+        must(dpar_zero1_free(zero) == DPAR_OK);
     }
     must(dpar_ddp_free(d) == DPAR_OK);
 }

@@ -47,7 +47,6 @@ file_of() { awk -v line="$2" '/^\/\* ==== / { name = $3 } NR == line { gsub(/.*\
 tests_of() {
     case $1 in dpar_comm.h* | dpar_halo.h* | dpar_train.h* | dpar_spatial.h*)
         name=$(file_of "${1%:*}" "${1#*:}")
-        [ "$name" != zero1 ] || name=over # whose test is this
         [ ! -x "$bin/$name" ] || echo "0 $name processes 2"
         ;;
     esac

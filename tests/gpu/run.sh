@@ -82,7 +82,7 @@ linked() { # name, and how to compile it: with both objects
         -lnccl -lcudart -lstdc++ -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
 examples=$(cd apps && ls | sed -n 's/\.cu$//p')
-rank_tests='tensor sequence ddp over fsdp pipeline spatial expert move'
+rank_tests='tensor sequence ddp ddp_arrays zero1 fsdp pipeline spatial expert move'
 
 build() {
     case $1 in

@@ -125,12 +125,10 @@ static void steps(dpar_comm *c, const dpar_ddp_desc *o, int on_device, float *to
     static float numbers[2048], *staged = NULL;
     dpar_ddp *d = NULL;
     dpar_why why;
-    int64_t bytes = 0, n = 0;
-    void *memory, *at = NULL;
+    int64_t n = 0;
+    void *at = NULL;
     int m, k;
-    right(dpar_ddp_bytes(c, o, &bytes, &why), why.text);
-    memory = room(bytes);
-    right(dpar_ddp_init(memory, bytes, c, o, &d, &why), why.text);
+    right(dpar_ddp_make(c, o, &d, &why), why.text);
     if (on_device) {
         right(dpar_comm_alloc(c, (int64_t)sizeof numbers, &at), c->why.text);
         staged = (float *)at;
@@ -172,11 +170,10 @@ static void steps(dpar_comm *c, const dpar_ddp_desc *o, int on_device, float *to
         }
         n += numel[k];
     }
-    right(dpar_ddp_close(d), c->why.text);
+    right(dpar_ddp_free(d), c->why.text);
     if (on_device) {
         dpar_comm_release(c, staged);
     }
-    free(memory);
 }
 
 static int ddp(dpar_comm *host, void *arg)
@@ -189,12 +186,13 @@ static int ddp(dpar_comm *host, void *arg)
         dpar_ddp_desc o;
         memset(&o, 0, sizeof o);
         o.params = PARAMS;
-        o.numel = numel;
+        o.count = numel;
         o.type = DPAR_F32;
+        o.require_ready = 1;
         o.sum = way == 1;
-        o.wire = way == 2 ? (int32_t)DPAR_BF16 : 0;
-        o.finite = way == 3;
-        o.first_bytes = 1024;
+        o.wire_type = way == 2 ? (int32_t)DPAR_BF16 : 0;
+        o.check_finite = way == 3;
+        o.first_bucket_bytes = 1024;
         o.bucket_bytes = 4096;
         memset(want, 0, sizeof want);
         memset(got, 0x7f, sizeof got);

@@ -139,7 +139,7 @@ static void halos(dpar_comm *c, int last, void *memory)
     CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
 }
 
-static void gradients(dpar_comm *c, int last, void *memory)
+static void gradients(dpar_comm *c, int last)
 {
     const int64_t numel[2] = {5, 7};
     dpar_ddp_desc o;
@@ -147,19 +147,17 @@ static void gradients(dpar_comm *c, int last, void *memory)
     dpar_ddp *ddp = NULL;
     dpar_fsdp *fsdp = NULL;
     dpar_why why;
-    int64_t bytes = 0;
     int32_t i;
     memset(&o, 0, sizeof o);
     o.params = 2;
-    o.numel = numel;
-    LEFT_OUT(dpar_ddp_bytes(c, &o, &bytes, &why), 1);
-    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), 1);
+    o.count = numel;
+    LEFT_OUT(dpar_ddp_make(c, &o, &ddp, &why), 1);
     o.type = last ? DPAR_TYPE_NONE : DPAR_F32;
-    LEFT_OUT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), last);
+    LEFT_OUT(dpar_ddp_make(c, &o, &ddp, &why), last);
     o.type = DPAR_F32; /* the wire: as the gradients, said or not */
-    o.wire = last ? DPAR_F32 : DPAR_TYPE_NONE;
-    CHECK_INT(dpar_ddp_init(memory, ROOM, c, &o, &ddp, &why), DPAR_OK);
-    CHECK_INT(dpar_ddp_close(ddp), DPAR_OK);
+    o.wire_type = last ? DPAR_F32 : DPAR_TYPE_NONE;
+    CHECK_INT(dpar_ddp_make(c, &o, &ddp, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_free(ddp), DPAR_OK);
     memset(&p, 0, sizeof p); /* types that are left out have a default there */
     p.units = 2;
     p.count = numel;
@@ -328,7 +326,7 @@ static int each(dpar_comm *c, void *arg)
     operations(c);
     moves(c, last);
     halos(c, last, memory);
-    gradients(c, last, memory);
+    gradients(c, last);
     linear(c);
     stages(c, last, memory);
     layers(c, last, memory);

@@ -9,16 +9,20 @@
 #include "rank_program.h"
 #ifdef DEVICE_MEMORY
 #include "device_memory.h"
-#define dpar_ddp_init(m, b, c, o, d, w) (dpar_status) ON_DEVICE(dpar_ddp_init(m, b, c, o, d, w))
+#define dpar_ddp_make(c, o, d, w) (dpar_status) ON_DEVICE(dpar_ddp_make(c, o, d, w))
 #define dpar_ddp_zero(d) (void)ON_DEVICE((dpar_ddp_zero(d), 0))
 #define dpar_ddp_ready(d, i) (dpar_status) ON_DEVICE(dpar_ddp_ready(d, i))
 #define dpar_ddp_end(d) (dpar_status) ON_DEVICE(dpar_ddp_end(d))
-#define dpar_ddp_close(d) (dpar_status) ON_DEVICE(dpar_ddp_close(d))
-#define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
-#define dpar_comm_release(c, memory) free(memory)
+#define dpar_ddp_free(d) (dpar_status) ON_DEVICE(dpar_ddp_free(d))
+enum { ELSEWHERE = 1 };
+#else
+enum { ELSEWHERE = 0 };
 #endif
 
-enum { MOST = 24, CASES = 150 };
+enum { MOST = 24, CASES = 50 };
+
+/* Where gradients are: in memory of dpar, in a flat array, in an array for each. */
+enum { OF_DPAR, FLAT, ARRAYS, FORMS };
 
 /* The gradient that micro-batch m of rank r adds to element e of parameter i. */
 static int number(int r, int m, int i, int64_t e)
@@ -34,11 +38,15 @@ static int number(int r, int m, int i, int64_t e)
 typedef struct model {
     dpar_comm *c;
     dpar_ddp *d;
-    int64_t numel[MOST];
-    int32_t params, type, batches;
+    int64_t count[MOST];
+    int32_t params, batches, some; /* some: each rank leaves parameters out */
+    int32_t form, registered;
+    void *memory;        /* of the gradients, if they are not dpar's */
+    void *array[MOST];   /* in it */
+    void *block, *whole; /* the ddp's own */
     dpar_ddp_desc o;
-    int32_t is_ready[MOST], sent, wrong_order; /* for the hook */
-    int64_t elements;                          /* that the hook saw */
+    int32_t is_ready[MOST], ends, sent, wrong_order; /* for the hook */
+    int64_t elements;                                /* that the hook saw */
 } model;
 
 /* The all-reduce that is there without a hook; looks at what it is called for. */
@@ -49,13 +57,17 @@ static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int
     dpar_bucket b;
     dpar_status st;
     int32_t i;
-    CHECK(dpar_ddp_bucket(m->d, bucket, &b) != NULL);
+    int64_t sum = 0;
+    CHECK(bucket >= 0 && bucket < m->d->buckets);
+    b = m->d->bucket[bucket];
+    CHECK_INT(count, b.hi - b.lo);
     m->wrong_order += bucket != m->sent++;
     m->elements += count;
-    CHECK_INT(count, b.hi - b.lo);
     for (i = b.first; i < b.last; i++) {
-        CHECK(m->is_ready[i] || m->o.unused);
+        CHECK(m->is_ready[i] || (m->some && m->ends));
+        sum += m->count[i];
     }
+    CHECK(m->form == OF_DPAR ? count >= sum : count == sum);
     st = dpar_all_reduce(c, data, data, count, type, m->o.sum ? DPAR_SUM : DPAR_AVG, work);
     return st == DPAR_OK && bucket % 2 != 0 ? DPAR_MORE : st; /* a condition is no error */
 }
@@ -63,46 +75,57 @@ static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int
 static void draw(model *m, uint64_t *seed)
 {
     static const int32_t types[4] = {DPAR_F32, DPAR_F64, DPAR_BF16, DPAR_F16};
-    int32_t i;
+    int32_t i, long_ones;
     memset(&m->o, 0, sizeof m->o);
     m->params = (int32_t)lot_below(seed, MOST + 1);
+    long_ones = lot_below(seed, 8) == 0; /* arrays that are not packed */
     for (i = 0; i < m->params; i++) {
-        m->numel[i] =
+        m->count[i] =
             lot_below(seed, 8) == 0 ? 0 : lot_below(seed, INT64_C(1) << lot_below(seed, 13));
+        if (long_ones && i < 6) {
+            m->count[i] += lot_below(seed, 2) * 16384;
+        }
     }
     m->o.type = types[lot_below(seed, 4)];
-    m->o.wire = m->o.type == DPAR_F64 ? DPAR_F32 : lot_below(seed, 2) ? DPAR_BF16 : DPAR_F16;
+    m->o.wire_type = m->o.type == DPAR_F64 ? DPAR_F32 : lot_below(seed, 2) ? DPAR_BF16 : DPAR_F16;
     if ((m->o.type != DPAR_F32 && m->o.type != DPAR_F64) || lot_below(seed, 2)) {
-        m->o.wire = lot_below(seed, 2) ? m->o.type : DPAR_TYPE_NONE;
+        m->o.wire_type = lot_below(seed, 2) ? m->o.type : DPAR_TYPE_NONE;
     }
     m->o.sum = (int32_t)lot_below(seed, 2);
-    m->o.scatter = lot_below(seed, 3) == 0;
-    m->o.unused = (int32_t)lot_below(seed, 2);
-    m->o.finite = (int32_t)lot_below(seed, 2);
-    m->o.first_bytes = lot_below(seed, 2) * (1 + lot_below(seed, 2000));
+    m->some = (int32_t)lot_below(seed, 2);
+    m->o.require_ready = !m->some && lot_below(seed, 2);
+    m->o.track_used = !m->o.require_ready && lot_below(seed, 3) > 0;
+    m->o.check_finite = (int32_t)lot_below(seed, 2);
+    m->o.first_bucket_bytes = lot_below(seed, 2) * (1 + lot_below(seed, 2000));
     m->o.bucket_bytes =
         lot_below(seed, 4) == 0 ? 0 : 1 + lot_below(seed, INT64_C(1) << lot_below(seed, 16));
     m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 100) : 0;
-    m->o.multiple = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 200) : 0;
-    m->o.hook = !m->o.scatter && lot_below(seed, 3) == 0 ? hook : NULL;
+    m->o.hook = lot_below(seed, 3) == 0 ? hook : NULL;
     m->o.ctx = m;
     m->batches = 1 + (int32_t)lot_below(seed, 3);
+    m->registered = (int32_t)lot_below(seed, 2);
+    m->o.params = m->params;
+    m->o.count = m->count;
 }
 
-/* Does rank r use parameter i in micro-batch b? */
+/* True if rank r uses parameter i in micro-batch b. */
 static int uses(const model *m, uint64_t seed, int r, int b, int i)
 {
     uint64_t s = seed + (uint64_t)(r * 100 + b * 10000 + i);
-    return !m->o.unused || lot_below(&s, 4) > 0;
+    return !m->some || lot_below(&s, 4) > 0;
 }
 
 static void backward(model *m, int b, uint64_t seed)
 {
     int32_t order[MOST], i;
     uint64_t own = seed + (uint64_t)m->c->rank * 77 + (uint64_t)b;
+    const int last = b == m->batches - 1;
     int64_t e;
-    CHECK_INT(dpar_ddp_begin(m->d, b == m->batches - 1), DPAR_OK);
+    if (!last || lot_below(&own, 2) != 0) { /* the last one begins by itself */
+        CHECK_INT(dpar_ddp_begin(m->d, last), DPAR_OK);
+    }
     memset(m->is_ready, 0, sizeof m->is_ready);
+    m->ends = 0;
     for (i = 0; i < m->params; i++) { /* about from the last to the first, each rank by itself */
         int32_t at = (int32_t)lot_below(&own, i + 1);
         order[i] = order[at];
@@ -111,51 +134,37 @@ static void backward(model *m, int b, uint64_t seed)
     for (i = 0; i < m->params; i++) {
         const int32_t p = order[i];
         void *g = dpar_ddp_gradient(m->d, p, NULL);
+        CHECK(m->form == OF_DPAR || m->count[p] == 0 || g == m->array[p]);
         if (!uses(m, seed, m->c->rank, b, p)) {
             continue;
         }
-        for (e = 0; e < m->numel[p]; e++) {
+        for (e = 0; e < m->count[p]; e++) {
             float_put(g, e, m->o.type, float_get(g, e, m->o.type) + number(m->c->rank, b, p, e));
         }
         m->is_ready[p] = 1;
         CHECK_INT(dpar_ddp_ready(m->d, p), DPAR_OK);
     }
+    m->ends = 1;
     CHECK_INT(dpar_ddp_end(m->d), DPAR_OK);
 }
 
 /* Largest relative error of an average. */
 static double rounding(const model *m)
 {
-    const int32_t t = m->o.wire ? m->o.wire : m->o.type;
+    const int32_t t = m->o.wire_type ? m->o.wire_type : m->o.type;
     return t == DPAR_F64 ? 0.0 : t == DPAR_F32 ? 6e-8 : t == DPAR_F16 ? 4.9e-4 : 3.95e-3;
 }
 
 static void compare(const model *m, uint64_t seed)
 {
-    int32_t i, k;
+    int32_t i;
     int r, b;
-    int64_t e;
-    for (k = 0, i = 0; i < m->params; i++) {
+    int64_t e, wrong = 0;
+    for (i = 0; i < m->params; i++) {
         int used = -1;
         const void *g = dpar_ddp_gradient(m->d, i, &used);
-        dpar_bucket bucket;
-        dpar_piece piece;
         int any = 0, mine = 0;
-        piece.in_param = 0;
-        piece.count = m->numel[i];
-        for (k = 0;
-             dpar_ddp_bucket(m->d, k, &bucket) != NULL && !(bucket.first <= i && i < bucket.last);
-             k++) {
-        }
-        if (m->o.scatter) { /* starts as the header says: bytes of the view into the buffer */
-            const int64_t start =
-                ((const unsigned char *)g - (const unsigned char *)dpar_ddp_bucket(m->d, 0, NULL)) /
-                dpar_type_bytes(m->o.type);
-            if (!dpar_bucket_piece(&bucket, m->c->size, start, m->numel[i], m->c->rank, &piece)) {
-                piece.count = 0;
-            }
-        }
-        for (e = piece.in_param; e < piece.in_param + piece.count; e++) {
+        for (e = 0; e < m->count[i]; e++) {
             double sum = 0.0;
             for (r = 0; r < m->c->size; r++) {
                 for (b = 0; b < m->batches; b++) {
@@ -163,9 +172,10 @@ static void compare(const model *m, uint64_t seed)
                 }
             }
             if (m->o.sum) {
-                CHECK(float_get(g, e, m->o.type) == sum);
+                wrong += float_get(g, e, m->o.type) != sum;
             } else {
-                CHECK_NEAR(float_get(g, e, m->o.type), sum / m->c->size, rounding(m));
+                const double want = sum / m->c->size;
+                wrong += !(fabs(float_get(g, e, m->o.type) - want) <= rounding(m) * fabs(want));
             }
         }
         for (b = 0; b < m->batches; b++) {
@@ -174,57 +184,143 @@ static void compare(const model *m, uint64_t seed)
                 any |= uses(m, seed, r, b, i);
             }
         }
-        CHECK_INT(used, m->o.unused ? any : mine);
+        CHECK_INT(used, m->o.track_used ? any : mine);
+    }
+    CHECK_INT(wrong, 0);
+}
+
+/* Memory for the gradients, filled with numbers that dpar_ddp_zero must take away. */
+static void lay(model *m)
+{
+    const int64_t each = dpar_type_bytes(m->o.type);
+    char *at;
+    int64_t bytes = 64;
+    int32_t i;
+    for (i = 0; i < m->params; i++) {
+        bytes += m->count[i] * each + (m->form == ARRAYS ? 24 : 0);
+    }
+    if (m->registered || ELSEWHERE) {
+        CHECK_INT(dpar_comm_alloc(m->c, bytes, &m->memory), DPAR_OK);
+    } else {
+        m->memory = zeroed(bytes);
+    }
+    memset(m->memory, 0x3c, (size_t)bytes);
+    at = (char *)m->memory;
+    for (i = 0; i < m->params; i++) { /* arrays: the last one first, not side by side */
+        const int32_t k = m->form == ARRAYS ? m->params - 1 - i : i;
+        m->array[k] = m->count[k] == 0 && k % 2 == 0 && m->form == ARRAYS ? NULL : at;
+        at += m->count[k] * each + (m->form == ARRAYS ? 8 + k % 3 * 8 : 0);
+    }
+    m->o.align = 0;
+    if (m->form == ARRAYS) {
+        m->o.arrays = m->array;
+    } else {
+        m->o.gradients = m->memory;
     }
 }
 
+/* In memory of ours: what make asks for is just enough, and nothing behind it is written. */
+static void make_in_place(model *m)
+{
+    unsigned char *end;
+    int64_t needed;
+    int i;
+    dpar_why why;
+    why.bytes = -1;
+    m->o.memory = NULL;
+    m->o.bytes = 1;
+    CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, &why), DPAR_E_ROOM);
+    needed = why.bytes;
+    CHECK(needed > 1);
+    m->block = zeroed_aligned(needed + 64, &m->whole);
+    end = (unsigned char *)m->block + needed;
+    memset(m->block, 0xa5, (size_t)needed + 64);
+    m->o.memory = m->block;
+    m->o.bytes = needed - (m->c->rank == 0); /* of one rank: all hear, each its own number */
+    why.bytes = -1;
+    CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, &why), DPAR_E_ROOM);
+    CHECK_INT(why.bytes, needed);
+    m->o.bytes = needed;
+    CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, &why), DPAR_OK);
+    for (i = 0; i < 64; i++) {
+        CHECK_INT(end[i], 0xa5);
+    }
+}
+
+/* Two steps with the gradients in one of the forms. Their bits go to `to`. */
+static int64_t run_form(model *m, uint64_t seed, unsigned char *to)
+{
+    dpar_why why;
+    int32_t step, k;
+    int64_t bytes = 0;
+    if (m->form != OF_DPAR) {
+        lay(m);
+    }
+    if ((seed + (uint64_t)m->form) % 2 == 0) {
+        make_in_place(m);
+    } else {
+        CHECK_INT(dpar_ddp_make(m->c, &m->o, &m->d, &why), DPAR_OK);
+    }
+    for (step = 0; step < 2 && failures() == 0; step++) {
+        int i;
+        m->sent = m->wrong_order = 0;
+        m->elements = 0;
+        dpar_ddp_zero(m->d);
+        for (i = 0; i < m->batches; i++) {
+            CHECK_INT(m->sent, 0);
+            backward(m, i, seed + (uint64_t)step);
+        }
+        if (m->o.hook != NULL) { /* all buckets, each once, in their order */
+            CHECK_INT(m->sent, m->d->buckets);
+            CHECK_INT(m->wrong_order, 0);
+            CHECK_INT(m->elements, m->d->elements);
+        }
+        compare(m, seed + (uint64_t)step);
+        for (k = 0; k < m->params; k++) {
+            const int64_t n = m->count[k] * dpar_type_bytes(m->o.type);
+            if (n > 0) {
+                memcpy(to + bytes, dpar_ddp_gradient(m->d, k, NULL), (size_t)n);
+            }
+            bytes += n;
+        }
+    }
+    CHECK(dpar_ddp_gradient(m->d, -1, NULL) == NULL &&
+          dpar_ddp_gradient(m->d, m->params, NULL) == NULL);
+    CHECK_INT(dpar_ddp_free(m->d), DPAR_OK);
+    CHECK_INT(dpar_barrier(m->c, NULL), DPAR_OK);
+    free(m->whole);
+    if (m->memory != NULL && (m->registered || ELSEWHERE)) {
+        dpar_comm_release(m->c, m->memory);
+    } else {
+        free(m->memory);
+    }
+    return bytes;
+}
+
+/* The same steps in all forms: equal bits. */
 static void random_case(dpar_comm *c, uint64_t seed)
 {
-    model m;
-    void *memory = NULL;
-    int64_t bytes = 0, sum = 0;
-    dpar_why why;
-    dpar_bucket b;
-    int32_t step, k;
-    uint64_t s = seed;
-    memset(&m, 0, sizeof m);
-    m.c = c;
-    draw(&m, &s);
-    m.o.params = m.params;
-    m.o.numel = m.numel;
-    CHECK_INT(dpar_ddp_bytes(c, &m.o, &bytes, &why), DPAR_OK);
-    CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
-    memset(memory, 0xa5, (size_t)bytes);
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, &m.o, &m.d, &why), DPAR_OK);
-    for (step = 0; step < 2; step++) {
-        int i;
-        m.sent = m.wrong_order = 0;
-        m.elements = 0;
-        dpar_ddp_zero(m.d);
-        for (i = 0; i < m.batches; i++) {
-            CHECK_INT(m.sent, 0);
-            backward(&m, i, seed + (uint64_t)step);
+    unsigned char *bits[FORMS];
+    int64_t bytes[FORMS];
+    int32_t form;
+    for (form = 0; form < FORMS && failures() == 0; form++) {
+        model m;
+        uint64_t s = seed;
+        memset(&m, 0, sizeof m);
+        m.c = c;
+        m.form = form;
+        draw(&m, &s);
+        bits[form] = (unsigned char *)zeroed(64 + 2 * 8 * MOST * (INT64_C(1) << 15));
+        bytes[form] = run_form(&m, seed, bits[form]);
+        CHECK_INT(bytes[form], bytes[0]);
+        CHECK(memcmp(bits[form], bits[0], (size_t)bytes[0]) == 0);
+        if (failures() > 0) {
+            printf("form %d\n", (int)form);
         }
-        for (k = 0, sum = 0; dpar_ddp_bucket(m.d, k, &b) != NULL; k++) {
-            sum += b.hi - b.lo;
-        }
-        CHECK((k == 0 || dpar_ddp_bucket(m.d, k - 1, NULL) != NULL) &&
-              dpar_ddp_bucket(m.d, k, NULL) == NULL);
-        if (m.o.hook != NULL) { /* all buckets, each once, in their order */
-            CHECK_INT(m.sent, k);
-            CHECK_INT(m.wrong_order, 0);
-            CHECK_INT(m.elements, sum);
-        }
-        compare(&m, seed + (uint64_t)step);
     }
-    CHECK(dpar_ddp_gradient(m.d, -1, NULL) == NULL &&
-          dpar_ddp_gradient(m.d, m.params, NULL) == NULL);
-    CHECK_INT(dpar_ddp_close(m.d), DPAR_OK);
-    dpar_ddp_zero(m.d); /* its memory is others' now */
-    CHECK(dpar_ddp_gradient(m.d, 0, NULL) == NULL && dpar_ddp_bucket(m.d, 0, NULL) == NULL);
-    CHECK_INT(dpar_ddp_close(m.d), DPAR_OK);
-    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
-    dpar_comm_release(c, memory);
+    while (form > 0) {
+        free(bits[--form]);
+    }
 }
 
 /* ---- what it refuses --------------------------------------------------------------------------
@@ -235,8 +331,7 @@ static const char *const few_names[3] = {"wte", "h.0.weight", "h.0.bias"};
 typedef struct few {
     dpar_comm *c;
     dpar_ddp *d;
-    void *memory;
-    int64_t numel[3], bytes;
+    int64_t count[3];
     dpar_ddp_desc o;
     dpar_why why;
 } few;
@@ -245,26 +340,23 @@ typedef struct few {
 static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t wire)
 {
     memset(w, 0, sizeof *w);
-    w->numel[0] = 1000;
-    w->numel[1] = 20;
-    w->numel[2] = 3;
+    w->count[0] = 1000;
+    w->count[1] = 20;
+    w->count[2] = 3;
     w->o.params = 3;
-    w->o.numel = w->numel;
+    w->o.count = w->count;
     w->o.type = DPAR_F32;
     w->o.names = few_names;
-    w->o.finite = finite;
-    w->o.wire = wire;
+    w->o.require_ready = 1;
+    w->o.check_finite = finite;
+    w->o.wire_type = wire;
     CHECK_INT(dpar_comm_split(world, 0, 0, &w->c), DPAR_OK);
-    CHECK_INT(dpar_ddp_bytes(w->c, &w->o, &w->bytes, &w->why), DPAR_OK);
-    CHECK_INT(dpar_comm_alloc(w->c, w->bytes, &w->memory), DPAR_OK);
-    memset(w->memory, 0xa5, (size_t)w->bytes); /* what lies there before is of no meaning */
-    return dpar_ddp_init(w->memory, w->bytes, w->c, &w->o, &w->d, &w->why);
+    return dpar_ddp_make(w->c, &w->o, &w->d, &w->why);
 }
 
 static void few_close(few *w)
 {
-    CHECK_INT(dpar_ddp_close(w->d), DPAR_OK);
-    dpar_comm_release(w->c, w->memory);
+    CHECK_INT(dpar_ddp_free(w->d), DPAR_OK);
     (void)dpar_comm_free(w->c);
 }
 
@@ -272,19 +364,25 @@ static void in_order(dpar_comm *world)
 {
     few w;
     CHECK_INT(few_open(&w, world, 0, 0), DPAR_OK);
-    CHECK_INT(dpar_ddp_end(w.d), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_E_ARG);
-    CHECK_TEXT(w.c->why.text, "ddp: parameter 0 of 3 is ready outside of a pass");
+    CHECK_INT(dpar_ddp_ready(w.d, -1), DPAR_E_ARG); /* which begins nothing */
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_OK);
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_close(w.d), DPAR_E_ARG);
+    CHECK_TEXT(w.c->why.text, "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
+    CHECK_INT(dpar_ddp_free(w.d), DPAR_E_ARG);
+    CHECK_TEXT(w.c->why.text, "dpar_ddp_free: a pass is under way");
     CHECK_INT(dpar_ddp_ready(w.d, 3), DPAR_E_ARG);
-    CHECK_TEXT(w.c->why.text, "ddp: parameter 3 of 3 is ready: there is none");
+    CHECK_TEXT(w.c->why.text, "dpar_ddp_ready: parameter 3 does not exist (the model has 0 to 2)");
     CHECK_INT(dpar_ddp_ready(w.d, 2), DPAR_OK);
     CHECK_INT(dpar_ddp_ready(w.d, 2), DPAR_E_ARG);
-    CHECK_TEXT(w.c->why.text, "ddp: parameter 2 of 3 is ready for the second time in a pass");
+    CHECK_TEXT(w.c->why.text, "dpar_ddp_ready: parameter 2 was already reported in this pass");
     CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_OK);
     CHECK_INT(dpar_ddp_ready(w.d, 1), DPAR_OK);
+    CHECK_INT(dpar_ddp_end(w.d), DPAR_OK);
+    CHECK_INT(dpar_ddp_ready(w.d, 2), DPAR_OK); /* begins the next pass */
+    CHECK_INT(dpar_ddp_ready(w.d, 2), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_begin(w.d, 0), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_ready(w.d, 1), DPAR_OK);
+    CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_OK);
     CHECK_INT(dpar_ddp_end(w.d), DPAR_OK);
     few_close(&w);
 }
@@ -303,10 +401,11 @@ static void missing(dpar_comm *world)
         (void)dpar_ddp_ready(w.d, 2);
     }
     CHECK_INT(dpar_ddp_end(w.d), DPAR_E_ARG);
-    (void)snprintf(expected, sizeof expected,
-                   "ddp: rank %d has no gradient of 'h.0.weight', 'h.0.bias' (options.unused = 1 "
-                   "lets them be without)",
-                   last);
+    (void)snprintf(
+        expected, sizeof expected,
+        "ddp: rank %d has no gradient of 'h.0.weight', 'h.0.bias' (desc.require_ready = 0 "
+        "sends what was not reported)",
+        last);
     CHECK_TEXT(w.c->why.text, expected);
     few_close(&w);
 }
@@ -343,12 +442,11 @@ static void not_finite(dpar_comm *world)
 static void other_wire(dpar_comm *world)
 {
     few w;
-    dpar_bucket b;
     CHECK_INT(few_open(&w, world, 0, DPAR_BF16), DPAR_OK);
-    CHECK(dpar_ddp_bucket(w.d, 0, &b) != NULL);
     if (world->rank == world->size - 1) {
-        CHECK_INT(dpar_all_reduce(w.c, dpar_ddp_bucket(w.d, 0, NULL), dpar_ddp_bucket(w.d, 0, NULL),
-                                  b.hi - b.lo, DPAR_F32, DPAR_AVG, NULL),
+        CHECK_INT(dpar_all_reduce(w.c, dpari_ddp_bucket(w.d, 0, NULL),
+                                  dpari_ddp_bucket(w.d, 0, NULL), w.d->elements, DPAR_F32, DPAR_AVG,
+                                  NULL),
                   DPAR_E_MISMATCH);
     } else {
         int i;
@@ -367,61 +465,73 @@ static void other_wire(dpar_comm *world)
 /* What one rank gets wrong all hear of, and the communicator goes on. */
 static void wrong_plans(dpar_comm *c)
 {
-    int64_t numel[2] = {5, 6}, bytes = 0;
+    int64_t count[2] = {5, 6};
+    const int last = c->rank == c->size - 1;
     dpar_ddp_desc o;
     dpar_ddp *d = NULL;
     dpar_why why;
-    void *memory = NULL;
     memset(&o, 0, sizeof o);
     o.params = 2;
-    o.numel = numel;
+    o.count = count;
     o.type = DPAR_F32;
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_OK);
-    CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
-    numel[1] += c->rank == c->size - 1;
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why),
-              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
-    CHECK(c->size == 1 || says_who_differs(why.text, (int)c->size, "ddp: numel[1]", "6", "7"));
-    CHECK_INT(dpar_ddp_close(d), DPAR_OK);
-    numel[1] = 6;
-    CHECK_INT(dpar_ddp_init(memory, bytes - (c->rank == 0), c, &o, &d, &why), DPAR_E_ROOM);
-    CHECK(c->rank == 0 || strncmp(why.text, "rank 0: ddp: ", 13) == 0);
-    numel[0] = c->rank == 0 ? -1 : 5;
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why), DPAR_E_ARG);
-    numel[0] = numel[1] = INT64_C(1) << 62;
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why), DPAR_E_RANGE);
-    numel[0] = numel[1] = 5;
+    count[1] += last;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK(c->size == 1 || says_who_differs(why.text, (int)c->size, "ddp: count[1]", "6", "7"));
+    CHECK_INT(dpar_ddp_free(d), DPAR_OK);
+    d = NULL;
+    count[1] = 6;
+    o.bytes = c->rank == 0 ? -1 : 0; /* one rank has too little, and all hear */
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ROOM);
+    CHECK(c->rank == 0 || strncmp(why.text, "rank 0: dpar_ddp_make: ", 23) == 0);
+    CHECK(why.bytes > 0 && why.bytes % 64 == 0);
+    o.bytes = 0;
+    count[0] = c->rank == 0 ? -1 : 5;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
+    count[0] = count[1] = INT64_C(1) << 62;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_RANGE);
+    count[0] = 1;
+    count[1] = INT64_MAX / 16;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "dpar_ddp_make: parameter 1 has 576460752303423487 elements, those before "
+                         "it 1: together they may have 2^59 - 1");
+    count[0] = count[1] = 5;
     o.type = DPAR_I32;
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "dpar_ddp_make: gradients of type i32") == why.text);
     o.type = DPAR_F16;
-    o.wire = DPAR_F32;
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
-    o.wire = DPAR_TYPE_NONE;
+    o.wire_type = DPAR_F32;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
+    o.wire_type = DPAR_TYPE_NONE;
     o.bucket_bytes = -1;
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
     o.bucket_bytes = 0;
-    o.numel = NULL;
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
-    o.numel = numel;
+    o.count = NULL;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
+    o.count = count;
     o.params = -1;
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
     o.params = 2;
-    CHECK_INT(dpar_ddp_bytes(c, NULL, &bytes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_bytes(NULL, &o, &bytes, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_ddp_bytes(NULL, &o, NULL, &why), DPAR_E_ARG);
-    o.finite = c->rank == c->size - 1; /* one alone would look */
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_OK);
-    CHECK_INT(dpar_ddp_init(memory, bytes, c, &o, &d, &why),
-              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
-    o.finite = 0;
-    o.unused = 2;
-    CHECK_INT(dpar_ddp_bytes(c, &o, &bytes, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "ddp: sum 0, scatter 0, unused 2, finite 0: each 0 or 1");
-    CHECK_INT(dpar_ddp_close(NULL), DPAR_OK);
+    CHECK_INT(dpar_ddp_make(c, NULL, &d, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_make(NULL, &o, &d, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_make(c, &o, NULL, &why), DPAR_E_ARG);
+    CHECK(d == NULL);
+    o.check_finite = last; /* one alone would look */
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK_INT(dpar_ddp_free(d), DPAR_OK);
+    d = NULL;
+    o.check_finite = 0;
+    o.track_used = 2;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "dpar_ddp_make: sum 0, require_ready 0, track_used 2, check_finite 0: "
+                         "each 0 or 1, and not both of require_ready and track_used");
+    o.track_used = o.require_ready = 1;
+    CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_free(NULL), DPAR_OK);
     CHECK_INT(dpar_ddp_begin(NULL, 1), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_ready(NULL, 1), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_end(NULL), DPAR_E_ARG);
-    dpar_comm_release(c, memory);
+    dpar_ddp_zero(NULL);
+    CHECK(dpar_ddp_gradient(NULL, 0, NULL) == NULL);
 }
 
 static int everything(dpar_comm *c, void *arg)

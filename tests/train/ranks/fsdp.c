@@ -1226,10 +1226,10 @@ static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc 
     dpar_status st;
     memset(&of_ddp, 0, sizeof of_ddp);
     of_ddp.params = 3;
-    of_ddp.numel = numel;
+    of_ddp.count = numel;
     of_ddp.type = DPAR_F32;
     if (c->size > 1) {
-        st = c->rank == c->size - 1 ? dpar_ddp_init(memory, bytes, c, &of_ddp, &d, &why)
+        st = c->rank == c->size - 1 ? dpar_ddp_make(c, &of_ddp, &d, &why)
                                     : make_in(memory, bytes, c, o, &f, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
         CHECK(strstr(why.text, " begins such a plan, rank ") != NULL);

@@ -1050,7 +1050,7 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
 static void replicas(dpar_comm *c)
 {
     const int32_t half = c->size / 2, mine = c->rank % half;
-    int64_t count_of[2 * CHAIN], numel[CHAIN], bytes = 0;
+    int64_t count_of[2 * CHAIN], numel[CHAIN];
     dpar_comm *line = NULL, *pair = NULL;
     dpar_ddp_desc how;
     dpar_pipeline_desc o;
@@ -1059,7 +1059,6 @@ static void replicas(dpar_comm *c)
     sums expected;
     list l;
     job *j = (job *)zeroed(sizeof *j);
-    void *memory, *at;
     int32_t i, q;
     order = order_of(DPAR_SCHEDULE_INTERLEAVED, half, 2 * half, 0);
     CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
@@ -1073,14 +1072,12 @@ static void replicas(dpar_comm *c)
     }
     memset(&how, 0, sizeof how);
     how.params = l.s.chain;
-    how.numel = numel;
+    how.count = numel;
     how.type = DPAR_F64;
     how.sum = 1;
-    how.unused = 1;
-    how.bucket_bytes = how.first_bytes = 8;
-    CHECK_INT(dpar_ddp_bytes(pair, &how, &bytes, &why), DPAR_OK);
-    at = zeroed_aligned(bytes, &memory);
-    CHECK_INT(ON_DEVICE(dpar_ddp_init(at, bytes, pair, &how, &j->ddp, &why)), DPAR_OK);
+    how.track_used = 1;
+    how.bucket_bytes = how.first_bucket_bytes = 8;
+    CHECK_INT(ON_DEVICE(dpar_ddp_make(pair, &how, &j->ddp, &why)), DPAR_OK);
     (void)ON_DEVICE((dpar_ddp_zero(j->ddp), 0));
     CHECK_INT(ON_DEVICE(dpar_ddp_begin(j->ddp, 1)), DPAR_OK);
     whole(j, &o);
@@ -1095,10 +1092,9 @@ static void replicas(dpar_comm *c)
             CHECK(got[i] == 2.0 * small(expected.weight[q][i]));
         }
     }
-    CHECK_INT(ON_DEVICE(dpar_ddp_close(j->ddp)), DPAR_OK);
+    CHECK_INT(ON_DEVICE(dpar_ddp_free(j->ddp)), DPAR_OK);
     CHECK_INT(dpar_comm_free(pair), DPAR_OK);
     CHECK_INT(dpar_comm_free(line), DPAR_OK);
-    free(memory);
     over_with(j);
     free(l.mem);
 }

@@ -176,14 +176,12 @@ static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters 
     dpar_ddp *d = NULL;
     dpar_why why;
     dpar_bucket b;
-    int64_t bytes = 0, elements = 0;
+    int64_t elements = 0;
     int32_t i, m;
-    void *whole, *memory;
     o.params = a->params;
-    o.numel = a->numel;
-    CHECK_INT(dpar_ddp_bytes(g, &o, &bytes, &why), DPAR_OK);
-    memory = zeroed_aligned(bytes, &whole);
-    CHECK_INT(dpar_ddp_init(memory, bytes, g, &o, &d, &why), DPAR_OK);
+    o.count = a->numel;
+    o.require_ready = 1;
+    CHECK_INT(dpar_ddp_make(g, &o, &d, &why), DPAR_OK);
     memset(g->sent, 0, sizeof g->sent);
     dpar_ddp_zero(d);
     for (m = 0; m < MICROS; m++) {
@@ -193,15 +191,14 @@ static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters 
         }
         CHECK_INT(dpar_ddp_end(d), DPAR_OK);
     }
-    for (i = 0; dpar_ddp_bucket(d, i, &b) != NULL; i++) {
+    for (i = 0; dpari_ddp_bucket(d, i, &b) != NULL; i++) {
         elements += b.hi - b.lo;
     }
     CHECK(o.align == 1 ? elements == a->all : elements > a->all);
     /* padding travels, too: it is the difference, and all of it */
     counted_is(c, g, NULL, p, DPAR_TRAFFIC_DP, DPAR_CALL_ALL_REDUCE,
                2 * (c->size - 1) * (elements - a->all) * 4);
-    CHECK_INT(dpar_ddp_close(d), DPAR_OK);
-    free(whole);
+    CHECK_INT(dpar_ddp_free(d), DPAR_OK);
 }
 
 static void test_ddp(dpar_comm *c, dpar_comm *g)
@@ -217,13 +214,13 @@ static void test_ddp(dpar_comm *c, dpar_comm *g)
     o.type = DPAR_F32;
     o.align = 1;
     run_ddp(c, g, &p, &a, &o); /* one bucket */
-    o.first_bytes = 4096;
+    o.first_bucket_bytes = 4096;
     o.bucket_bytes = 20000;
     run_ddp(c, g, &p, &a, &o);
     o.align = 0; /* 64 */
     run_ddp(c, g, &p, &a, &o);
     o.align = 1; /* gradients that are two bytes on the wire */
-    o.wire = DPAR_BF16;
+    o.wire_type = DPAR_BF16;
     plan_open(&p, c->size, dense, "fsdp", strategy);
     run_ddp(c, g, &p, &a, &o);
 }
