@@ -2186,7 +2186,9 @@ DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *f
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG, which most messages go with. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same for functions that take a form and its arguments themselves. */
+/* Copies a message that another call wrote, perhaps into the same dpar_why, and returns `status`. */
+DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
+/* The same as dpari_say for functions that take a form and its arguments themselves. */
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                      va_list *list);
 
@@ -3031,7 +3033,8 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 's') {
-            dpar_text_put(width > 0 ? &c : t, va_arg(*list, const char *));
+            const char *s = va_arg(*list, const char *);
+            dpar_text_put(width > 0 ? &c : t, s != NULL ? s : "(none)");
         } else if (*form == '%') {
             dpari_text_char(t, '%');
         } else {
@@ -3059,6 +3062,14 @@ DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *wh
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
         (void)dpari_text_until_real(&t, form, list);
+    }
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text)
+{
+    if (why != NULL && why->text != text) {
+        dpari_copy_text(why->text, sizeof why->text, text, sizeof why->text);
     }
     return status;
 }
@@ -9341,8 +9352,8 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_wrong(why, "poles %d and pole_rows %d: each a subset of 3, of poles", h->poles,
-                           h->pole_rows);
+        return dpari_wrong(why, "poles %ld and pole_rows %ld: each a subset of 3, of poles",
+                           (int64_t)h->poles, (int64_t)h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
         return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
@@ -9515,7 +9526,8 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
         return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_wrong(why, "periodic is %d, the grid has %d dims", h->periodic, h->grid.dims);
+        return dpari_wrong(why, "periodic is %ld, the grid has %d dims", (int64_t)h->periodic,
+                           h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
         return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);
@@ -10472,10 +10484,10 @@ DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
                                                dpar_why *why)
 {
-    return sum == right
-               ? DPAR_OK
-               : dpari_say(DPAR_E_MISMATCH, why,
-                           "%s differ here (%d for %d): a fault of the compiler", what, sum, right);
+    return sum == right ? DPAR_OK
+                        : dpari_say(DPAR_E_MISMATCH, why,
+                                    "%s differ here (%ld for %ld): a fault of the compiler", what,
+                                    (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.

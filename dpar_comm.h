@@ -8491,7 +8491,7 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
         return mine;
     }
     if (s != DPAR_OK) {
-        return dpari_say(s, why, "%s", c->why.text);
+        return dpari_repeat(s, why, c->why.text);
     }
     if (said.text[0] == 0) {
         return dpari_say(worst, why, "rank %d: %s", who, dpar_status_text(worst));
@@ -8523,7 +8523,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     who[0] = who[1] = -1;
     run = dpari_post(c, &call, NULL);
     if (run != DPAR_OK) {
-        return dpari_say(run, why, "%s", c->why.text);
+        return dpari_repeat(run, why, c->why.text);
     }
     for (i = 0; i < 3; i++) {
         none |= out[i] > in[i] || out[i] == INT64_MIN;
@@ -8748,8 +8748,8 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     st = st == DPAR_OK
              ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
              : st;
-    return st == DPAR_OK ? dpari_say(DPAR_E_MISMATCH, why, "%s", found.text)
-                         : dpari_say(st, why, "%s", c->why.text);
+    return st == DPAR_OK ? dpari_repeat(DPAR_E_MISMATCH, why, found.text)
+                         : dpari_repeat(st, why, c->why.text);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -15320,7 +15320,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
         return dpari_wrong(why,
                            "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not say how many tasks "
                            "this node has%s",
-                           text, node < 0 ? " (SLURM_NODEID is not set)" : NULL);
+                           text, node < 0 ? " (SLURM_NODEID is not set)" : "");
     }
     return DPAR_OK;
 }
@@ -16239,7 +16239,7 @@ static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
-    return dpari_say(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "%s", answer->text);
+    return dpari_repeat(answer->status < 0 ? answer->status : DPAR_E_PEER, why, answer->text);
 }
 
 /* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
@@ -16256,7 +16256,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
                     sizeof mine->text);
     dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
     if (status != DPAR_OK) {
-        return dpari_say(status, why, "%s", said.text);
+        return dpari_repeat(status, why, said.text);
     }
     /* rank 0 counts the time; its message is the better one */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);

@@ -3034,9 +3034,9 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
                             (int32_t)(first % unit), NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", x->c->why.text);
+        return dpari_repeat(st, why, x->c->why.text);
     }
-    return first == INT64_MAX ? DPAR_OK : dpari_say(DPAR_E_MISMATCH, why, "%s", found->text);
+    return first == INT64_MAX ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found->text);
 }
 
 /* Checks that the CPU can read a plan's arrays now. */
@@ -3067,7 +3067,7 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     bytes = dpari_hx_kept_bytes(x);
     st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
     if (st != DPAR_OK) {
-        (void)dpari_say(st, why, "%s", x->c->why.text);
+        (void)dpari_repeat(st, why, x->c->why.text);
     }
     was = (unsigned char *)memory;
     is = was + bytes;
@@ -3555,9 +3555,9 @@ static dpar_status dpari_hx_find_wrong(dpar_halo_plan *x, dpar_why *why)
         st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", x->c->why.text);
+        return dpari_repeat(st, why, x->c->why.text);
     }
-    return found.text[0] == 0 ? DPAR_OK : dpari_say(DPAR_E_MISMATCH, why, "%s", found.text);
+    return found.text[0] == 0 ? DPAR_OK : dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why)

@@ -4691,7 +4691,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
     int32_t all = 0;
     const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", c->why.text);
+        return dpari_repeat(st, why, c->why.text);
     }
     if (!all) {
         z->ordered = 0;
@@ -5139,7 +5139,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
                   : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", of->why.text);
+        return dpari_repeat(st, why, of->why.text);
     }
     x->memory = (unsigned char *)memory;
     if (x->in_order && i < x->fields) {
@@ -5244,7 +5244,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     dpar_status st = dpari_hx_find_node(x);
     st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", x->c->why.text);
+        return dpari_repeat(st, why, x->c->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);
@@ -5550,7 +5550,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
             continue;
         }
         if (st != DPAR_OK) {
-            return dpari_say(st, why, "%s", said.text);
+            return dpari_repeat(st, why, said.text);
         }
         st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
@@ -5567,7 +5567,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
     }
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", c->why.text);
+        return dpari_repeat(st, why, c->why.text);
     }
     *options = best;
     if (seconds) {
@@ -5680,7 +5680,11 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *g)
 /* What failed for its own reason, or because another rank did, as a call without `why` says it. */
 static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_comm_say(g->head.comm, st, "%s", why->text);
+    dpar_comm *comm = g->head.comm;
+    if (st == DPAR_OK) {
+        return st;
+    }
+    return comm->status < 0 ? comm->status : dpari_repeat(st, &comm->why, why->text);
 }
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
@@ -5922,8 +5926,8 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t ty
         }
         if (f->odd[d] & none) {
             return dpari_wrong(why,
-                               "grid: odd[%d] is %d, a bit a component: there are %d components", d,
-                               f->odd[d], f->components > 1 ? f->components : 1);
+                               "grid: odd[%d] is %ld, a bit a component: there are %d components",
+                               d, (int64_t)f->odd[d], f->components > 1 ? f->components : 1);
         }
         odd |= f->odd[d];
     }
@@ -6469,7 +6473,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         *st = dpar_comm_alloc(c, skew + high * bytes, &memory);
         u = memory ? (void *)((char *)memory + skew) : NULL;
         if (*st != DPAR_OK) {
-            (void)dpari_say(*st, why, "%s", c->why.text);
+            (void)dpari_repeat(*st, why, c->why.text);
         }
     }
     low = (int64_t)(uintptr_t)u + low * dpar_type_bytes(type);
@@ -6484,7 +6488,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         fresh->reach = w && dpari_ref(w, u, 1) != 0;
         *st = dpari_gx_known(g, fresh, &known);
         if (*st != DPAR_OK) {
-            (void)dpari_say(*st, why, "%s", c->why.text);
+            (void)dpari_repeat(*st, why, c->why.text);
         }
     }
     if (*st != DPAR_OK) {

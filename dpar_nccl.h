@@ -819,7 +819,7 @@ static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaEr
 
 static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *c, dpar_status status, const char *what)
 {
-    return dpari_say(status, &c->comm.why, "%s", what);
+    return dpari_repeat(status, &c->comm.why, what);
 }
 
 /* ==== breaking ==== */
@@ -879,7 +879,7 @@ static dpar_status dpari_nccl_break(dpari_nccl_ctx *c, dpar_status status, const
         return c->comm.status;
     }
     if (text != c->comm.why.text) {
-        (void)dpari_say(status, &c->comm.why, "%s", text);
+        (void)dpari_repeat(status, &c->comm.why, text);
     }
     DPARI_STORE(&c->comm.status, status);
     c->told = !tell;
@@ -5274,7 +5274,7 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *optio
     if (w != NULL) {
         dpari_nccl_world_end(w);
     }
-    return dpari_say(status, why, "%s", said.text);
+    return dpari_repeat(status, why, said.text);
 }
 
 /* ---- PMI-1: lines of text over a descriptor ---- */

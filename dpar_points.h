@@ -1297,7 +1297,7 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
 
 DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, c->why.text);
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
@@ -3063,7 +3063,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
     st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
                        : st;
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", c->why.text);
+        return dpari_repeat(st, why, c->why.text);
     }
     if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
         return dpari_say(DPAR_E_MISMATCH, why,
@@ -3113,7 +3113,7 @@ static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t number
         if (pass == 0) {
             st = dpar_comm_alloc(of, r.used, &memory);
             if (st != DPAR_OK) {
-                return dpari_say(st, why, "%s", of->why.text);
+                return dpari_repeat(st, why, of->why.text);
             }
             x->lists = r.at = (unsigned char *)memory;
         }
@@ -3177,7 +3177,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
     if (st != DPAR_OK && x->node != x->head.comm) { /* other nodes would wait for this one */
         dpar_comm_abort(x->head.comm, st, x->node->why.text);
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->node->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, x->node->why.text);
 }
 
 static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
@@ -3254,7 +3254,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
             st = dpari_pt_hear(x, i);
         }
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->head.comm->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, x->head.comm->why.text);
 }
 
 static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)
@@ -3672,7 +3672,7 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     if (st == DPAR_OK) {
         at = dpari_pt_stale(p, v, &copy);
     } else {
-        st = dpari_say(st, why, "%s", p->comm->why.text);
+        st = dpari_repeat(st, why, p->comm->why.text);
     }
     if (at >= 0) {
         st = dpari_say(DPAR_E_MISMATCH, why,
@@ -3863,7 +3863,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
                                                     dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, c->why.text);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,

@@ -7665,7 +7665,7 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, c
     if (c->status == DPAR_OK) {
         c->why = *own;
     } else {
-        (void)dpari_say(st, &why, "%s", c->why.text);
+        (void)dpari_repeat(st, &why, c->why.text);
         c->why = *own;
         dpari_zero1_add(c, "; ", why.text);
     }
@@ -12781,7 +12781,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
 
 static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return dpari_say(st, why, "%s", c->why.text);
+    return dpari_repeat(st, why, c->why.text);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
@@ -14324,7 +14324,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st != DPAR_OK) {
         dpari_pl_give_up(p, st);
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
@@ -14340,7 +14340,7 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
         st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
                            DPAR_I64, 0, NULL);
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
 }
 
 #endif /* DPAR_TRAIN_IMPLEMENTATION */

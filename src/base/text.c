@@ -358,7 +358,8 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 's') {
-            dpar_text_put(width > 0 ? &c : t, va_arg(*list, const char *));
+            const char *s = va_arg(*list, const char *);
+            dpar_text_put(width > 0 ? &c : t, s != NULL ? s : "(none)");
         } else if (*form == '%') {
             dpari_text_char(t, '%');
         } else {
@@ -386,6 +387,14 @@ DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *wh
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof why->text);
         (void)dpari_text_until_real(&t, form, list);
+    }
+    return status;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text)
+{
+    if (why != NULL && why->text != text) {
+        dpari_copy_text(why->text, sizeof why->text, text, sizeof why->text);
     }
     return status;
 }

@@ -80,7 +80,7 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
         return mine;
     }
     if (s != DPAR_OK) {
-        return dpari_say(s, why, "%s", c->why.text);
+        return dpari_repeat(s, why, c->why.text);
     }
     if (said.text[0] == 0) {
         return dpari_say(worst, why, "rank %d: %s", who, dpar_status_text(worst));
@@ -112,7 +112,7 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     who[0] = who[1] = -1;
     run = dpari_post(c, &call, NULL);
     if (run != DPAR_OK) {
-        return dpari_say(run, why, "%s", c->why.text);
+        return dpari_repeat(run, why, c->why.text);
     }
     for (i = 0; i < 3; i++) {
         none |= out[i] > in[i] || out[i] == INT64_MIN;
@@ -337,8 +337,8 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     st = st == DPAR_OK
              ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
              : st;
-    return st == DPAR_OK ? dpari_say(DPAR_E_MISMATCH, why, "%s", found.text)
-                         : dpari_say(st, why, "%s", c->why.text);
+    return st == DPAR_OK ? dpari_repeat(DPAR_E_MISMATCH, why, found.text)
+                         : dpari_repeat(st, why, c->why.text);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,

@@ -461,7 +461,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
         return dpari_wrong(why,
                            "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not say how many tasks "
                            "this node has%s",
-                           text, node < 0 ? " (SLURM_NODEID is not set)" : NULL);
+                           text, node < 0 ? " (SLURM_NODEID is not set)" : "");
     }
     return DPAR_OK;
 }

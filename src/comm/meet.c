@@ -701,7 +701,7 @@ static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
-    return dpari_say(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "%s", answer->text);
+    return dpari_repeat(answer->status < 0 ? answer->status : DPAR_E_PEER, why, answer->text);
 }
 
 /* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
@@ -718,7 +718,7 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
                     sizeof mine->text);
     dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
     if (status != DPAR_OK) {
-        return dpari_say(status, why, "%s", said.text);
+        return dpari_repeat(status, why, said.text);
     }
     /* rank 0 counts the time; its message is the better one */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);

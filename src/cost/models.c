@@ -320,7 +320,7 @@ static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const 
     dpari_text_print(&t, "%s '", what);
     dpari_text_slice(&t, s, n < 60 ? n : 60);
     dpari_text_print(&t, "'; the nearest is '%s'", nearest);
-    return dpari_say(status, why, "%s", text);
+    return dpari_repeat(status, why, text);
 }
 
 DPARI_STATIC_NOINLINE dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why,
@@ -643,7 +643,7 @@ static DPARI_COLD dpar_status dpari_model_unknown(const char *s, size_t n, const
         }
         dpar_text_put(&t, ", and no name is like it: plan --list shows all");
     }
-    return dpari_say(DPAR_E_UNKNOWN, why, "%s", text);
+    return dpari_repeat(DPAR_E_UNKNOWN, why, text);
 }
 
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)

@@ -121,7 +121,11 @@ static const dpari_gx *dpari_gx_in(const dpar_grid *g)
 /* What failed for its own reason, or because another rank did, as a call without `why` says it. */
 static DPARI_COLD dpar_status dpari_gx_say(dpari_gx *g, dpar_status st, const dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_comm_say(g->head.comm, st, "%s", why->text);
+    dpar_comm *comm = g->head.comm;
+    if (st == DPAR_OK) {
+        return st;
+    }
+    return comm->status < 0 ? comm->status : dpari_repeat(st, &comm->why, why->text);
 }
 
 /* ---- a grid ---------------------------------------------------------------------------------- */
@@ -363,8 +367,8 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t ty
         }
         if (f->odd[d] & none) {
             return dpari_wrong(why,
-                               "grid: odd[%d] is %d, a bit a component: there are %d components", d,
-                               f->odd[d], f->components > 1 ? f->components : 1);
+                               "grid: odd[%d] is %ld, a bit a component: there are %d components",
+                               d, (int64_t)f->odd[d], f->components > 1 ? f->components : 1);
         }
         odd |= f->odd[d];
     }
@@ -910,7 +914,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         *st = dpar_comm_alloc(c, skew + high * bytes, &memory);
         u = memory ? (void *)((char *)memory + skew) : NULL;
         if (*st != DPAR_OK) {
-            (void)dpari_say(*st, why, "%s", c->why.text);
+            (void)dpari_repeat(*st, why, c->why.text);
         }
     }
     low = (int64_t)(uintptr_t)u + low * dpar_type_bytes(type);
@@ -925,7 +929,7 @@ static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_
         fresh->reach = w && dpari_ref(w, u, 1) != 0;
         *st = dpari_gx_known(g, fresh, &known);
         if (*st != DPAR_OK) {
-            (void)dpari_say(*st, why, "%s", c->why.text);
+            (void)dpari_repeat(*st, why, c->why.text);
         }
     }
     if (*st != DPAR_OK) {

@@ -643,7 +643,7 @@ static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_
     int32_t all = 0;
     const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", c->why.text);
+        return dpari_repeat(st, why, c->why.text);
     }
     if (!all) {
         z->ordered = 0;
@@ -1091,7 +1091,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
                   : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", of->why.text);
+        return dpari_repeat(st, why, of->why.text);
     }
     x->memory = (unsigned char *)memory;
     if (x->in_order && i < x->fields) {
@@ -1196,7 +1196,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
     dpar_status st = dpari_hx_find_node(x);
     st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", x->c->why.text);
+        return dpari_repeat(st, why, x->c->why.text);
     }
     for (s = 0; s < x->steps; s++) {
         at = dpari_hx_list(x, s, at);

@@ -99,7 +99,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
             continue;
         }
         if (st != DPAR_OK) {
-            return dpari_say(st, why, "%s", said.text);
+            return dpari_repeat(st, why, said.text);
         }
         st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
         if (st != DPAR_OK) {
@@ -116,7 +116,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
     }
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", c->why.text);
+        return dpari_repeat(st, why, c->why.text);
     }
     *options = best;
     if (seconds) {

@@ -99,8 +99,8 @@ static DPARI_COLD dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_wh
 {
     dpar_status st;
     if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
-        return dpari_wrong(why, "poles %d and pole_rows %d: each a subset of 3, of poles", h->poles,
-                           h->pole_rows);
+        return dpari_wrong(why, "poles %ld and pole_rows %ld: each a subset of 3, of poles",
+                           (int64_t)h->poles, (int64_t)h->pole_rows);
     }
     if (h->folds && (h->poles & DPAR_HALO_POLE_HIGH) != 0) {
         return dpari_wrong(why, "the end of dim %d has a fold and a pole", h->fold);
@@ -273,7 +273,8 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
         return dpari_wrong(why, "shape %d: there are stars, edges and boxes", h->shape);
     }
     if (h->periodic >> h->grid.dims != 0) {
-        return dpari_wrong(why, "periodic is %d, the grid has %d dims", h->periodic, h->grid.dims);
+        return dpari_wrong(why, "periodic is %ld, the grid has %d dims", (int64_t)h->periodic,
+                           h->grid.dims);
     }
     if (((h->folds | h->cube) & ~1) != 0) {
         return dpari_wrong(why, "folds %d, cube %d: each is 0 or 1", h->folds, h->cube);

@@ -17,10 +17,10 @@ DPARI_API DPARI_COLD uint32_t dpari_digest(uint32_t sum, int64_t v)
 DPARI_API DPARI_COLD dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what,
                                                dpar_why *why)
 {
-    return sum == right
-               ? DPAR_OK
-               : dpari_say(DPAR_E_MISMATCH, why,
-                           "%s differ here (%d for %d): a fault of the compiler", what, sum, right);
+    return sum == right ? DPAR_OK
+                        : dpari_say(DPAR_E_MISMATCH, why,
+                                    "%s differ here (%ld for %ld): a fault of the compiler", what,
+                                    (int64_t)sum, (int64_t)right);
 }
 
 /* Division, products and shifts of 64 bits, which small processors leave to the compiler's library.

@@ -213,7 +213,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
     st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
                        : st;
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%s", c->why.text);
+        return dpari_repeat(st, why, c->why.text);
     }
     if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
         return dpari_say(DPAR_E_MISMATCH, why,
@@ -263,7 +263,7 @@ static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t number
         if (pass == 0) {
             st = dpar_comm_alloc(of, r.used, &memory);
             if (st != DPAR_OK) {
-                return dpari_say(st, why, "%s", of->why.text);
+                return dpari_repeat(st, why, of->why.text);
             }
             x->lists = r.at = (unsigned char *)memory;
         }
@@ -327,7 +327,7 @@ static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
     if (st != DPAR_OK && x->node != x->head.comm) { /* other nodes would wait for this one */
         dpar_comm_abort(x->head.comm, st, x->node->why.text);
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->node->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, x->node->why.text);
 }
 
 static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
@@ -404,7 +404,7 @@ static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
             st = dpari_pt_hear(x, i);
         }
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", x->head.comm->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, x->head.comm->why.text);
 }
 
 static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)

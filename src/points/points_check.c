@@ -107,7 +107,7 @@ static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, 
     if (st == DPAR_OK) {
         at = dpari_pt_stale(p, v, &copy);
     } else {
-        st = dpari_say(st, why, "%s", p->comm->why.text);
+        st = dpari_repeat(st, why, p->comm->why.text);
     }
     if (at >= 0) {
         st = dpari_say(DPAR_E_MISMATCH, why,

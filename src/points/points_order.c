@@ -98,7 +98,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
                                                     dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, c->why.text);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,

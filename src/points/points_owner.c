@@ -135,7 +135,7 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
 
 DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, c->why.text);
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates

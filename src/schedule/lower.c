@@ -679,7 +679,7 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
         dpari_lower_by_time(l);
     }
     if (l->too_long) {
-        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %d", (int32_t)INT64_MAX);
+        return dpari_say(DPAR_E_RANGE, why, "the times add up to more than %ld", INT64_MAX);
     }
     for (r = 0; r < l->in->ranks; r++) {
         if (l->head[r].at < l->head[r].end) {

@@ -991,7 +991,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
 
 static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
-    return dpari_say(st, why, "%s", c->why.text);
+    return dpari_repeat(st, why, c->why.text);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,

@@ -920,7 +920,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st != DPAR_OK) {
         dpari_pl_give_up(p, st);
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
@@ -936,5 +936,5 @@ DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64
         st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
                            DPAR_I64, 0, NULL);
     }
-    return st == DPAR_OK ? st : dpari_say(st, why, "%s", p->c->why.text);
+    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
 }

@@ -408,7 +408,7 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, c
     if (c->status == DPAR_OK) {
         c->why = *own;
     } else {
-        (void)dpari_say(st, &why, "%s", c->why.text);
+        (void)dpari_repeat(st, &why, c->why.text);
         c->why = *own;
         dpari_zero1_add(c, "; ", why.text);
     }

@@ -68,9 +68,13 @@ example() {
     name=$(basename "$1" | sed 's/\..*//') command= runs=0
     number=${name%%_*}
     [ "$(wc -l < "$1")" -le 75 ] || { echo "$1: more than 75 lines"; exit 1; }
-    case $number in # the strategies of training: few lines call dpar, apart from main's and dpar_fail; none counts bytes
+    # the strategies of training: few lines call dpar, apart from main's and dpar_fail; none counts bytes.
+    # ZeRO-3 gathers, frees and reduces by calls of its own, which the others need not
+    most=10
+    [ "$number" != 08 ] || most=14
+    case $number in
     07 | 08 | 10 | 12 | 13 | 14)
-        [ "$(sed '/^int main/,$d; s/dpar_fail(//g' "$1" | grep -c 'dpar_[a-z0-9_]*(')" -le 10 ] || { echo "$1: more than 10 lines call dpar"; exit 1; }
+        [ "$(sed '/^int main/,$d; s/dpar_fail(//g' "$1" | grep -c 'dpar_[a-z0-9_]*(')" -le $most ] || { echo "$1: more than $most lines call dpar"; exit 1; }
         ! grep -q '_bytes' "$1" || { echo "$1: it counts bytes"; exit 1; } ;;
     esac
     commands_of "$1" > "$work/$name.lines"
