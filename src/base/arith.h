@@ -248,7 +248,7 @@ DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *f
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG, which most messages go with. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
-/* Copies a message that another call wrote, perhaps into the same dpar_why, and returns `status`. */
+/* Copies a message of another call, which may lie in the same dpar_why, and returns `status`. */
 DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
 /* The same as dpari_say for functions that take a form and its arguments themselves. */
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,

@@ -750,10 +750,10 @@ static void refused_arrays(dpar_comm *c)
     CHECK(dpar_grid_array(NULL, DPAR_F64, NULL) == NULL);
     CHECK_INT(dpar_grid_exchange(NULL, u), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange(g, u + 1), DPAR_E_ARG);
-    says(c->why.text, "grid: the array given is none of the grid");
+    says(c->why.text, "grid: array 0 of the list of 1 is not of this grid");
     list[0] = u, list[1] = own;
     CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_E_ARG);
-    says(c->why.text, "number 1 of the arrays given");
+    says(c->why.text, "array 1 of the list of 2 is not of this grid");
     CHECK_INT(dpar_grid_exchange_many(g, list, 0, 0), DPAR_E_ARG);
     CHECK_INT(dpar_grid_exchange_many(g, NULL, 2, 0), DPAR_E_ARG);
     says(c->why.text, "the list is NULL, of 2 arrays");
@@ -970,7 +970,7 @@ static int64_t of_a_type(dpar_comm *c)
     CHECK_INT(dpar_grid_exchange_many(g, list, 2, 0), DPAR_OK);
     mistakes += ring_wrong(g, kept, 3);
     CHECK_INT(dpar_grid_exchange(g, NULL), DPAR_E_ARG);
-    says(c->why.text, "the array given is none");
+    says(c->why.text, "is not of this grid");
     CHECK_INT(dpar_grid_attach(g, list[0], DPAR_I64, NULL, &why), DPAR_OK); /* known otherwise */
     for (i = 0; i < 5; i++) {
         ((int64_t *)list[0])[i - 1] = i > 0 && i < 4 ? (INT64_C(1) << 60) + 3 * c->rank + i : 0;
