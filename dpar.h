@@ -177,7 +177,7 @@ enum {
  * write it only if they return an error. */
 typedef struct dpar_why {
     char text[240]; /* ends in NUL; a longer message is cut */
-    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes of memory the call needs */
+    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes the call needs; 0: other room is short */
 } dpar_why;
 
 /* Returns the meaning of a status in a few words, or "unknown status". The text is static. */
@@ -4509,7 +4509,7 @@ static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *w
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
         return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
-                           per_node, DPAR_MAPPING_COUNT - 1);
+                           per_node, (int32_t)DPAR_MAPPING_COUNT - 1);
     }
     return DPAR_OK;
 }
@@ -8230,6 +8230,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
+            dpari_needs_bytes(why, 0);
             return dpari_say(st, why, "%d nodes are too few for this search", q->node_room);
         }
         return dpari_say(st, why, "no sequence of collectives leads there");
@@ -8238,6 +8239,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         n++;
     }
     if (n > room) {
+        dpari_needs_bytes(why, 0);
         return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
     }
     *count = n;

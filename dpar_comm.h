@@ -1954,10 +1954,6 @@ typedef struct dpari_room {
 } dpari_room;
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
-/* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
-DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                       const char *module, dpar_why *why);
-
 /* ==== comm/peers.h ==== */
 
 /* peers - private: arrays of all ranks, read where they lie. In the shared-memory engine a rank may
@@ -8247,9 +8243,10 @@ static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, d
 
 static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
 {
+    const dpar_why said = c->why; /* why may be &c->why */
     (void)out;
     (void)was;
-    return dpari_say(c->status, why, "shrink: %s", c->why.text);
+    return dpari_say(c->status, why, "shrink: %s", said.text);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -8813,18 +8810,6 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     int64_t at = r->used;
     r->used += dpari_room_up(n * (int64_t)bytes);
     return r->at != NULL ? r->at + at : NULL;
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                                  const char *module, dpar_why *why)
-{
-    const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
-    if (memory != NULL && bytes >= need && past == 0) {
-        return DPAR_OK;
-    }
-    return dpari_say(DPAR_E_ROOM, why,
-                     "%s: %ld bytes for a plan of %ld, %ld past a multiple of 64: dpar_%s_bytes",
-                     module, memory == NULL ? 0 : bytes, need, past, module);
 }
 
 /* ==== comm/pace.c ==== */

@@ -7674,7 +7674,8 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     }
     name = dpari_field_name[field[i][0]];
     if (field[i][2] > 0) {
-        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, field[i][1], field[i][2]);
+        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)field[i][1],
+                           (int32_t)field[i][2]);
     }
     if (field[i][1] > 0) {
         return dpari_wrong(why, "every degree must be at least 1: %s=%d", name, v);
@@ -9702,7 +9703,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
                       why,
                       "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
                       "products in a format of 1 to %d (f64 to f4), not %d (dpar_recipe_find)",
-                      DPAR_FORMAT_COUNT - 1, r->compute);
+                      (int32_t)DPAR_FORMAT_COUNT - 1, r->compute);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */

@@ -5371,6 +5371,10 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar
     given.n = n;
     st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
     st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
+    if (st == DPAR_E_ROOM) {
+        (void)dpari_hx_layout(&z, NULL, &need);
+        dpari_needs_bytes(why, need);
+    }
     if (st != DPAR_OK) {
         return st;
     }

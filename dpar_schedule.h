@@ -1969,8 +1969,8 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
                 continue;
             }
             if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
-                return dpari_wrong(why, "stage %d is on rank %d and on rank %d", a->stage,
-                                   s->rank_of[a->stage], r);
+                return dpari_wrong(why, "stage %d is on rank %d and on rank %d", (int32_t)a->stage,
+                                   (int32_t)s->rank_of[a->stage], r);
             }
             s->rank_of[a->stage] = (uint16_t)r;
         }
@@ -1978,7 +1978,7 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] == nobody) {
             return dpari_wrong(why, "stage %d is on no rank, stage %d on rank %d", i, s->stages - 1,
-                               s->rank_of[s->stages - 1]);
+                               (int32_t)s->rank_of[s->stages - 1]);
         }
     }
     return DPAR_OK;
@@ -1998,7 +1998,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
             return dpari_wrong(why,
                                other < 0 ? "%d%s%d: stage %d ends its chain"
                                          : "%d%s%d: stage %d is on the same rank",
-                               a->stage, dpari_action_name(a->kind), a->micro,
+                               (int32_t)a->stage, dpari_action_name(a->kind), (int32_t)a->micro,
                                other < 0 ? a->stage : other);
         }
         a->peer = s->rank_of[other];
@@ -2256,7 +2256,8 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
         return dpari_wrong(why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
     }
     if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule, DPAR_SCHEDULE_END - 1);
+        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule,
+                           (int32_t)DPAR_SCHEDULE_END - 1);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
         return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
@@ -2284,7 +2285,7 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
 static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
 {
     const char *name = dpar_schedule_name(o->rule);
-    int own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
+    int32_t own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
         return dpari_wrong(why, "chunks=%d: %s has %d%s on each rank", o->chunks, name, own,
@@ -2335,13 +2336,13 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
-            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i, o->rank_of[i],
-                               k.p);
+            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i,
+                               (int32_t)o->rank_of[i], k.p);
         }
         if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
             return dpari_wrong(why,
                                "stage %d on rank %d: the rule has it with stage %d, on rank %d", i,
-                               o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
+                               (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
@@ -2353,7 +2354,7 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
             }
             if (taken[at / 8] >> (at % 8) & 1) {
                 return dpari_wrong(why, "rank %d has the stages of two ranks of the rule",
-                                   o->rank_of[i]);
+                                   (int32_t)o->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
         }
@@ -2925,7 +2926,8 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
+                               s->ranks);
         }
     }
     for (r = 0; r < s->ranks; r++) {
@@ -3464,9 +3466,10 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_say(
-        &t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B", wait.micro,
-        l->in->rank_of[stage] != rank ? " never comes" : ", which comes later here or never");
+    dpari_text_say(&t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B",
+                   (int32_t)wait.micro,
+                   l->in->rank_of[stage] != rank ? " never comes"
+                                                 : ", which comes later here or never");
     return DPAR_E_STUCK;
 }
 
@@ -4238,7 +4241,8 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             if (s->action[i].kind >= DPAR_ACTION_COUNT) {
                 return dpari_wrong(w->why, "rank %d: action %ld of its list has kind %d: 0 to %d",
-                                   r, i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
+                                   r, i - s->begin[r], (int32_t)s->action[i].kind,
+                                   (int32_t)DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -4502,11 +4506,12 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
     for (k = 0; k < w->s->stages; k++) {
         if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
             return dpari_wrong(w->why, "rank %d: after the last %dUNSHARD no %dRESHARD",
-                               w->s->rank_of[k], k, k);
+                               (int32_t)w->s->rank_of[k], k, k);
         }
         if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
             (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
-            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing", w->s->rank_of[k], k);
+            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing",
+                               (int32_t)w->s->rank_of[k], k);
         }
     }
     return DPAR_OK;
@@ -4948,7 +4953,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     int32_t r;
     for (r = 0; r < s->stages && st == DPAR_OK; r++) {
         if (s->rank_of[r] >= s->ranks) {
-            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, s->rank_of[r], s->ranks);
+            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, (int32_t)s->rank_of[r],
+                             s->ranks);
         }
     }
     for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
@@ -5046,7 +5052,7 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
             return dpari_wrong(
                 w->why, "stage %d on rank %d feeds stage %d on rank %d, but there are no messages",
-                k, w->s->rank_of[k], next, w->s->rank_of[next]);
+                k, (int32_t)w->s->rank_of[k], next, (int32_t)w->s->rank_of[next]);
         }
     }
     return DPAR_OK;
@@ -5077,7 +5083,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_wrong(why, "transport %d: 0 to %d", how->transport, DPAR_TRANSPORT_COUNT - 1);
+        return dpari_wrong(why, "transport %d: 0 to %d", how->transport,
+                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
         return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->room);
@@ -5675,7 +5682,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
         }
         if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
             return dpari_say(DPAR_E_RANGE, why, "rank %d: too many bytes with stage %d",
-                             m->s.rank_of[i], i);
+                             (int32_t)m->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
@@ -5786,7 +5793,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.stage = (uint16_t)stage;
         other.micro = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "rank %d: %d%s", rank, a->stage, dpari_action_name(a->kind));
+        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)a->stage, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
             dpari_text_int(&t, a->micro);
         }
@@ -5903,7 +5910,7 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
         return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
-                           a->kind, a->stage, a->micro);
+                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro);
     }
     if (s->rank_of[a->stage] != rank) {
         return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
@@ -6721,7 +6728,8 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
+                               s->ranks);
         }
     }
     if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
@@ -6733,7 +6741,8 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
                            t->links);
     }
     if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport %d: 0 to %d", t->transport, DPAR_TRANSPORT_COUNT - 1);
+        return dpari_wrong(why, "transport %d: 0 to %d", t->transport,
+                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
         return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->room);
@@ -9871,7 +9880,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
     const dpar_action *a = &s->action[k];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
         return dpari_wrong(why, "action %ld of rank %d is of kind %d, stage %d: no such",
-                           k - s->begin[rank], rank, a->kind, a->stage);
+                           k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
     }
     if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
         return dpari_wrong(why, "action %ld of rank %d runs from %ld to %ld", k - s->begin[rank],
@@ -10427,7 +10436,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_say(t, "%d</text>", a->micro);
+        dpari_text_say(t, "%d</text>", (int32_t)a->micro);
     }
 }
 

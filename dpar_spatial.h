@@ -1313,10 +1313,11 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spati
     int64_t exchange = 0, need = 0;
     int32_t k;
     dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_wrong(why, "communicator or plan is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "the communicator is NULL");
     }
-    st = dpari_spatial_count(c, layer, &exchange, &need, why);
+    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+                      : dpari_spatial_count(c, layer, &exchange, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "spatial", &memory, why);
     }
@@ -1354,11 +1355,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
     if (p == NULL) {
         return DPAR_OK;
     }
+    st = dpar_halo_plan_close(p->exchange);
+    if (dpari_made_refused(p->comm, st)) {
+        return st;
+    }
     if (p->constants != NULL) {
         dpar_comm_release(p->comm, p->constants);
-        p->constants = NULL;
     }
-    st = dpar_halo_plan_close(p->exchange);
     return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
@@ -2226,7 +2229,11 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
         o.fields = 2;
         st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
-    for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
+    if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */
+        (void)dpar_halo_plan_close(w->exchange[0]);
+        return st;
+    }
+    for (i = 0; dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
         w->lent += t.peer != p->comm->rank ? t.bytes : 0;
     }
     return st;

@@ -541,7 +541,8 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  * whole. The gradients are in the flat array, or in the several arrays, that a training code
  * already has, or dpar allocates them.
  *
- *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
+ *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
+ *     grads = (float *)memory;
  *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks begin alike
  *     dpar_ddp_desc desc = {0};
  *     desc.params = 1;
@@ -575,7 +576,7 @@ DPAR_API dpar_mem_layers dpar_mem_host_layers(void);
  * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. The traffic
  * of each rank is an all-reduce of the elements, and of the padding of desc.align. It overlaps with
  * backward during the calls below, or all the time with dpar_comm_progress. Registered memory
- * (dpar_alloc, dpar_comm_alloc) is reduced in place; other memory gives the same result but is
+ * (dpar_comm_alloc) is reduced in place; other memory gives the same result but is
  * copied on the way.
  *
  * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
@@ -606,9 +607,10 @@ typedef struct dpar_ddp_desc {
     /* Your array of gradients: all parameters one after the other, without gaps, in the memory of
      * the communicator. It stays yours, and in place as long as the ddp exists. */
     void *gradients;
-    /* Or an array of yours for each parameter: [params], none overlaps another. Only make reads the
-     * list itself. Arrays of less than 64 KiB are copied, so that they can be sent together. If
-     * both are NULL, dpar allocates the gradients. */
+    /* Or an array of yours for each parameter: [params], none overlaps another, in place as long as
+     * the ddp exists. Only make reads the list itself. Arrays of less than 64 KiB, with a hook all
+     * arrays, are copied, so that they can be sent together. If both are NULL, dpar allocates the
+     * gradients. */
     void *const *arrays;
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
@@ -639,8 +641,8 @@ typedef struct dpar_ddp_desc {
     /* Memory of yours for the ddp's own data (not the gradients), aligned to 64, as long as the ddp
      * exists. If it is NULL and bytes is 0, make allocates it. */
     void *memory;
-    int64_t bytes; /* of memory. Too few: DPAR_E_ROOM, and why.bytes is the number that this rank
-                      needs; to query it, set memory to NULL and bytes to 1 */
+    int64_t bytes; /* of memory. Too few, or not aligned: DPAR_E_ROOM, and why.bytes is the number
+                      that this rank needs; to query it, set memory to NULL and bytes to 1 */
 } dpar_ddp_desc;
 
 /* Gradients that are averaged over the ranks: a handle. */
@@ -717,7 +719,10 @@ DPAR_API dpar_status dpar_ddp_end(dpar_ddp *ddp);
  *
  * dpar_zero1_step ends the pass by itself. Gradients are then sent only to the rank that owns their
  * share, and a step sends as many bytes as dpar_ddp_end alone does. If you call dpar_ddp_end first,
- * for instance to inspect the averages, the step uses them and sends half as much again.
+ * for instance to inspect the averages, the step uses them and sends half as much again, and so
+ * does the first step after it. If you look at averages and then take no step, call dpar_ddp_zero
+ * or dpar_ddp_begin(ddp, 1) on all ranks before the next backward: otherwise the next step takes
+ * its gradients for averages.
  *
  * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) for each
  * rank, fewer for the last ones. To save the state, each rank writes each of its arrays at offset
@@ -769,8 +774,9 @@ typedef struct dpar_zero1 dpar_zero1;
  * DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_desc *desc, dpar_zero1 **zero1,
                                      dpar_why *why);
-/* Frees a zero1: before dpar_ddp_free. NULL is allowed. Fails with DPAR_E_ARG if a pass of the ddp
- * is under way on a communicator that is not broken. */
+/* Frees a zero1: before dpar_ddp_free. NULL is allowed. Local, but all ranks call it between the
+ * same passes, because the next pass sends averages to all ranks again. Fails with DPAR_E_ARG if a
+ * pass of the ddp is under way on a communicator that is not broken. */
 DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
 /* Updates the weights with the averages of the gradients: one step of the optimizer. Afterwards the
  * weights are whole and equal on all ranks, and only this rank's share of the gradients holds
@@ -784,9 +790,9 @@ DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
  *
  * Fails with DPAR_E_ARG if the optimizer is invalid or not of the kind given to dpar_zero1_make,
  * rate is not finite, clip is NaN, or the pass under way was begun with last = 0. If that is so on
- * all ranks, nothing was done and you may try again. DPAR_E_MISMATCH breaks the communicator: ranks
- * gave different numbers, or only some got DPAR_E_ARG. Other errors are those of comm.h. The
- * message is in comm->why. */
+ * all ranks, and they had reported the same gradients, nothing was done and you may try again.
+ * DPAR_E_MISMATCH breaks the communicator: ranks gave different numbers, or only some got
+ * DPAR_E_ARG. Other errors are those of comm.h. The message is in comm->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.
@@ -2221,8 +2227,14 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
 /* made_memory - private: what a _make does with the memory of its descriptor. dpar_spatial.h calls
  * it too. */
 
-/* Ends a _free with the status of its close, and frees `memory` unless it is NULL or that was
- * DPAR_E_ARG, which refuses. Returns st. */
+/* True if the close of an object's parts refused, so that its _free leaves it as it is. A broken
+ * communicator never refuses: it hands its own status on, which may be DPAR_E_ARG too. */
+DPARI_FN int dpari_made_refused(const dpar_comm *c, dpar_status st)
+{
+    return st == DPAR_E_ARG && c->status == DPAR_OK;
+}
+
+/* Ends a _free: frees `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
 /* Provides the bookkeeping of an object that a _make makes. If the descriptor has memory NULL and
  * bytes 0, *memory becomes memory of its own, zeroed, which dpari_made_end frees. Otherwise it
@@ -2405,8 +2417,6 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int6
  * dpar_comm_alloc; where c->mem is a device's, pages of its own. NULL: there is none. */
 DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
 DPARI_INTERNAL void dpari_made_give(void *memory);
-/* How an init in that memory ended, which is given back after an error. */
-DPARI_INTERNAL dpar_status dpari_made_or(dpar_status st, void *memory);
 
 /* ==== train/ddp_private.h ==== */
 
@@ -6344,19 +6354,9 @@ DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
-{
-    if (st < DPAR_OK) {
-        dpari_made_give(memory);
-    }
-    return st;
-}
-
 DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 {
-    if (st != DPAR_E_ARG) {
-        dpari_made_give(memory);
-    }
+    dpari_made_give(memory);
     return st;
 }
 
@@ -7098,7 +7098,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *desc = &d->desc;
     const dpar_bucket *b = &d->bucket[k];
-    const int32_t type = d->copy != NULL ? d->copy_type : desc->type;
+    const int32_t type = d->copy_type;
     unsigned char *data = d->copy != NULL ? d->copy : d->buffer;
     int32_t i;
     dpar_status status = DPAR_OK;
@@ -7259,9 +7259,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp->under_way && ddp->c->status == DPAR_OK) {
         return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
     }
-    if (ddp->zero1 != NULL) {
-        return dpari_comm_wrong(ddp->c,
-                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+    if (ddp->zero1 != NULL) { /* refused on a broken communicator too */
+        (void)dpari_comm_wrong(ddp->c,
+                               "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+        return DPAR_E_ARG;
     }
     dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_release(ddp);
@@ -7513,6 +7514,9 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
     d = zero1->ddp;
     if (d->under_way && d->c->status == DPAR_OK) {
         return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
+    }
+    if (d->under_way) { /* it broke: no work may look at zero1->count any more */
+        (void)dpari_ddp_finish(d, 0);
     }
     d->zero1 = NULL;
     d->scatter = 0;
@@ -8281,12 +8285,13 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     dpar_comm *replicas;
     void *memory = NULL;
     dpar_status st;
-    if (c == NULL || fsdp == NULL) {
-        return dpari_wrong(why, "dpar_fsdp_make: the communicator or the result is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "dpar_fsdp_make: the communicator is NULL");
     }
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
-    st = dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
+    st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
+                      : dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
@@ -9694,7 +9699,7 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
         return dpari_tensor_refuse(
             t, DPAR_E_ARG,
             "a linear layer of kind %d (column 1, row 2), %ld to %ld features "
-            "(add_dx, open: %d of a column layer only)",
+            "(accumulate_dx, defer_reduce: %d of a column layer only)",
             l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
@@ -10603,10 +10608,11 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     void *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_wrong(why, "communicator or plan is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "the communicator is NULL");
     }
-    st = dpari_seq_count(c, layer, &need, why);
+    st =
+        plan == NULL ? dpari_wrong(why, "the plan is NULL") : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
@@ -10640,6 +10646,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     }
     way = dpari_seq_way(&p->head.layer);
     st = way.close != NULL ? way.close(p) : DPAR_OK;
+    if (dpari_made_refused(p->comm, st)) {
+        return st;
+    }
     dpari_seq_give_back(p);
     return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
@@ -12419,10 +12428,11 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int64_t need = 0, each = 0;
     int32_t own = 0;
     dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_wrong(why, "communicator or plan is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "the communicator is NULL");
     }
-    st = dpari_expert_needs(c, layer, &need, &each, why);
+    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+                      : dpari_expert_needs(c, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory of its own also has a routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
@@ -12825,12 +12835,13 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(p, r);
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
-        st = r->head.rows > p->head.max_rows
-                 ? dpari_say(DPAR_E_ROOM, why,
-                             "experts %d .. %d are given %ld rows, their bound is %ld (layer.rows)",
-                             p->head.first, p->head.first + p->head.count - 1, r->head.rows,
-                             p->head.max_rows)
-                 : DPAR_OK;
+        if (r->head.rows > p->head.max_rows) {
+            dpari_needs_bytes(why, 0);
+            st = dpari_say(
+                DPAR_E_ROOM, why,
+                "experts %d .. %d are given %ld rows, their bound is %ld (layer.max_rows)",
+                p->head.first, p->head.first + p->head.count - 1, r->head.rows, p->head.max_rows);
+        }
         st = dpari_agree(p->comm, st, why);
     }
     if (st == DPAR_OK) {
@@ -13839,7 +13850,11 @@ static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
         return DPAR_OK;
     }
     st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
-    return st == DPAR_OK ? st : dpari_say(st, why, "pipeline: tied weights: %s", p->c->why.text);
+    if (st != DPAR_OK) {
+        const dpar_why said = p->c->why; /* why may be &p->c->why */
+        return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
+    }
+    return st;
 }
 
 /* Everything but memory of this rank's own. */
@@ -13894,6 +13909,9 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     }
     bytes = dpari_schedule_generate_bytes(&order, why);
     room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    if (bytes > 0 && room == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
+    }
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
         bytes = dpari_schedule_lower_bytes(&plain, &how, why);
@@ -13964,14 +13982,15 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
     void *list = NULL, *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL || out == NULL) {
-        return dpari_wrong(why, "pipeline: communicator or result is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "pipeline: the communicator is NULL");
     }
     dpari_zero(&full, sizeof full);
     if (desc != NULL) {
         full = *desc;
     }
-    st = dpari_pl_provide(c, &full, &list, &memory, &need, why);
+    st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
+                     : dpari_pl_provide(c, &full, &list, &memory, &need, why);
     st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, &full, why);
     if (st == DPAR_OK) {
         st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);

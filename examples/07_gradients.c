@@ -6,7 +6,6 @@
  *   4 ranks: weights 2.0000 -3.0000 0.5000, loss 6.570 at first, 0.000 at the end
  *   build/07 --ranks 1
  *   1 ranks: weights 2.0000 -3.0000 0.5000, loss 6.570 at first, 0.000 at the end
- *
  * The same program runs under mpiexec -n 4 build/07, srun and torchrun. */
 #include "dpar_train.h"
 #include <stdio.h>

@@ -75,7 +75,8 @@ module dpar
     ! The message that explains an error, such as "tp=12 does not divide 32 attention heads".
     type, bind(c) :: dpar_why
         character(kind=c_char) :: text(240) = c_null_char ! ends in NUL; a longer message is cut
-        integer(c_int64_t) :: bytes = 0 ! with DPAR_E_ROOM: how many bytes of memory the call needs
+        ! with DPAR_E_ROOM: how many bytes the call needs.
+        integer(c_int64_t) :: bytes = 0
     end type
 
     ! ==== type ====

@@ -71,7 +71,7 @@ enum {
  * write it only if they return an error. */
 typedef struct dpar_why {
     char text[240]; /* ends in NUL; a longer message is cut */
-    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes of memory the call needs */
+    int64_t bytes;  /* with DPAR_E_ROOM: how many bytes the call needs; 0: other room is short */
 } dpar_why;
 
 /* Returns the meaning of a status in a few words, or "unknown status". The text is static. */

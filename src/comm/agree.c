@@ -403,15 +403,3 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     r->used += dpari_room_up(n * (int64_t)bytes);
     return r->at != NULL ? r->at + at : NULL;
 }
-
-DPARI_API DPARI_COLD dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                                  const char *module, dpar_why *why)
-{
-    const int64_t past = (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN);
-    if (memory != NULL && bytes >= need && past == 0) {
-        return DPAR_OK;
-    }
-    return dpari_say(DPAR_E_ROOM, why,
-                     "%s: %ld bytes for a plan of %ld, %ld past a multiple of 64: dpar_%s_bytes",
-                     module, memory == NULL ? 0 : bytes, need, past, module);
-}

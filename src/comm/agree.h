@@ -82,8 +82,4 @@ typedef struct dpari_room {
 } dpari_room;
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
-/* Memory for a plan, `need` bytes of it at a multiple of that; E_ROOM names dpar_MODULE_bytes. */
-DPARI_API dpar_status dpari_room_check(const void *memory, int64_t bytes, int64_t need,
-                                       const char *module, dpar_why *why);
-
 #endif

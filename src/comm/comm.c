@@ -854,9 +854,10 @@ static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, d
 
 static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
 {
+    const dpar_why said = c->why; /* why may be &c->why */
     (void)out;
     (void)was;
-    return dpari_say(c->status, why, "shrink: %s", c->why.text);
+    return dpari_say(c->status, why, "shrink: %s", said.text);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)

@@ -690,7 +690,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_recipe_check(const dpar_recipe *r, d
                       why,
                       "a recipe has bytes of 0 to 1000, for the weight more than 0, and "
                       "products in a format of 1 to %d (f64 to f4), not %d (dpar_recipe_find)",
-                      DPAR_FORMAT_COUNT - 1, r->compute);
+                      (int32_t)DPAR_FORMAT_COUNT - 1, r->compute);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */

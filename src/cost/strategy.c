@@ -500,7 +500,8 @@ static DPARI_COLD dpar_status dpari_refuse_field(const dpar_strategy *s, int32_t
     }
     name = dpari_field_name[field[i][0]];
     if (field[i][2] > 0) {
-        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, field[i][1], field[i][2]);
+        return dpari_wrong(why, "%s=%d must be %d to %d", name, v, (int32_t)field[i][1],
+                           (int32_t)field[i][2]);
     }
     if (field[i][1] > 0) {
         return dpari_wrong(why, "every degree must be at least 1: %s=%d", name, v);

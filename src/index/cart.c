@@ -735,7 +735,7 @@ static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *w
 {
     if (per_node < 1 || kind < 0 || kind >= DPAR_MAPPING_COUNT) {
         return dpari_wrong(why, "placement %d of %d ranks a node: 0 to %d and at least 1", kind,
-                           per_node, DPAR_MAPPING_COUNT - 1);
+                           per_node, (int32_t)DPAR_MAPPING_COUNT - 1);
     }
     return DPAR_OK;
 }

@@ -425,6 +425,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
+            dpari_needs_bytes(why, 0);
             return dpari_say(st, why, "%d nodes are too few for this search", q->node_room);
         }
         return dpari_say(st, why, "no sequence of collectives leads there");
@@ -433,6 +434,7 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
         n++;
     }
     if (n > room) {
+        dpari_needs_bytes(why, 0);
         return dpari_say(DPAR_E_ROOM, why, "%d steps, there is room for %d", n, room);
     }
     *count = n;

@@ -251,7 +251,8 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             if (s->action[i].kind >= DPAR_ACTION_COUNT) {
                 return dpari_wrong(w->why, "rank %d: action %ld of its list has kind %d: 0 to %d",
-                                   r, i - s->begin[r], s->action[i].kind, DPAR_ACTION_COUNT - 1);
+                                   r, i - s->begin[r], (int32_t)s->action[i].kind,
+                                   (int32_t)DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -515,11 +516,12 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
     for (k = 0; k < w->s->stages; k++) {
         if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
             return dpari_wrong(w->why, "rank %d: after the last %dUNSHARD no %dRESHARD",
-                               w->s->rank_of[k], k, k);
+                               (int32_t)w->s->rank_of[k], k, k);
         }
         if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
             (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
-            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing", w->s->rank_of[k], k);
+            return dpari_wrong(w->why, "rank %d: %dREDUCE_GRAD is missing",
+                               (int32_t)w->s->rank_of[k], k);
         }
     }
     return DPAR_OK;
@@ -961,7 +963,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     int32_t r;
     for (r = 0; r < s->stages && st == DPAR_OK; r++) {
         if (s->rank_of[r] >= s->ranks) {
-            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, s->rank_of[r], s->ranks);
+            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, (int32_t)s->rank_of[r],
+                             s->ranks);
         }
     }
     for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
@@ -1059,7 +1062,7 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
             return dpari_wrong(
                 w->why, "stage %d on rank %d feeds stage %d on rank %d, but there are no messages",
-                k, w->s->rank_of[k], next, w->s->rank_of[next]);
+                k, (int32_t)w->s->rank_of[k], next, (int32_t)w->s->rank_of[next]);
         }
     }
     return DPAR_OK;
@@ -1090,7 +1093,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_wrong(why, "transport %d: 0 to %d", how->transport, DPAR_TRANSPORT_COUNT - 1);
+        return dpari_wrong(why, "transport %d: 0 to %d", how->transport,
+                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
         return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->room);

@@ -200,7 +200,8 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
         return dpari_wrong(why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
     }
     if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule, DPAR_SCHEDULE_END - 1);
+        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule,
+                           (int32_t)DPAR_SCHEDULE_END - 1);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
         return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
@@ -228,7 +229,7 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
 static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
 {
     const char *name = dpar_schedule_name(o->rule);
-    int own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
+    int32_t own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
         return dpari_wrong(why, "chunks=%d: %s has %d%s on each rank", o->chunks, name, own,
@@ -279,13 +280,13 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
-            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i, o->rank_of[i],
-                               k.p);
+            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i,
+                               (int32_t)o->rank_of[i], k.p);
         }
         if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
             return dpari_wrong(why,
                                "stage %d on rank %d: the rule has it with stage %d, on rank %d", i,
-                               o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
+                               (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
@@ -297,7 +298,7 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
             }
             if (taken[at / 8] >> (at % 8) & 1) {
                 return dpari_wrong(why, "rank %d has the stages of two ranks of the rule",
-                                   o->rank_of[i]);
+                                   (int32_t)o->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
         }

@@ -96,7 +96,8 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
+                               s->ranks);
         }
     }
     for (r = 0; r < s->ranks; r++) {
@@ -635,9 +636,10 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_say(
-        &t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B", wait.micro,
-        l->in->rank_of[stage] != rank ? " never comes" : ", which comes later here or never");
+    dpari_text_say(&t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B",
+                   (int32_t)wait.micro,
+                   l->in->rank_of[stage] != rank ? " never comes"
+                                                 : ", which comes later here or never");
     return DPAR_E_STUCK;
 }
 

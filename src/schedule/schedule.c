@@ -360,8 +360,8 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
                 continue;
             }
             if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
-                return dpari_wrong(why, "stage %d is on rank %d and on rank %d", a->stage,
-                                   s->rank_of[a->stage], r);
+                return dpari_wrong(why, "stage %d is on rank %d and on rank %d", (int32_t)a->stage,
+                                   (int32_t)s->rank_of[a->stage], r);
             }
             s->rank_of[a->stage] = (uint16_t)r;
         }
@@ -369,7 +369,7 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] == nobody) {
             return dpari_wrong(why, "stage %d is on no rank, stage %d on rank %d", i, s->stages - 1,
-                               s->rank_of[s->stages - 1]);
+                               (int32_t)s->rank_of[s->stages - 1]);
         }
     }
     return DPAR_OK;
@@ -389,7 +389,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
             return dpari_wrong(why,
                                other < 0 ? "%d%s%d: stage %d ends its chain"
                                          : "%d%s%d: stage %d is on the same rank",
-                               a->stage, dpari_action_name(a->kind), a->micro,
+                               (int32_t)a->stage, dpari_action_name(a->kind), (int32_t)a->micro,
                                other < 0 ? a->stage : other);
         }
         a->peer = s->rank_of[other];

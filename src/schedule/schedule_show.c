@@ -34,7 +34,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
     const dpar_action *a = &s->action[k];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
         return dpari_wrong(why, "action %ld of rank %d is of kind %d, stage %d: no such",
-                           k - s->begin[rank], rank, a->kind, a->stage);
+                           k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
     }
     if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
         return dpari_wrong(why, "action %ld of rank %d runs from %ld to %ld", k - s->begin[rank],
@@ -590,7 +590,7 @@ static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_say(t, "%d</text>", a->micro);
+        dpari_text_say(t, "%d</text>", (int32_t)a->micro);
     }
 }
 

@@ -307,7 +307,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
         }
         if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
             return dpari_say(DPAR_E_RANGE, why, "rank %d: too many bytes with stage %d",
-                             m->s.rank_of[i], i);
+                             (int32_t)m->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
@@ -418,7 +418,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         other.stage = (uint16_t)stage;
         other.micro = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpari_text_say(&t, "rank %d: %d%s", rank, a->stage, dpari_action_name(a->kind));
+        dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)a->stage, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
             dpari_text_int(&t, a->micro);
         }
@@ -535,7 +535,7 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
         return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
-                           a->kind, a->stage, a->micro);
+                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro);
     }
     if (s->rank_of[a->stage] != rank) {
         return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
@@ -1353,7 +1353,8 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, s->rank_of[i], s->ranks);
+            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
+                               s->ranks);
         }
     }
     if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
@@ -1365,7 +1366,8 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
                            t->links);
     }
     if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport %d: 0 to %d", t->transport, DPAR_TRANSPORT_COUNT - 1);
+        return dpari_wrong(why, "transport %d: 0 to %d", t->transport,
+                           (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
         return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->room);

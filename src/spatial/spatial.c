@@ -934,10 +934,11 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spati
     int64_t exchange = 0, need = 0;
     int32_t k;
     dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_wrong(why, "communicator or plan is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "the communicator is NULL");
     }
-    st = dpari_spatial_count(c, layer, &exchange, &need, why);
+    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+                      : dpari_spatial_count(c, layer, &exchange, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "spatial", &memory, why);
     }
@@ -975,11 +976,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
     if (p == NULL) {
         return DPAR_OK;
     }
+    st = dpar_halo_plan_close(p->exchange);
+    if (dpari_made_refused(p->comm, st)) {
+        return st;
+    }
     if (p->constants != NULL) {
         dpar_comm_release(p->comm, p->constants);
-        p->constants = NULL;
     }
-    st = dpar_halo_plan_close(p->exchange);
     return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 

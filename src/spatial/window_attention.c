@@ -161,7 +161,11 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
         o.fields = 2;
         st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
-    for (i = 0; st == DPAR_OK && dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
+    if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */
+        (void)dpar_halo_plan_close(w->exchange[0]);
+        return st;
+    }
+    for (i = 0; dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
         w->lent += t.peer != p->comm->rank ? t.bytes : 0;
     }
     return st;

@@ -717,7 +717,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_desc *desc = &d->desc;
     const dpar_bucket *b = &d->bucket[k];
-    const int32_t type = d->copy != NULL ? d->copy_type : desc->type;
+    const int32_t type = d->copy_type;
     unsigned char *data = d->copy != NULL ? d->copy : d->buffer;
     int32_t i;
     dpar_status status = DPAR_OK;
@@ -878,9 +878,10 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp->under_way && ddp->c->status == DPAR_OK) {
         return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
     }
-    if (ddp->zero1 != NULL) {
-        return dpari_comm_wrong(ddp->c,
-                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+    if (ddp->zero1 != NULL) { /* refused on a broken communicator too */
+        (void)dpari_comm_wrong(ddp->c,
+                               "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
+        return DPAR_E_ARG;
     }
     dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_release(ddp);

@@ -3,7 +3,8 @@
  * whole. The gradients are in the flat array, or in the several arrays, that a training code
  * already has, or dpar allocates them.
  *
- *     grads = (float *)dpar_alloc(world, n * sizeof *grads);       in place of malloc
+ *     dpar_comm_alloc(world, n * sizeof *grads, &memory);          in place of malloc
+ *     grads = (float *)memory;
  *     dpar_broadcast(world, weights, n, DPAR_F32, 0, NULL);        all ranks begin alike
  *     dpar_ddp_desc desc = {0};
  *     desc.params = 1;
@@ -37,7 +38,7 @@
  * run, with one bucket or many, whoever owns the arrays. Only dpar_ddp_make allocates. The traffic
  * of each rank is an all-reduce of the elements, and of the padding of desc.align. It overlaps with
  * backward during the calls below, or all the time with dpar_comm_progress. Registered memory
- * (dpar_alloc, dpar_comm_alloc) is reduced in place; other memory gives the same result but is
+ * (dpar_comm_alloc) is reduced in place; other memory gives the same result but is
  * copied on the way.
  *
  * If comm->mem is the memory of a device, the gradients are in that memory. dpar_ddp_ready takes
@@ -73,9 +74,10 @@ typedef struct dpar_ddp_desc {
     /* Your array of gradients: all parameters one after the other, without gaps, in the memory of
      * the communicator. It stays yours, and in place as long as the ddp exists. */
     void *gradients;
-    /* Or an array of yours for each parameter: [params], none overlaps another. Only make reads the
-     * list itself. Arrays of less than 64 KiB are copied, so that they can be sent together. If
-     * both are NULL, dpar allocates the gradients. */
+    /* Or an array of yours for each parameter: [params], none overlaps another, in place as long as
+     * the ddp exists. Only make reads the list itself. Arrays of less than 64 KiB, with a hook all
+     * arrays, are copied, so that they can be sent together. If both are NULL, dpar allocates the
+     * gradients. */
     void *const *arrays;
     /* Type in which gradients are sent: 0 for the type that they have, F32 for gradients in F64,
      * F16 or BF16 for gradients in F32. They are rounded to nearest, summed in F32 and rounded once
@@ -106,8 +108,8 @@ typedef struct dpar_ddp_desc {
     /* Memory of yours for the ddp's own data (not the gradients), aligned to 64, as long as the ddp
      * exists. If it is NULL and bytes is 0, make allocates it. */
     void *memory;
-    int64_t bytes; /* of memory. Too few: DPAR_E_ROOM, and why.bytes is the number that this rank
-                      needs; to query it, set memory to NULL and bytes to 1 */
+    int64_t bytes; /* of memory. Too few, or not aligned: DPAR_E_ROOM, and why.bytes is the number
+                      that this rank needs; to query it, set memory to NULL and bytes to 1 */
 } dpar_ddp_desc;
 
 /* Gradients that are averaged over the ranks: a handle. */

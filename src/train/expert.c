@@ -629,10 +629,11 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int64_t need = 0, each = 0;
     int32_t own = 0;
     dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_wrong(why, "communicator or plan is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "the communicator is NULL");
     }
-    st = dpari_expert_needs(c, layer, &need, &each, why);
+    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+                      : dpari_expert_needs(c, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory of its own also has a routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
@@ -1035,12 +1036,13 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     r->tag = (p->tag + p->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(p, r);
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_NONE) {
-        st = r->head.rows > p->head.max_rows
-                 ? dpari_say(DPAR_E_ROOM, why,
-                             "experts %d .. %d are given %ld rows, their bound is %ld (layer.rows)",
-                             p->head.first, p->head.first + p->head.count - 1, r->head.rows,
-                             p->head.max_rows)
-                 : DPAR_OK;
+        if (r->head.rows > p->head.max_rows) {
+            dpari_needs_bytes(why, 0);
+            st = dpari_say(
+                DPAR_E_ROOM, why,
+                "experts %d .. %d are given %ld rows, their bound is %ld (layer.max_rows)",
+                p->head.first, p->head.first + p->head.count - 1, r->head.rows, p->head.max_rows);
+        }
         st = dpari_agree(p->comm, st, why);
     }
     if (st == DPAR_OK) {

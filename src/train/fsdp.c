@@ -569,12 +569,13 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     dpar_comm *replicas;
     void *memory = NULL;
     dpar_status st;
-    if (c == NULL || fsdp == NULL) {
-        return dpari_wrong(why, "dpar_fsdp_make: the communicator or the result is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "dpar_fsdp_make: the communicator is NULL");
     }
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
-    st = dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
+    st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
+                      : dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }

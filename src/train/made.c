@@ -47,19 +47,9 @@ DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_made_or(dpar_status st, void *memory)
-{
-    if (st < DPAR_OK) {
-        dpari_made_give(memory);
-    }
-    return st;
-}
-
 DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
 {
-    if (st != DPAR_E_ARG) {
-        dpari_made_give(memory);
-    }
+    dpari_made_give(memory);
     return st;
 }
 

@@ -10,7 +10,5 @@
  * dpar_comm_alloc; where c->mem is a device's, pages of its own. NULL: there is none. */
 DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
 DPARI_INTERNAL void dpari_made_give(void *memory);
-/* How an init in that memory ended, which is given back after an error. */
-DPARI_INTERNAL dpar_status dpari_made_or(dpar_status st, void *memory);
 
 #endif

@@ -7,8 +7,14 @@
 #include "../base/arith.h"
 #include "../comm/comm.h"
 
-/* Ends a _free with the status of its close, and frees `memory` unless it is NULL or that was
- * DPAR_E_ARG, which refuses. Returns st. */
+/* True if the close of an object's parts refused, so that its _free leaves it as it is. A broken
+ * communicator never refuses: it hands its own status on, which may be DPAR_E_ARG too. */
+DPARI_FN int dpari_made_refused(const dpar_comm *c, dpar_status st)
+{
+    return st == DPAR_E_ARG && c->status == DPAR_OK;
+}
+
+/* Ends a _free: frees `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
 /* Provides the bookkeeping of an object that a _make makes. If the descriptor has memory NULL and
  * bytes 0, *memory becomes memory of its own, zeroed, which dpari_made_end frees. Otherwise it

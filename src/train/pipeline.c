@@ -435,7 +435,11 @@ static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
         return DPAR_OK;
     }
     st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
-    return st == DPAR_OK ? st : dpari_say(st, why, "pipeline: tied weights: %s", p->c->why.text);
+    if (st != DPAR_OK) {
+        const dpar_why said = p->c->why; /* why may be &p->c->why */
+        return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
+    }
+    return st;
 }
 
 /* Everything but memory of this rank's own. */
@@ -490,6 +494,9 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     }
     bytes = dpari_schedule_generate_bytes(&order, why);
     room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    if (bytes > 0 && room == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
+    }
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
         bytes = dpari_schedule_lower_bytes(&plain, &how, why);
@@ -560,14 +567,15 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
     void *list = NULL, *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL || out == NULL) {
-        return dpari_wrong(why, "pipeline: communicator or result is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "pipeline: the communicator is NULL");
     }
     dpari_zero(&full, sizeof full);
     if (desc != NULL) {
         full = *desc;
     }
-    st = dpari_pl_provide(c, &full, &list, &memory, &need, why);
+    st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
+                     : dpari_pl_provide(c, &full, &list, &memory, &need, why);
     st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, &full, why);
     if (st == DPAR_OK) {
         st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);

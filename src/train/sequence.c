@@ -545,10 +545,11 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     void *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL || plan == NULL) {
-        return dpari_wrong(why, "communicator or plan is NULL");
+    if (c == NULL) {
+        return dpari_wrong(why, "the communicator is NULL");
     }
-    st = dpari_seq_count(c, layer, &need, why);
+    st =
+        plan == NULL ? dpari_wrong(why, "the plan is NULL") : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
@@ -582,6 +583,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     }
     way = dpari_seq_way(&p->head.layer);
     st = way.close != NULL ? way.close(p) : DPAR_OK;
+    if (dpari_made_refused(p->comm, st)) {
+        return st;
+    }
     dpari_seq_give_back(p);
     return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
 }

@@ -441,7 +441,7 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
         return dpari_tensor_refuse(
             t, DPAR_E_ARG,
             "a linear layer of kind %d (column 1, row 2), %ld to %ld features "
-            "(add_dx, open: %d of a column layer only)",
+            "(accumulate_dx, defer_reduce: %d of a column layer only)",
             l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {

@@ -257,6 +257,9 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
     if (d->under_way && d->c->status == DPAR_OK) {
         return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
     }
+    if (d->under_way) { /* it broke: no work may look at zero1->count any more */
+        (void)dpari_ddp_finish(d, 0);
+    }
     d->zero1 = NULL;
     d->scatter = 0;
     dpari_zero1_release(zero1);

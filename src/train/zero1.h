@@ -17,7 +17,10 @@
  *
  * dpar_zero1_step ends the pass by itself. Gradients are then sent only to the rank that owns their
  * share, and a step sends as many bytes as dpar_ddp_end alone does. If you call dpar_ddp_end first,
- * for instance to inspect the averages, the step uses them and sends half as much again.
+ * for instance to inspect the averages, the step uses them and sends half as much again, and so
+ * does the first step after it. If you look at averages and then take no step, call dpar_ddp_zero
+ * or dpar_ddp_begin(ddp, 1) on all ranks before the next backward: otherwise the next step takes
+ * its gradients for averages.
  *
  * A rank's share is elements first .. first + count - 1 of the flat array: ceil(n / ranks) for each
  * rank, fewer for the last ones. To save the state, each rank writes each of its arrays at offset
@@ -74,8 +77,9 @@ typedef struct dpar_zero1 dpar_zero1;
  * DPAR_E_MEMORY. */
 DPAR_API dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_desc *desc, dpar_zero1 **zero1,
                                      dpar_why *why);
-/* Frees a zero1: before dpar_ddp_free. NULL is allowed. Fails with DPAR_E_ARG if a pass of the ddp
- * is under way on a communicator that is not broken. */
+/* Frees a zero1: before dpar_ddp_free. NULL is allowed. Local, but all ranks call it between the
+ * same passes, because the next pass sends averages to all ranks again. Fails with DPAR_E_ARG if a
+ * pass of the ddp is under way on a communicator that is not broken. */
 DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
 /* Updates the weights with the averages of the gradients: one step of the optimizer. Afterwards the
  * weights are whole and equal on all ranks, and only this rank's share of the gradients holds
@@ -89,9 +93,9 @@ DPAR_API dpar_status dpar_zero1_free(dpar_zero1 *zero1);
  *
  * Fails with DPAR_E_ARG if the optimizer is invalid or not of the kind given to dpar_zero1_make,
  * rate is not finite, clip is NaN, or the pass under way was begun with last = 0. If that is so on
- * all ranks, nothing was done and you may try again. DPAR_E_MISMATCH breaks the communicator: ranks
- * gave different numbers, or only some got DPAR_E_ARG. Other errors are those of comm.h. The
- * message is in comm->why. */
+ * all ranks, and they had reported the same gradients, nothing was done and you may try again.
+ * DPAR_E_MISMATCH breaks the communicator: ranks gave different numbers, or only some got
+ * DPAR_E_ARG. Other errors are those of comm.h. The message is in comm->why. */
 DPAR_API dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, double clip);
 /* Returns this rank's share of an array of the optimizer's state, in the memory of the
  * communicator. Returns NULL if the optimizer has no such array.

@@ -487,13 +487,11 @@ static void test_socket_names(void)
     CHECK_INT(m, offsetof(struct sockaddr_un, sun_path) + strlen(b.sun_path) + 1);
 }
 
-/* What is handed over and is none, a job that is too large, memory for a plan that is too little.
- */
+/* What is handed over and is none, and a job that is too large. */
 static void test_handed_over(void)
 {
     static dpari_world w;
     static dpari_rank ranks[1];
-    static char room[128];
     dpari_segment s;
     dpar_launcher_info large;
     int pipes[2];
@@ -510,10 +508,6 @@ static void test_handed_over(void)
     CHECK(dpari_world_enter(&w, 1, &why) < 0);
     CHECK(strstr(why.text, "joining: a rank's lock: ") != NULL);
     CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
-    CHECK_INT(dpari_room_check(room + 8 - (uintptr_t)room % 64 % 8, 5, 100, "halo", &why),
-              DPAR_E_ROOM);
-    CHECK(strstr(why.text, "halo: 5 bytes for a plan of 100, ") != NULL);
-    CHECK(strstr(why.text, " past a multiple of 64: dpar_halo_bytes") != NULL);
 }
 
 /* A device whose memory does not answer ends its communicator. */

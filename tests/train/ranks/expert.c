@@ -1732,7 +1732,7 @@ static int room_case(dpar_comm *c)
     }
     bad += experts_route(plan, mine, each, TOKENS, chosen, NULL, &route, &why) != DPAR_E_ROOM;
     snprintf(expected, sizeof expected,
-             "experts %d .. %d are given %d rows, their bound is 3 (layer.rows)", (int)c->size - 1,
+             "experts %d .. %d are given %d rows, their bound is 3 (layer.max_rows)", (int)c->size - 1,
              (int)c->size - 1, TOKENS * (int)c->size);
     bad += strstr(why.text, expected) == NULL || route != NULL;
     /* three tokens of the last rank alone */
