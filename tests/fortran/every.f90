@@ -254,7 +254,6 @@ contains
         type(dpar_mesh) :: mesh
         type(dpar_layout), target :: columns, rows
         type(dpar_redistribute_desc) :: move
-        integer(c_int64_t) :: bytes
         integer(c_int64_t) :: shape_(2), offset(2), extent(2)
         integer(c_int32_t), allocatable, target :: a(:, :), b(:, :)
         type(dpar_why) :: why
