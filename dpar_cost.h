@@ -3884,6 +3884,19 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
     return l;
 }
 
+/* Returns how the input that an operation keeps is cut: before a column-parallel product over the
+ * sequence, as a norm leaves it; before a row-parallel one as a column-parallel one leaves it. */
+static int dpari_save_cut(int cut)
+{
+    switch (cut) {
+    case DPARI_CUT_COLUMN: return DPARI_CUT_SEQUENCE;
+    case DPARI_CUT_ROW: return DPARI_CUT_TENSOR;
+    case DPARI_CUT_EXPERT_COLUMN: return DPARI_CUT_EXPERT;
+    case DPARI_CUT_EXPERT_ROW: return DPARI_CUT_EXPERT_TENSOR;
+    default: return cut;
+    }
+}
+
 /* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
 static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
@@ -3891,11 +3904,7 @@ static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int ker
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
-    op->save_cut = (int8_t)(cut == DPARI_CUT_COLUMN          ? DPARI_CUT_SEQUENCE
-                            : cut == DPARI_CUT_ROW           ? DPARI_CUT_TENSOR
-                            : cut == DPARI_CUT_EXPERT_COLUMN ? DPARI_CUT_EXPERT
-                            : cut == DPARI_CUT_EXPERT_ROW    ? DPARI_CUT_EXPERT_TENSOR
-                                                             : cut);
+    op->save_cut = (int8_t)dpari_save_cut(cut);
     op->kernels = (int16_t)kernels;
     op->copies = 1.0;
     if (w->layers > 0) {
@@ -3966,7 +3975,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
     dpari_layer_op *op =
         dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
                          3.0 * s->e * h * s->passes, s->norm * h);
-    op->params = s->rms ? h : s->biases ? 2.0 * h : h;
+    op->params = !s->rms && s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
 
@@ -4047,8 +4056,11 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double q = m->heads * d, out = m->heads * v;
     double kvs = window > 0.0 && m->window_kv_heads > 0 ? m->window_kv_heads : m->kv_heads;
     double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
-    double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
+    double rotary = 0.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
+    if (s->rotary) {
+        rotary = s->fused ? 1.0 : 2.0;
+    }
     dpari_add_norm(w, s, h, cross ? DPARI_KEEP_ALWAYS : DPARI_KEEP_INPUT);
     if (m->q_lora > 0) {
         dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0)->keep = DPARI_KEEP_NORM;
@@ -4336,19 +4348,28 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     l->tp_regions = 1;
 }
 
+/* Returns the name of a class of layers. */
+static const char *dpari_kind_name(int32_t mix, int32_t feed)
+{
+    static const char name[DPAR_MODEL_MIXER_COUNT][8] = {"block", "window", "scan", "both", "feed"};
+    if (feed != DPAR_MODEL_FFN_EXPERTS) {
+        return name[mix];
+    }
+    switch (mix) {
+    case DPAR_MODEL_MIXER_FULL: return "moe";
+    case DPAR_MODEL_MIXER_SCAN: return "scan-moe";
+    case DPAR_MODEL_MIXER_NONE: return "experts";
+    default: return "window-moe";
+    }
+}
+
 /* Appends one class of a decoder's layers. */
 static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
                            int32_t mix, int32_t feed, int32_t count)
 {
-    static const char name[DPAR_MODEL_MIXER_COUNT][8] = {"block", "window", "scan", "both", "feed"};
     const int causal = w->causal;
-    if (dpari_add_layer(w,
-                        feed != DPAR_MODEL_FFN_EXPERTS ? name[mix]
-                        : mix == DPAR_MODEL_MIXER_FULL ? "moe"
-                        : mix == DPAR_MODEL_MIXER_SCAN ? "scan-moe"
-                        : mix == DPAR_MODEL_MIXER_NONE ? "experts"
-                                                       : "window-moe",
-                        DPAR_LAYER_BLOCK, count, seq, s->e * m->hidden) == NULL) {
+    if (dpari_add_layer(w, dpari_kind_name(mix, feed), DPAR_LAYER_BLOCK, count, seq,
+                        s->e * m->hidden) == NULL) {
         return;
     }
     if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && m->heads > 0) {
@@ -4380,8 +4401,14 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     while (at < 9 && letters[at] != letter) {
         at++;
     }
-    *feed = at < 4 ? *feed : at < 8 ? DPAR_MODEL_FFN_NONE : at - 8;
-    return at < 8 ? at % 4 : DPAR_MODEL_MIXER_NONE;
+    if (at >= 8) { /* D: dense; E, and what is no letter of these: experts */
+        *feed = at - 8;
+        return DPAR_MODEL_MIXER_NONE;
+    }
+    if (at >= 4) { /* small letters mix only */
+        *feed = DPAR_MODEL_FFN_NONE;
+    }
+    return at % 4;
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
@@ -4429,8 +4456,11 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     double merged = h * (m->tower_merge > 1 ? m->tower_merge : 1), to = m->hidden;
     int32_t at;
     dpar_workload_layer *l;
-    if (m->tower_layers < 1 || (l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers,
-                                                    tokens, w->element * h)) == NULL) {
+    if (m->tower_layers < 1) {
+        return;
+    }
+    l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers, tokens, w->element * h);
+    if (l == NULL) {
         return;
     }
     dpari_zero(&v, sizeof(v));
@@ -4470,15 +4500,21 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     }
 }
 
+/* Returns the rows of learned positions: those that are given, or a GPT's, one for each token. */
+static double dpari_decoder_positions(const dpar_model *m)
+{
+    if (m->positions != 0) {
+        return dpari_mostf(m->positions, 0.0);
+    }
+    return m->family == DPAR_MODEL_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0;
+}
+
 static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, double seq)
 {
     dpar_model m = *model;
     dpari_style s = dpari_style_of(w, &m);
     int32_t dense = m.experts > 0 ? m.dense_layers : m.layers, first, mix, feed;
-    dpari_add_embedding(w, &m, &s, seq,
-                        m.positions != 0 ? dpari_mostf(m.positions, 0.0)
-                        : m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary ? (double)m.seq
-                                                                         : 0.0);
+    dpari_add_embedding(w, &m, &s, seq, dpari_decoder_positions(&m));
     dpari_add_tower(w, &m);
     first = w->layers;
     if (dpari_model_mixed(&m)) {
@@ -4700,7 +4736,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
         return dpari_say(DPAR_E_DIVIDE, why, "heads=%d does not divide hidden=%d (give head_width)",
                          m->heads, m->hidden);
     }
-    m->head_width = m->head_width > 0 ? m->head_width : m->heads > 0 ? m->hidden / m->heads : 0;
+    if (m->head_width < 1) {
+        m->head_width = m->heads > 0 ? m->hidden / m->heads : 0;
+    }
     m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
     if (m->heads > 0 && (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)) {
         return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=%d does not divide heads=%d", m->kv_heads,
@@ -4907,10 +4945,14 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
         return dpari_model_convs(m, why);
     }
     st = dpari_model_widths(m, why);
-    if (st == DPAR_OK) {
-        st = dpari_model_tokens(m, seq, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st == DPAR_OK ? dpari_model_experts(m, why) : st;
+    st = dpari_model_tokens(m, seq, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_model_experts(m, why);
 }
 
 static double dpari_model_samples_tokens(const dpar_model *m)
@@ -4928,36 +4970,48 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
+/* Returns the loss that a stack has if the model names none. The library of the first fused
+ * attention has a fused loss, which its users took with it. */
+static int32_t dpari_loss_of(const dpar_workload *w)
+{
+    switch (w->stack) {
+    case DPAR_MODEL_STACK_MEGATRON_CORE: return DPAR_MODEL_LOSS_INPLACE;
+    case DPAR_MODEL_STACK_MEGATRON: return DPAR_MODEL_LOSS_PARALLEL;
+    case DPAR_MODEL_STACK_TORCH_COMPILE: return DPAR_MODEL_LOSS_COMPILED;
+    default: break;
+    }
+    return w->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
+                                                       : DPAR_MODEL_LOSS_EAGER;
+}
+
 DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->stack_version = m->stack > 0 ? m->stack
-                       : gpt        ? DPAR_MODEL_STACK_MEGATRON
-                                    : DPAR_MODEL_STACK_MEGATRON_CORE;
+    w->stack_version = m->stack;
+    if (m->stack <= 0) {
+        w->stack_version = gpt ? DPAR_MODEL_STACK_MEGATRON : DPAR_MODEL_STACK_MEGATRON_CORE;
+    }
     w->stack = dpari_age(w)->stack;
-    w->attention = m->attention > 0                               ? m->attention
-                   : gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
-                                                                  : DPAR_MODEL_ATTENTION_FLASH;
-    /* the library of the first fused attention has a fused loss, which its users took with it */
-    w->loss = m->loss > 0                                   ? m->loss
-              : w->stack == DPAR_MODEL_STACK_MEGATRON_CORE  ? DPAR_MODEL_LOSS_INPLACE
-              : w->stack == DPAR_MODEL_STACK_MEGATRON       ? DPAR_MODEL_LOSS_PARALLEL
-              : w->stack == DPAR_MODEL_STACK_TORCH_COMPILE  ? DPAR_MODEL_LOSS_COMPILED
-              : w->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
-                                                            : DPAR_MODEL_LOSS_EAGER;
+    w->attention = m->attention;
+    if (m->attention <= 0) {
+        w->attention = gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
+                                                                    : DPAR_MODEL_ATTENTION_FLASH;
+    }
+    w->loss = m->loss > 0 ? m->loss : dpari_loss_of(w);
     w->causal = m->causal > 0 || (m->causal == 0 && (m->family == DPAR_MODEL_FAMILY_GPT ||
                                                      m->family == DPAR_MODEL_FAMILY_LLAMA));
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
-    w->heads = transformer ? m->heads : 0;
-    w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
-    w->vocab =
-        transformer && (m->head == DPAR_MODEL_HEAD_VOCAB || m->head == DPAR_MODEL_HEAD_MASKED)
-            ? m->vocab
-            : 0;
+    if (transformer) { /* others keep the zeros */
+        w->heads = m->heads;
+        w->kv_heads = m->kv_lora > 0 ? m->heads : m->kv_heads;
+    }
+    if (transformer && (m->head == DPAR_MODEL_HEAD_VOCAB || m->head == DPAR_MODEL_HEAD_MASKED)) {
+        w->vocab = m->vocab;
+    }
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
@@ -5210,10 +5264,13 @@ DPARI_STATIC_NOINLINE const char *dpari_behind(const char *text)
 static const char *dpari_preset_next(const char *row)
 {
     row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
-    return *row != 0                                        ? row
-           : row == dpari_gpts + sizeof(dpari_gpts) - 1     ? dpari_others
-           : row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer
-                                                            : NULL;
+    if (*row != 0) {
+        return row;
+    }
+    if (row == dpari_gpts + sizeof(dpari_gpts) - 1) {
+        return dpari_others;
+    }
+    return row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer : NULL;
 }
 
 DPAR_API const char *dpar_model_name(int32_t index)
@@ -5467,9 +5524,14 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
     int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
     int less =
         key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
-    int64_t v = 0, low = sign ? -1 : less ? -4 : dpari_model_least(key);
+    int64_t v = 0, low = dpari_model_least(key);
     int64_t high = yes_no || sign ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
+    if (sign) {
+        low = -1;
+    } else if (less) {
+        low = -4;
+    }
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
         v *= kilo ? 1024 : 1;
         if (v >= low && v <= high) {
@@ -5486,9 +5548,12 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
                                     dpar_why *why)
 {
     double v = 0.0;
-    double *field = key == DPARI_M_CAPACITY ? &m->capacity
-                    : key == DPARI_M_FLOPS  ? &m->flops_per_cell
-                                            : &m->bytes_per_cell;
+    double *field = &m->bytes_per_cell;
+    if (key == DPARI_M_CAPACITY) {
+        field = &m->capacity;
+    } else if (key == DPARI_M_FLOPS) {
+        field = &m->flops_per_cell;
+    }
     if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
         return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
     }
@@ -5564,10 +5629,12 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
         }
         at = end + 1;
     }
-    return at >= n ? DPAR_OK
-                   : dpari_model_bad(s, n, why,
-                                     "'%.*s' needs a value: key=value, or the numbers layers/"
-                                     "hidden/heads/kv_heads/ffn/vocab/seq");
+    if (at < n) {
+        return dpari_model_bad(s, n, why,
+                               "'%.*s' needs a value: key=value, or the numbers layers/"
+                               "hidden/heads/kv_heads/ffn/vocab/seq");
+    }
+    return DPAR_OK;
 }
 
 /* Reads "key=value". */
@@ -5625,17 +5692,22 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
 {
     size_t at = 0;
     uint64_t seen[2] = {0, 0};
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && at <= n) {
+    while (at <= n) {
+        dpar_status st;
         size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = k > at ? dpari_model_setting(m, s + at, k - at, seen, why)
-                    : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+        if (k == at) {
+            return dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+        }
+        st = dpari_model_setting(m, s + at, k - at, seen, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
         at = k + 1;
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* Reads "FAMILY:settings". A grid begins with its extents. */
@@ -6268,12 +6340,13 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
         "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config";
     const char *list = names;
     int32_t i;
-    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++, list = dpari_behind(list)) {
+    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
         if (dpari_word_in_list(list, item->key, item->key_length) >= 0) {
             in = i < 4 ? DPARI_IN_TEXT + i : in;
             c->seen[in] = 1;
             return in;
         }
+        list = dpari_behind(list);
     }
     return dpari_spells(item->key, item->key_length, "id2label") ? DPARI_IN_LABELS
                                                                  : DPARI_IN_NOTHING;
@@ -6415,6 +6488,18 @@ static void dpari_config_listed(dpari_config_state *c)
     }
 }
 
+/* Returns the letter of a pattern for one of Nemotron-H's: M is a scan, * attention, - a dense
+ * feed-forward part. */
+static char dpari_config_nemotron(char letter)
+{
+    switch (letter) {
+    case 'M': return 's';
+    case '*': return 'f';
+    case '-': return 'D';
+    default: return 'E';
+    }
+}
+
 static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
                                 const dpari_json_item *item)
 {
@@ -6429,11 +6514,8 @@ static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
     } else if (key == DPARI_C_PROJECTION) {
         c->value[in][DPARI_C_GATED] = dpari_slice_holds(s.at, s.n, "gated-");
     } else if (key == DPARI_C_MIX) {
-        for (i = 0; i < s.n; i++) { /* Nemotron-H's letters */
-            dpari_config_mix(c, s.at[i] == 'M'   ? 's'
-                                : s.at[i] == '*' ? 'f'
-                                : s.at[i] == '-' ? 'D'
-                                                 : 'E');
+        for (i = 0; i < s.n; i++) {
+            dpari_config_mix(c, dpari_config_nemotron(s.at[i]));
         }
     }
 }
@@ -6555,7 +6637,9 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
     for (; *names != 0 && found < 4; names++) {
         if (*names == ' ') {
             found++;
-            dpar_text_put(&t, found == 4 ? "" : found == 1 ? " (or " : ", ");
+            if (found < 4) {
+                dpar_text_put(&t, found == 1 ? " (or " : ", ");
+            }
         } else {
             dpari_text_char(&t, *names);
         }
@@ -6570,27 +6654,54 @@ static int32_t dpari_model_scans_only(const dpar_model *m)
     return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
 }
 
-static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *c, dpar_why *why)
+/* Returns the first member that the model needs and neither the file nor its type gives, or -1. */
+static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *c)
 {
     int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
-    int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
-    int32_t key = m->layers < 1                       ? DPARI_M_LAYERS
-                  : m->hidden < 1                     ? DPARI_M_HIDDEN
-                  : !heads                            ? DPARI_M_HEADS
-                  : sees && m->patch < 1              ? DPARI_M_PATCH
-                  : sees && m->image[0] < 1           ? DPARI_C_SIDE
-                  : !sees && m->vocab < 1             ? DPARI_M_VOCAB
-                  : m->experts > 0 && m->topk < 1     ? DPARI_M_TOPK
-                  : m->kv_lora > 0 && m->qk_width < 1 ? DPARI_M_QK_WIDTH
-                  : m->kv_lora > 0 && m->v_width < 1  ? DPARI_M_V_WIDTH
-                                                      : -1;
-    if (key < 0 && m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+    if (m->layers < 1) {
+        return DPARI_M_LAYERS;
+    }
+    if (m->hidden < 1) {
+        return DPARI_M_HIDDEN;
+    }
+    if (m->heads < 1 && !(dpari_model_scans_only(m) && c->mixes == 0)) {
+        return DPARI_M_HEADS;
+    }
+    if (sees && m->patch < 1) {
+        return DPARI_M_PATCH;
+    }
+    if (sees && m->image[0] < 1) {
+        return DPARI_C_SIDE;
+    }
+    if (!sees && m->vocab < 1) {
+        return DPARI_M_VOCAB;
+    }
+    if (m->experts > 0 && m->topk < 1) {
+        return DPARI_M_TOPK;
+    }
+    if (m->kv_lora > 0 && m->qk_width < 1) {
+        return DPARI_M_QK_WIDTH;
+    }
+    if (m->kv_lora > 0 && m->v_width < 1) {
+        return DPARI_M_V_WIDTH;
+    }
+    return -1;
+}
+
+static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *c,
+                                       dpar_why *why)
+{
+    int32_t key = dpari_config_absent(m, c);
+    if (key >= 0) {
+        return dpari_config_missing(key, why);
+    }
+    if (m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
         return dpari_say(
             DPAR_E_DIVIDE, why,
             "config.json: num_key_value_heads=%d does not divide num_attention_heads=%d",
             m->kv_heads, m->heads);
     }
-    return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
+    return DPAR_OK;
 }
 
 /* Returns a * b, or 0 (not given) if it is too large. */
@@ -6690,7 +6801,8 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
             (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
             continue;
         }
-        for (k = 0, names = dpari_config_names; dpari_config_key[k] != key[i]; k++) {
+        names = dpari_config_names;
+        for (k = 0; dpari_config_key[k] != key[i]; k++) {
             names = dpari_behind(names);
         }
         for (end = names; *end != 0 && *end != ' '; end++) {
@@ -6702,11 +6814,27 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
     dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
+/* Returns the channels of a scan: given, a multiple of the hidden size that is given, or Mamba's.
+ */
+static int32_t dpari_config_inner(const dpar_model *m, const int32_t *v)
+{
+    if (v[DPARI_C_INNER] > 0) {
+        return v[DPARI_C_INNER];
+    }
+    if (v[DPARI_C_EXPAND] > 0) {
+        return dpari_config_product(m->hidden, v[DPARI_C_EXPAND]);
+    }
+    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2) {
+        return dpari_config_product(m->hidden, 2);
+    }
+    return m->hidden;
+}
+
 /* Sets widths that follow from other members. */
 DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
                                                const int32_t *v, const dpari_slice *type)
 {
-    int32_t inner = v[DPARI_C_INNER];
+    int32_t inner;
     m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
     if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
         int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
@@ -6741,9 +6869,10 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
         m->v_width = 0;
     }
     if (dpari_slice_is(type, "falcon gpt_bigcode")) {
-        m->kv_heads = v[DPARI_C_NEW_DECODER] > 0 ? (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0)
-                      : v[DPARI_C_ONE_KV] != 0   ? 1
-                                                 : 0;
+        m->kv_heads = v[DPARI_C_ONE_KV] != 0;
+        if (v[DPARI_C_NEW_DECODER] > 0) {
+            m->kv_heads = (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0);
+        }
     } else if (v[DPARI_C_NEW_KV] > 0 && v[DPARI_M_KV_HEADS] < 1) {
         m->kv_heads = v[DPARI_C_NEW_KV];
     }
@@ -6769,11 +6898,7 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
     if (m->scan == DPAR_MODEL_SCAN_LRU) {
         m->scan_heads = m->heads;
     }
-    inner = inner > 0               ? inner
-            : v[DPARI_C_EXPAND] > 0 ? dpari_config_product(m->hidden, v[DPARI_C_EXPAND])
-            : m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2
-                ? dpari_config_product(m->hidden, 2)
-                : m->hidden;
+    inner = dpari_config_inner(m, v);
     if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
         m->scan == DPAR_MODEL_SCAN_CONV) {
         m->scan_heads = 1;
@@ -6877,14 +7002,18 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
         m->tower_ffn = v[DPARI_C_OUT];
         m->tower_inner = -3;
     }
-    m->tower_mergers = m->tower_inner == -3           ? 0
-                       : v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS]
-                                                      : 1;
-    m->tower_inner =
-        m->tower_inner == -1
-            ? dpari_config_product(m->tower_hidden, m->tower_merge > 1 ? m->tower_merge : 1)
-        : m->tower_inner == -2 ? m->hidden
-                               : (int32_t)dpari_most(m->tower_inner, 0);
+    m->tower_mergers = v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS] : 1;
+    switch (m->tower_inner) { /* the negative ones: see dpari_towers */
+    case -1:
+        m->tower_inner = dpari_config_product(m->tower_hidden, dpari_most(m->tower_merge, 1));
+        break;
+    case -2: m->tower_inner = m->hidden; break;
+    case -3:
+        m->tower_inner = 0;
+        m->tower_mergers = 0;
+        break;
+    default: m->tower_inner = (int32_t)dpari_most(m->tower_inner, 0); break;
+    }
     m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
     if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
         m->tower_layers = 0;
@@ -6918,7 +7047,11 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
         }
     }
     for (i = 0; i < c->mixes && m->pattern[0] == 's'; i++) { /* one or the other, no pairs */
-        c->mix[i] = c->mix[i] == 'S' ? 's' : c->mix[i] == 'F' ? 'f' : c->mix[i];
+        if (c->mix[i] == 'S') {
+            c->mix[i] = 's';
+        } else if (c->mix[i] == 'F') {
+            c->mix[i] = 'f';
+        }
     }
     if (c->mixes == 0 && every > 0 && every < 16) {
         for (i = 0; i < every; i++) {
@@ -6938,7 +7071,9 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
                           m->window);
     }
     for (i = 0; i < c->mixes && m->window < 1; i++) {
-        c->mix[i] = c->mix[i] == 'W' ? 'F' : c->mix[i];
+        if (c->mix[i] == 'W') {
+            c->mix[i] = 'F';
+        }
     }
     if (m->expert_step > 1 && v[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
         !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
@@ -7055,9 +7190,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
         return st;
     }
     if (m.seq == 0) {
-        m.seq = m.family == DPAR_MODEL_FAMILY_T5    ? 512
-                : m.family == DPAR_MODEL_FAMILY_GPT ? 2048
-                                                    : 8192;
+        switch (m.family) {
+        case DPAR_MODEL_FAMILY_T5: m.seq = 512; break;
+        case DPAR_MODEL_FAMILY_GPT: m.seq = 2048; break;
+        default: m.seq = 8192; break;
+        }
     }
     if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
         dpari_config_note(
@@ -7108,15 +7245,19 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     dpari_json_init(&j, json, bytes);
     do {
         st = dpari_json_next(&j, &item, why);
-        if (st == DPAR_OK) {
-            st = dpari_config_member(&c, &item, why);
+        if (st != DPAR_OK) {
+            return st;
         }
-    } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
-    if (st == DPAR_OK && (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED)) {
+        st = dpari_config_member(&c, &item, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    } while (item.kind != DPARI_JSON_END);
+    if (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED) {
         return dpari_say(DPAR_E_RANGE, why, "a list has %d layers: at most %d are possible",
                          c.mixes > c.feeds ? c.mixes : c.feeds, (int32_t)DPARI_LISTED);
     }
-    return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
+    return dpari_config_finish(model, &c, why);
 }
 
 /* ---- any of these texts --------------------------------------------------------------------- */
@@ -7132,25 +7273,31 @@ static int dpari_model_is_json(const char *text, size_t bytes)
     return i < n && (text[i] == '{' || text[i] == '[');
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
-                                                dpar_why *why)
+/* Reads the text of a config.json. Settings may follow it, behind a comma after the last brace. */
+static dpar_status dpari_model_file(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
 {
-    dpar_model m;
+    dpar_status st;
+    size_t end = bytes;
+    while (end > 0 && text[end - 1] != '}') {
+        end--;
+    }
+    if (end == 0 || end == bytes || text[end] != ',') {
+        return dpari_model_config(m, text, bytes, why);
+    }
+    st = dpari_model_config(m, text, end, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_model_settings(m, text + end + 1, bytes - end - 1, why);
+}
+
+/* Reads "FAMILY:settings" or "PRESET,settings". */
+static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
+{
     dpar_status st;
     size_t first = 0, colon = 0;
-    dpari_zero(&m, sizeof(m));
-    if (dpari_model_is_json(text, bytes)) {
-        for (first = bytes; first > 0 && text[first - 1] != '}'; first--) {
-        }
-        colon = first > 0 && first < bytes && text[first] == ',' ? first : bytes;
-        st = dpari_model_config(&m, text, colon, why);
-        if (st == DPAR_OK && colon < bytes) { /* settings behind the file's text */
-            st = dpari_model_settings(&m, text + colon + 1, bytes - colon - 1, why);
-        }
-        if (st == DPAR_OK) {
-            *model = m;
-        }
-        return st;
+    if (bytes == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
     }
     while (first < bytes && text[first] != ',') {
         first++;
@@ -7158,17 +7305,28 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
     while (colon < first && text[colon] != ':') {
         colon++;
     }
-    if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
-    }
     if (colon < first) {
-        st = dpari_model_family(&m, text, colon, bytes, why);
-        dpari_copy_text(m.name, sizeof(m.name), text, colon);
+        st = dpari_model_family(m, text, colon, bytes, why);
+        dpari_copy_text(m->name, sizeof(m->name), text, colon);
+        return st;
+    }
+    st = dpari_model_named(m, text, first, why);
+    if (st != DPAR_OK || first == bytes) {
+        return st;
+    }
+    return dpari_model_settings(m, text + first + 1, bytes - first - 1, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+                                                dpar_why *why)
+{
+    dpar_model m;
+    dpar_status st;
+    dpari_zero(&m, sizeof(m));
+    if (dpari_model_is_json(text, bytes)) {
+        st = dpari_model_file(&m, text, bytes, why);
     } else {
-        st = dpari_model_named(&m, text, first, why);
-        if (st == DPAR_OK && first < bytes) {
-            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
-        }
+        st = dpari_model_text(&m, text, bytes, why);
     }
     if (st == DPAR_OK) {
         *model = m;
@@ -10099,8 +10257,14 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     dpari_layers layers;
     dpari_stages stages;
     dpar_status st = dpari_strategy_check(job, s, global_batch, rule, why);
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
-    st = st == DPAR_OK ? dpari_cluster_check(job->cluster, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_recipe_check(&job->recipe, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_cluster_check(job->cluster, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -10223,7 +10387,11 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
                                dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
         }
         return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
-    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KIND_COUNT : 2) : once;
+    case DPARI_AXIS_CP_KIND:
+        if (!sequence) {
+            return once;
+        }
+        return index < (whole ? DPAR_CP_KIND_COUNT : 2);
     case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
     case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
     default: return dpari_micro_batch(q, index);
@@ -10454,30 +10622,38 @@ static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, i
     int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     int64_t in_node = p->job.cluster->gpus_per_node / together;
     if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SHARD)) {
-        return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+        if (k > 0) {
+            return 0;
+        }
+        return q->fixed.shard > 0 ? q->fixed.shard : s->dp;
     }
     if (k == 0) {
         return s->dp;
     }
-    return s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0 ? (int32_t)in_node
-                                                                                 : 0;
+    if (s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0) {
+        return (int32_t)in_node;
+    }
+    return 0;
 }
 
+/* Returns the number of offloads that are tried. */
 static int32_t dpari_walk_offloads(const dpar_planner *p)
 {
-    return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
-                   p->job.cluster->host_bytes > 0.0 &&
-                   !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)
-               ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
-               : 1;
+    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
+        !(p->job.cluster->host_bytes > 0.0) ||
+        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+        return 1;
+    }
+    return p->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
 }
 
 /* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
 {
-    return dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD) ? p->search.fixed.offload
-           : k < 8                                              ? k
-                   : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
+    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+        return p->search.fixed.offload;
+    }
+    return k < 8 ? k : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* Returns the number of overlaps: bit 0 is data parallelism, bit 1 the pipeline. */
@@ -10650,8 +10826,10 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
     if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
         int64_t m = p->search.fixed.micro_batches;
-        return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
-                                                                                        : 0;
+        if (batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0)) {
+            return (int32_t)m;
+        }
+        return 0;
     }
     if (batch == 0) {
         return 4 * s->pp;
@@ -10774,6 +10952,19 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
+/* Returns the number of recomputations that are looked at; a fixed one may be any. */
+static int32_t dpari_walk_recomputes(const dpar_planner *p)
+{
+    const dpar_workload *w = p->job.work;
+    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_RECOMPUTE)) {
+        return 32;
+    }
+    if (w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0) {
+        return DPAR_RECOMPUTE_ALTERNATE + 1;
+    }
+    return DPAR_RECOMPUTE_FULL + 1;
+}
+
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
  * a stage's, and for PyTorch every second product, as its users do. */
 DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
@@ -10781,10 +10972,7 @@ DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *
     const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    int32_t end = dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) ? 32
-                  : w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0
-                      ? DPAR_RECOMPUTE_ALTERNATE + 1
-                      : DPAR_RECOMPUTE_FULL + 1;
+    int32_t end = dpari_walk_recomputes(p);
     for (r = 0; r < end; r++) {
         int32_t layers =
             dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
@@ -10884,9 +11072,9 @@ DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, i
         s->micro_batches = dpari_walk_batches(p, s);
         if (s->micro_batches == 0) {
             s->micro_batches = 1;
-            p->state[DPARI_OUT_RULE] = out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT
-                                           ? (int64_t)DPAR_STRATEGY_RULE_BATCH
-                                           : out;
+            if (out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) {
+                p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_BATCH;
+            }
         }
         dpari_walk_pipeline(p, s);
         p->state[DPARI_OUT_RULE] = out;
@@ -10948,10 +11136,14 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
-    if (st == DPAR_OK) {
-        st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_recipe_check(&job->recipe, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -11073,12 +11265,14 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     if (pair == 3 || pair == 4 || pair == 6) {
         return dpari_neighbour_option(job, s, pair, up, n, t);
     }
-    at = pair == 0   ? &n->tp
-         : pair == 1 ? &n->pp
-         : pair == 2 ? &n->micro_batch
-         : pair == 5 ? &n->vp
-         : pair == 7 ? &n->ep
-                     : &n->cp;
+    switch (pair) {
+    case 0: at = &n->tp; break;
+    case 1: at = &n->pp; break;
+    case 2: at = &n->micro_batch; break;
+    case 5: at = &n->vp; break;
+    case 7: at = &n->ep; break;
+    default: at = &n->cp; break;
+    }
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
         (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
@@ -11087,7 +11281,12 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     }
     *at = up ? 2 * from : from / 2;
     dpari_arrow(t, name[pair], from, *at);
-    n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
+    if (s->tp <= 1) { /* the first cut of tensors cuts the sequence too */
+        n->sp = 1;
+    }
+    if (n->tp <= 1) {
+        n->sp = 0;
+    }
     if (pair == 1) {
         n->vp = 1;
         n->schedule = DPAR_SCHEDULE_1F1B;
@@ -11212,26 +11411,28 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
+DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *s, int32_t *to)
+{
+    to[0] = s->tp;
+    to[1] = s->cp;
+    to[2] = s->dp;
+    to[3] = s->pp;
+    to[4] = s->vp;
+    to[5] = s->ep;
+    to[6] = s->etp;
+    to[7] = s->micro_batch;
+    to[8] = s->micro_batches;
+    to[9] = s->shard;
+}
+
 /* Returns the distance of two strategies: the product of twice the ratio for each degree that
  * differs and of 2 for each option that differs. It is 1 if they are equal. */
 static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 {
     int32_t x[10], y[10], i;
     double far_apart = 1.0;
-    const dpar_strategy *s = a;
-    int32_t *to = x;
-    for (i = 0; i < 2; i++, s = b, to = y) {
-        to[0] = s->tp;
-        to[1] = s->cp;
-        to[2] = s->dp;
-        to[3] = s->pp;
-        to[4] = s->vp;
-        to[5] = s->ep;
-        to[6] = s->etp;
-        to[7] = s->micro_batch;
-        to[8] = s->micro_batches;
-        to[9] = s->shard;
-    }
+    dpari_degrees(a, x);
+    dpari_degrees(b, y);
     for (i = 0; i < 10; i++) {
         far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
     }
@@ -11249,7 +11450,10 @@ static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 
 static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
 {
-    return v < least ? least : v > most ? most : v;
+    if (v < least) {
+        return least;
+    }
+    return v > most ? most : v;
 }
 
 /* Brings the options into their ranges and switches off those without an effect for this job. */
@@ -11493,9 +11697,10 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;
     dpar_status st = dpari_cluster_check(job->cluster, why);
-    if (st == DPAR_OK) {
-        st = dpari_workload_check(job->work, why);
+    if (st != DPAR_OK) {
+        return st;
     }
+    st = dpari_workload_check(job->work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -11508,24 +11713,25 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
             break;
         }
     }
-    if (st == DPAR_E_NONE) {
-        return priced > 0
-                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus)
-                   : dpari_say(DPAR_E_NONE, why,
-                               "no number of GPUs up to %d allows what is fixed, at a global batch "
-                               "of %ld",
-                               most_gpus, search->global_batch);
+    if (st == DPAR_E_NONE && priced > 0) {
+        return dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus);
     }
-    for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
+    if (st == DPAR_E_NONE) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "no number of GPUs up to %d allows what is fixed, at a global batch "
+                         "of %ld",
+                         most_gpus, search->global_batch);
+    }
+    if (st != DPAR_DONE) {
+        return st;
+    }
+    for (gpus = least; gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
         if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
             enough = gpus;
         }
     }
-    return st == DPAR_DONE
-               ? dpari_size_search(job, search, enough, plan, &nearest, why) == DPAR_DONE
-                     ? DPAR_OK
-                     : DPAR_E_NONE
-               : st;
+    st = dpari_size_search(job, search, enough, plan, &nearest, why);
+    return st == DPAR_DONE ? DPAR_OK : DPAR_E_NONE;
 }
 
 /* ==== cost/recommend.c ==== */

@@ -155,10 +155,13 @@ DPARI_STATIC_NOINLINE const char *dpari_behind(const char *text)
 static const char *dpari_preset_next(const char *row)
 {
     row = row == NULL ? dpari_gpts : dpari_behind(dpari_behind(row));
-    return *row != 0                                        ? row
-           : row == dpari_gpts + sizeof(dpari_gpts) - 1     ? dpari_others
-           : row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer
-                                                            : NULL;
+    if (*row != 0) {
+        return row;
+    }
+    if (row == dpari_gpts + sizeof(dpari_gpts) - 1) {
+        return dpari_others;
+    }
+    return row == dpari_others + sizeof(dpari_others) - 1 ? dpari_newer : NULL;
 }
 
 DPAR_API const char *dpar_model_name(int32_t index)
@@ -412,9 +415,14 @@ static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s
     int sign = key == DPARI_M_BIASES || key == DPARI_M_GATED || key == DPARI_M_CAUSAL;
     int less =
         key == DPARI_M_POSITIONS || key == DPARI_M_OUT_CHANNELS || key == DPARI_M_TOWER_INNER;
-    int64_t v = 0, low = sign ? -1 : less ? -4 : dpari_model_least(key);
+    int64_t v = 0, low = dpari_model_least(key);
     int64_t high = yes_no || sign ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
+    if (sign) {
+        low = -1;
+    } else if (less) {
+        low = -4;
+    }
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
         v *= kilo ? 1024 : 1;
         if (v >= low && v <= high) {
@@ -431,9 +439,12 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
                                     dpar_why *why)
 {
     double v = 0.0;
-    double *field = key == DPARI_M_CAPACITY ? &m->capacity
-                    : key == DPARI_M_FLOPS  ? &m->flops_per_cell
-                                            : &m->bytes_per_cell;
+    double *field = &m->bytes_per_cell;
+    if (key == DPARI_M_CAPACITY) {
+        field = &m->capacity;
+    } else if (key == DPARI_M_FLOPS) {
+        field = &m->flops_per_cell;
+    }
     if (k == n || dpari_text_number(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
         return dpari_model_bad(s, n, why, "'%.*s': a number of 0 to 1e15 was expected");
     }
@@ -509,10 +520,12 @@ static dpar_status dpari_model_row(dpar_model *m, const char *s, size_t n, dpar_
         }
         at = end + 1;
     }
-    return at >= n ? DPAR_OK
-                   : dpari_model_bad(s, n, why,
-                                     "'%.*s' needs a value: key=value, or the numbers layers/"
-                                     "hidden/heads/kv_heads/ffn/vocab/seq");
+    if (at < n) {
+        return dpari_model_bad(s, n, why,
+                               "'%.*s' needs a value: key=value, or the numbers layers/"
+                               "hidden/heads/kv_heads/ffn/vocab/seq");
+    }
+    return DPAR_OK;
 }
 
 /* Reads "key=value". */
@@ -570,17 +583,22 @@ static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, 
 {
     size_t at = 0;
     uint64_t seen[2] = {0, 0};
-    dpar_status st = DPAR_OK;
-    while (st == DPAR_OK && at <= n) {
+    while (at <= n) {
+        dpar_status st;
         size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = k > at ? dpari_model_setting(m, s + at, k - at, seen, why)
-                    : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+        if (k == at) {
+            return dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+        }
+        st = dpari_model_setting(m, s + at, k - at, seen, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
         at = k + 1;
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* Reads "FAMILY:settings". A grid begins with its extents. */
@@ -1213,12 +1231,13 @@ static int32_t dpari_config_child(dpari_config_state *c, int32_t in, const dpari
         "attn_config ffn_config ssm_cfg moe mamba_config thinker_config ssm_config";
     const char *list = names;
     int32_t i;
-    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++, list = dpari_behind(list)) {
+    for (i = 0; i < 5 && in <= DPARI_IN_TEXT; i++) {
         if (dpari_word_in_list(list, item->key, item->key_length) >= 0) {
             in = i < 4 ? DPARI_IN_TEXT + i : in;
             c->seen[in] = 1;
             return in;
         }
+        list = dpari_behind(list);
     }
     return dpari_spells(item->key, item->key_length, "id2label") ? DPARI_IN_LABELS
                                                                  : DPARI_IN_NOTHING;
@@ -1360,6 +1379,18 @@ static void dpari_config_listed(dpari_config_state *c)
     }
 }
 
+/* Returns the letter of a pattern for one of Nemotron-H's: M is a scan, * attention, - a dense
+ * feed-forward part. */
+static char dpari_config_nemotron(char letter)
+{
+    switch (letter) {
+    case 'M': return 's';
+    case '*': return 'f';
+    case '-': return 'D';
+    default: return 'E';
+    }
+}
+
 static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
                                 const dpari_json_item *item)
 {
@@ -1374,11 +1405,8 @@ static void dpari_config_string(dpari_config_state *c, int32_t in, int32_t key,
     } else if (key == DPARI_C_PROJECTION) {
         c->value[in][DPARI_C_GATED] = dpari_slice_holds(s.at, s.n, "gated-");
     } else if (key == DPARI_C_MIX) {
-        for (i = 0; i < s.n; i++) { /* Nemotron-H's letters */
-            dpari_config_mix(c, s.at[i] == 'M'   ? 's'
-                                : s.at[i] == '*' ? 'f'
-                                : s.at[i] == '-' ? 'D'
-                                                 : 'E');
+        for (i = 0; i < s.n; i++) {
+            dpari_config_mix(c, dpari_config_nemotron(s.at[i]));
         }
     }
 }
@@ -1500,7 +1528,9 @@ static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
     for (; *names != 0 && found < 4; names++) {
         if (*names == ' ') {
             found++;
-            dpar_text_put(&t, found == 4 ? "" : found == 1 ? " (or " : ", ");
+            if (found < 4) {
+                dpar_text_put(&t, found == 1 ? " (or " : ", ");
+            }
         } else {
             dpari_text_char(&t, *names);
         }
@@ -1515,27 +1545,54 @@ static int32_t dpari_model_scans_only(const dpar_model *m)
     return m->scan > 0 && dpari_spells_one(m->pattern[0], "sS") && m->pattern[1] == 0;
 }
 
-static dpar_status dpari_config_needed(dpar_model *m, const dpari_config_state *c, dpar_why *why)
+/* Returns the first member that the model needs and neither the file nor its type gives, or -1. */
+static int32_t dpari_config_absent(const dpar_model *m, const dpari_config_state *c)
 {
     int32_t sees = m->family == DPAR_MODEL_FAMILY_VIT || m->family == DPAR_MODEL_FAMILY_DIT;
-    int32_t heads = m->heads > 0 || (dpari_model_scans_only(m) && c->mixes == 0);
-    int32_t key = m->layers < 1                       ? DPARI_M_LAYERS
-                  : m->hidden < 1                     ? DPARI_M_HIDDEN
-                  : !heads                            ? DPARI_M_HEADS
-                  : sees && m->patch < 1              ? DPARI_M_PATCH
-                  : sees && m->image[0] < 1           ? DPARI_C_SIDE
-                  : !sees && m->vocab < 1             ? DPARI_M_VOCAB
-                  : m->experts > 0 && m->topk < 1     ? DPARI_M_TOPK
-                  : m->kv_lora > 0 && m->qk_width < 1 ? DPARI_M_QK_WIDTH
-                  : m->kv_lora > 0 && m->v_width < 1  ? DPARI_M_V_WIDTH
-                                                      : -1;
-    if (key < 0 && m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
+    if (m->layers < 1) {
+        return DPARI_M_LAYERS;
+    }
+    if (m->hidden < 1) {
+        return DPARI_M_HIDDEN;
+    }
+    if (m->heads < 1 && !(dpari_model_scans_only(m) && c->mixes == 0)) {
+        return DPARI_M_HEADS;
+    }
+    if (sees && m->patch < 1) {
+        return DPARI_M_PATCH;
+    }
+    if (sees && m->image[0] < 1) {
+        return DPARI_C_SIDE;
+    }
+    if (!sees && m->vocab < 1) {
+        return DPARI_M_VOCAB;
+    }
+    if (m->experts > 0 && m->topk < 1) {
+        return DPARI_M_TOPK;
+    }
+    if (m->kv_lora > 0 && m->qk_width < 1) {
+        return DPARI_M_QK_WIDTH;
+    }
+    if (m->kv_lora > 0 && m->v_width < 1) {
+        return DPARI_M_V_WIDTH;
+    }
+    return -1;
+}
+
+static dpar_status dpari_config_needed(const dpar_model *m, const dpari_config_state *c,
+                                       dpar_why *why)
+{
+    int32_t key = dpari_config_absent(m, c);
+    if (key >= 0) {
+        return dpari_config_missing(key, why);
+    }
+    if (m->kv_heads > 0 && m->heads % m->kv_heads != 0) {
         return dpari_say(
             DPAR_E_DIVIDE, why,
             "config.json: num_key_value_heads=%d does not divide num_attention_heads=%d",
             m->kv_heads, m->heads);
     }
-    return key < 0 ? DPAR_OK : dpari_config_missing(key, why);
+    return DPAR_OK;
 }
 
 /* Returns a * b, or 0 (not given) if it is too large. */
@@ -1635,7 +1692,8 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
             (key[i] == DPARI_M_VOCAB && value[DPARI_C_PADDED] > 0)) {
             continue;
         }
-        for (k = 0, names = dpari_config_names; dpari_config_key[k] != key[i]; k++) {
+        names = dpari_config_names;
+        for (k = 0; dpari_config_key[k] != key[i]; k++) {
             names = dpari_behind(names);
         }
         for (end = names; *end != 0 && *end != ' '; end++) {
@@ -1647,11 +1705,27 @@ static void dpari_config_defaults(dpari_config_state *c, const dpar_model *m, co
     dpar_text_put(&c->note, said > 0 ? "\n" : "");
 }
 
+/* Returns the channels of a scan: given, a multiple of the hidden size that is given, or Mamba's.
+ */
+static int32_t dpari_config_inner(const dpar_model *m, const int32_t *v)
+{
+    if (v[DPARI_C_INNER] > 0) {
+        return v[DPARI_C_INNER];
+    }
+    if (v[DPARI_C_EXPAND] > 0) {
+        return dpari_config_product(m->hidden, v[DPARI_C_EXPAND]);
+    }
+    if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2) {
+        return dpari_config_product(m->hidden, 2);
+    }
+    return m->hidden;
+}
+
 /* Sets widths that follow from other members. */
 DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config_state *c,
                                                const int32_t *v, const dpari_slice *type)
 {
-    int32_t inner = v[DPARI_C_INNER];
+    int32_t inner;
     m->ffn = dpari_config_ffn(v, m->hidden, m->ffn);
     if (v[DPARI_C_MULTIPLE] > 0 && v[DPARI_M_FFN] < 1 && m->hidden < 100000000) {
         int64_t f = 8 * (int64_t)m->hidden / 3, unit = v[DPARI_C_MULTIPLE];
@@ -1686,9 +1760,10 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
         m->v_width = 0;
     }
     if (dpari_slice_is(type, "falcon gpt_bigcode")) {
-        m->kv_heads = v[DPARI_C_NEW_DECODER] > 0 ? (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0)
-                      : v[DPARI_C_ONE_KV] != 0   ? 1
-                                                 : 0;
+        m->kv_heads = v[DPARI_C_ONE_KV] != 0;
+        if (v[DPARI_C_NEW_DECODER] > 0) {
+            m->kv_heads = (int32_t)dpari_most(v[DPARI_C_NEW_KV], 0);
+        }
     } else if (v[DPARI_C_NEW_KV] > 0 && v[DPARI_M_KV_HEADS] < 1) {
         m->kv_heads = v[DPARI_C_NEW_KV];
     }
@@ -1714,11 +1789,7 @@ DPARI_STATIC_NOINLINE void dpari_config_widths(dpar_model *m, const dpari_config
     if (m->scan == DPAR_MODEL_SCAN_LRU) {
         m->scan_heads = m->heads;
     }
-    inner = inner > 0               ? inner
-            : v[DPARI_C_EXPAND] > 0 ? dpari_config_product(m->hidden, v[DPARI_C_EXPAND])
-            : m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_MAMBA2
-                ? dpari_config_product(m->hidden, 2)
-                : m->hidden;
+    inner = dpari_config_inner(m, v);
     if (m->scan == DPAR_MODEL_SCAN_MAMBA || m->scan == DPAR_MODEL_SCAN_RWKV ||
         m->scan == DPAR_MODEL_SCAN_CONV) {
         m->scan_heads = 1;
@@ -1822,14 +1893,18 @@ static void dpari_config_tower(dpar_model *m, dpari_config_state *c, int32_t in)
         m->tower_ffn = v[DPARI_C_OUT];
         m->tower_inner = -3;
     }
-    m->tower_mergers = m->tower_inner == -3           ? 0
-                       : v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS]
-                                                      : 1;
-    m->tower_inner =
-        m->tower_inner == -1
-            ? dpari_config_product(m->tower_hidden, m->tower_merge > 1 ? m->tower_merge : 1)
-        : m->tower_inner == -2 ? m->hidden
-                               : (int32_t)dpari_most(m->tower_inner, 0);
+    m->tower_mergers = v[DPARI_M_TOWER_MERGERS] > 0 ? v[DPARI_M_TOWER_MERGERS] : 1;
+    switch (m->tower_inner) { /* the negative ones: see dpari_towers */
+    case -1:
+        m->tower_inner = dpari_config_product(m->tower_hidden, dpari_most(m->tower_merge, 1));
+        break;
+    case -2: m->tower_inner = m->hidden; break;
+    case -3:
+        m->tower_inner = 0;
+        m->tower_mergers = 0;
+        break;
+    default: m->tower_inner = (int32_t)dpari_most(m->tower_inner, 0); break;
+    }
     m->tower_tokens = m->tower_tokens > 0 ? m->tower_tokens : 1024;
     if (m->tower_layers < 1 || m->tower_hidden < 1 || m->tower_hidden % m->tower_heads != 0) {
         m->tower_layers = 0;
@@ -1863,7 +1938,11 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
         }
     }
     for (i = 0; i < c->mixes && m->pattern[0] == 's'; i++) { /* one or the other, no pairs */
-        c->mix[i] = c->mix[i] == 'S' ? 's' : c->mix[i] == 'F' ? 'f' : c->mix[i];
+        if (c->mix[i] == 'S') {
+            c->mix[i] = 's';
+        } else if (c->mix[i] == 'F') {
+            c->mix[i] = 'f';
+        }
     }
     if (c->mixes == 0 && every > 0 && every < 16) {
         for (i = 0; i < every; i++) {
@@ -1883,7 +1962,9 @@ static dpar_status dpari_config_layers(dpar_model *m, dpari_config_state *c, con
                           m->window);
     }
     for (i = 0; i < c->mixes && m->window < 1; i++) {
-        c->mix[i] = c->mix[i] == 'W' ? 'F' : c->mix[i];
+        if (c->mix[i] == 'W') {
+            c->mix[i] = 'F';
+        }
     }
     if (m->expert_step > 1 && v[DPARI_M_EXPERT_OFFSET] < 0 && m->expert_offset == 0 &&
         !dpari_slice_is(type, "deepseek deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2")) {
@@ -2000,9 +2081,11 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
         return st;
     }
     if (m.seq == 0) {
-        m.seq = m.family == DPAR_MODEL_FAMILY_T5    ? 512
-                : m.family == DPAR_MODEL_FAMILY_GPT ? 2048
-                                                    : 8192;
+        switch (m.family) {
+        case DPAR_MODEL_FAMILY_T5: m.seq = 512; break;
+        case DPAR_MODEL_FAMILY_GPT: m.seq = 2048; break;
+        default: m.seq = 8192; break;
+        }
     }
     if (m.seq > 8192) { /* trained lengths, not the longest that positions allow */
         dpari_config_note(
@@ -2053,15 +2136,19 @@ static dpar_status dpari_model_config(dpar_model *model, const char *json, size_
     dpari_json_init(&j, json, bytes);
     do {
         st = dpari_json_next(&j, &item, why);
-        if (st == DPAR_OK) {
-            st = dpari_config_member(&c, &item, why);
+        if (st != DPAR_OK) {
+            return st;
         }
-    } while (st == DPAR_OK && item.kind != DPARI_JSON_END);
-    if (st == DPAR_OK && (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED)) {
+        st = dpari_config_member(&c, &item, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    } while (item.kind != DPARI_JSON_END);
+    if (c.mixes > DPARI_LISTED || c.feeds > DPARI_LISTED) {
         return dpari_say(DPAR_E_RANGE, why, "a list has %d layers: at most %d are possible",
                          c.mixes > c.feeds ? c.mixes : c.feeds, (int32_t)DPARI_LISTED);
     }
-    return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
+    return dpari_config_finish(model, &c, why);
 }
 
 /* ---- any of these texts --------------------------------------------------------------------- */
@@ -2077,25 +2164,31 @@ static int dpari_model_is_json(const char *text, size_t bytes)
     return i < n && (text[i] == '{' || text[i] == '[');
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
-                                                dpar_why *why)
+/* Reads the text of a config.json. Settings may follow it, behind a comma after the last brace. */
+static dpar_status dpari_model_file(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
 {
-    dpar_model m;
+    dpar_status st;
+    size_t end = bytes;
+    while (end > 0 && text[end - 1] != '}') {
+        end--;
+    }
+    if (end == 0 || end == bytes || text[end] != ',') {
+        return dpari_model_config(m, text, bytes, why);
+    }
+    st = dpari_model_config(m, text, end, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_model_settings(m, text + end + 1, bytes - end - 1, why);
+}
+
+/* Reads "FAMILY:settings" or "PRESET,settings". */
+static dpar_status dpari_model_text(dpar_model *m, const char *text, size_t bytes, dpar_why *why)
+{
     dpar_status st;
     size_t first = 0, colon = 0;
-    dpari_zero(&m, sizeof(m));
-    if (dpari_model_is_json(text, bytes)) {
-        for (first = bytes; first > 0 && text[first - 1] != '}'; first--) {
-        }
-        colon = first > 0 && first < bytes && text[first] == ',' ? first : bytes;
-        st = dpari_model_config(&m, text, colon, why);
-        if (st == DPAR_OK && colon < bytes) { /* settings behind the file's text */
-            st = dpari_model_settings(&m, text + colon + 1, bytes - colon - 1, why);
-        }
-        if (st == DPAR_OK) {
-            *model = m;
-        }
-        return st;
+    if (bytes == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
     }
     while (first < bytes && text[first] != ',') {
         first++;
@@ -2103,17 +2196,28 @@ DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *t
     while (colon < first && text[colon] != ':') {
         colon++;
     }
-    if (bytes == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file");
-    }
     if (colon < first) {
-        st = dpari_model_family(&m, text, colon, bytes, why);
-        dpari_copy_text(m.name, sizeof(m.name), text, colon);
+        st = dpari_model_family(m, text, colon, bytes, why);
+        dpari_copy_text(m->name, sizeof(m->name), text, colon);
+        return st;
+    }
+    st = dpari_model_named(m, text, first, why);
+    if (st != DPAR_OK || first == bytes) {
+        return st;
+    }
+    return dpari_model_settings(m, text + first + 1, bytes - first - 1, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_model_read(dpar_model *model, const char *text, size_t bytes,
+                                                dpar_why *why)
+{
+    dpar_model m;
+    dpar_status st;
+    dpari_zero(&m, sizeof(m));
+    if (dpari_model_is_json(text, bytes)) {
+        st = dpari_model_file(&m, text, bytes, why);
     } else {
-        st = dpari_model_named(&m, text, first, why);
-        if (st == DPAR_OK && first < bytes) {
-            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
-        }
+        st = dpari_model_text(&m, text, bytes, why);
     }
     if (st == DPAR_OK) {
         *model = m;

@@ -56,8 +56,14 @@ DPAR_API dpar_status dpar_plan_price(const dpar_job *job, const dpar_strategy *s
     dpari_layers layers;
     dpari_stages stages;
     dpar_status st = dpari_strategy_check(job, s, global_batch, rule, why);
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
-    st = st == DPAR_OK ? dpari_cluster_check(job->cluster, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_recipe_check(&job->recipe, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_cluster_check(job->cluster, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -180,7 +186,11 @@ static DPARI_COLD int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, 
                                dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
         }
         return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
-    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KIND_COUNT : 2) : once;
+    case DPARI_AXIS_CP_KIND:
+        if (!sequence) {
+            return once;
+        }
+        return index < (whole ? DPAR_CP_KIND_COUNT : 2);
     case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
     case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
     default: return dpari_micro_batch(q, index);
@@ -411,30 +421,38 @@ static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, i
     int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
     int64_t in_node = p->job.cluster->gpus_per_node / together;
     if (dpari_fixed(q, DPAR_STRATEGY_FIELD_SHARD)) {
-        return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+        if (k > 0) {
+            return 0;
+        }
+        return q->fixed.shard > 0 ? q->fixed.shard : s->dp;
     }
     if (k == 0) {
         return s->dp;
     }
-    return s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0 ? (int32_t)in_node
-                                                                                 : 0;
+    if (s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0) {
+        return (int32_t)in_node;
+    }
+    return 0;
 }
 
+/* Returns the number of offloads that are tried. */
 static int32_t dpari_walk_offloads(const dpar_planner *p)
 {
-    return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
-                   p->job.cluster->host_bytes > 0.0 &&
-                   !dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)
-               ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
-               : 1;
+    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
+        !(p->job.cluster->host_bytes > 0.0) ||
+        dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+        return 1;
+    }
+    return p->job.cluster->nvme_Bps > 0.0 ? 12 : 8;
 }
 
 /* Returns the k-th offload: every subset of three, then those with the optimizer on NVMe. */
 static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
 {
-    return dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD) ? p->search.fixed.offload
-           : k < 8                                              ? k
-                   : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
+    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_OFFLOAD)) {
+        return p->search.fixed.offload;
+    }
+    return k < 8 ? k : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* Returns the number of overlaps: bit 0 is data parallelism, bit 1 the pipeline. */
@@ -607,8 +625,10 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
     if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_MICRO_BATCHES)) {
         int64_t m = p->search.fixed.micro_batches;
-        return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
-                                                                                        : 0;
+        if (batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0)) {
+            return (int32_t)m;
+        }
+        return 0;
     }
     if (batch == 0) {
         return 4 * s->pp;
@@ -731,6 +751,19 @@ static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
     }
 }
 
+/* Returns the number of recomputations that are looked at; a fixed one may be any. */
+static int32_t dpari_walk_recomputes(const dpar_planner *p)
+{
+    const dpar_workload *w = p->job.work;
+    if (dpari_fixed(&p->search, DPAR_STRATEGY_FIELD_RECOMPUTE)) {
+        return 32;
+    }
+    if (w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0) {
+        return DPAR_RECOMPUTE_ALTERNATE + 1;
+    }
+    return DPAR_RECOMPUTE_FULL + 1;
+}
+
 /* Walks the recomputations: none, selective if scores are kept, full for all layers and for half of
  * a stage's, and for PyTorch every second product, as its users do. */
 DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
@@ -738,10 +771,7 @@ DPARI_STATIC_NOINLINE void dpari_walk_recompute(dpar_planner *p, dpar_strategy *
     const dpar_planner_desc *q = &p->search;
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
-    int32_t end = dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE) ? 32
-                  : w->stack >= DPAR_MODEL_STACK_TORCH && w->vocab > 0
-                      ? DPAR_RECOMPUTE_ALTERNATE + 1
-                      : DPAR_RECOMPUTE_FULL + 1;
+    int32_t end = dpari_walk_recomputes(p);
     for (r = 0; r < end; r++) {
         int32_t layers =
             dpari_fixed(q, DPAR_STRATEGY_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
@@ -841,9 +871,9 @@ DPARI_STATIC_NOINLINE void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, i
         s->micro_batches = dpari_walk_batches(p, s);
         if (s->micro_batches == 0) {
             s->micro_batches = 1;
-            p->state[DPARI_OUT_RULE] = out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT
-                                           ? (int64_t)DPAR_STRATEGY_RULE_BATCH
-                                           : out;
+            if (out == DPAR_STRATEGY_RULE_NONE || out == DPARI_OUT_CUT) {
+                p->state[DPARI_OUT_RULE] = DPAR_STRATEGY_RULE_BATCH;
+            }
         }
         dpari_walk_pipeline(p, s);
         p->state[DPARI_OUT_RULE] = out;
@@ -905,10 +935,14 @@ DPAR_API DPARI_COLD dpar_status dpar_planner_init(dpar_planner *p, const dpar_jo
 {
     dpar_status st = dpari_workload_check(job->work, why);
     int32_t i;
-    if (st == DPAR_OK) {
-        st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    st = st == DPAR_OK ? dpari_recipe_check(&job->recipe, why) : st;
+    st = dpari_cluster_check(job->cluster, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    st = dpari_recipe_check(&job->recipe, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1030,12 +1064,14 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     if (pair == 3 || pair == 4 || pair == 6) {
         return dpari_neighbour_option(job, s, pair, up, n, t);
     }
-    at = pair == 0   ? &n->tp
-         : pair == 1 ? &n->pp
-         : pair == 2 ? &n->micro_batch
-         : pair == 5 ? &n->vp
-         : pair == 7 ? &n->ep
-                     : &n->cp;
+    switch (pair) {
+    case 0: at = &n->tp; break;
+    case 1: at = &n->pp; break;
+    case 2: at = &n->micro_batch; break;
+    case 5: at = &n->vp; break;
+    case 7: at = &n->ep; break;
+    default: at = &n->cp; break;
+    }
     from = *at;
     if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
         (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
@@ -1044,7 +1080,12 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     }
     *at = up ? 2 * from : from / 2;
     dpari_arrow(t, name[pair], from, *at);
-    n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
+    if (s->tp <= 1) { /* the first cut of tensors cuts the sequence too */
+        n->sp = 1;
+    }
+    if (n->tp <= 1) {
+        n->sp = 0;
+    }
     if (pair == 1) {
         n->vp = 1;
         n->schedule = DPAR_SCHEDULE_1F1B;
@@ -1169,26 +1210,28 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return (int32_t)dpari_most(1, dpari_gcd(a, b));
 }
 
+DPARI_STATIC_NOINLINE void dpari_degrees(const dpar_strategy *s, int32_t *to)
+{
+    to[0] = s->tp;
+    to[1] = s->cp;
+    to[2] = s->dp;
+    to[3] = s->pp;
+    to[4] = s->vp;
+    to[5] = s->ep;
+    to[6] = s->etp;
+    to[7] = s->micro_batch;
+    to[8] = s->micro_batches;
+    to[9] = s->shard;
+}
+
 /* Returns the distance of two strategies: the product of twice the ratio for each degree that
  * differs and of 2 for each option that differs. It is 1 if they are equal. */
 static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 {
     int32_t x[10], y[10], i;
     double far_apart = 1.0;
-    const dpar_strategy *s = a;
-    int32_t *to = x;
-    for (i = 0; i < 2; i++, s = b, to = y) {
-        to[0] = s->tp;
-        to[1] = s->cp;
-        to[2] = s->dp;
-        to[3] = s->pp;
-        to[4] = s->vp;
-        to[5] = s->ep;
-        to[6] = s->etp;
-        to[7] = s->micro_batch;
-        to[8] = s->micro_batches;
-        to[9] = s->shard;
-    }
+    dpari_degrees(a, x);
+    dpari_degrees(b, y);
     for (i = 0; i < 10; i++) {
         far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
     }
@@ -1206,7 +1249,10 @@ static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
 
 static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
 {
-    return v < least ? least : v > most ? most : v;
+    if (v < least) {
+        return least;
+    }
+    return v > most ? most : v;
 }
 
 /* Brings the options into their ranges and switches off those without an effect for this job. */
@@ -1450,9 +1496,10 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
     int64_t nearest = 0, priced = 0;
     dpar_status st = dpari_cluster_check(job->cluster, why);
-    if (st == DPAR_OK) {
-        st = dpari_workload_check(job->work, why);
+    if (st != DPAR_OK) {
+        return st;
     }
+    st = dpari_workload_check(job->work, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1465,22 +1512,23 @@ DPAR_API DPARI_COLD dpar_status dpar_plan_smallest(const dpar_job *job,
             break;
         }
     }
-    if (st == DPAR_E_NONE) {
-        return priced > 0
-                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus)
-                   : dpari_say(DPAR_E_NONE, why,
-                               "no number of GPUs up to %d allows what is fixed, at a global batch "
-                               "of %ld",
-                               most_gpus, search->global_batch);
+    if (st == DPAR_E_NONE && priced > 0) {
+        return dpari_say(DPAR_E_NONE, why, "it does not fit on %d GPUs or fewer", most_gpus);
     }
-    for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
+    if (st == DPAR_E_NONE) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "no number of GPUs up to %d allows what is fixed, at a global batch "
+                         "of %ld",
+                         most_gpus, search->global_batch);
+    }
+    if (st != DPAR_DONE) {
+        return st;
+    }
+    for (gpus = least; gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
         if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
             enough = gpus;
         }
     }
-    return st == DPAR_DONE
-               ? dpari_size_search(job, search, enough, plan, &nearest, why) == DPAR_DONE
-                     ? DPAR_OK
-                     : DPAR_E_NONE
-               : st;
+    st = dpari_size_search(job, search, enough, plan, &nearest, why);
+    return st == DPAR_DONE ? DPAR_OK : DPAR_E_NONE;
 }

@@ -198,6 +198,19 @@ static dpar_workload_layer *dpari_add_layer(dpar_workload *w, const char *name, 
     return l;
 }
 
+/* Returns how the input that an operation keeps is cut: before a column-parallel product over the
+ * sequence, as a norm leaves it; before a row-parallel one as a column-parallel one leaves it. */
+static int dpari_save_cut(int cut)
+{
+    switch (cut) {
+    case DPARI_CUT_COLUMN: return DPARI_CUT_SEQUENCE;
+    case DPARI_CUT_ROW: return DPARI_CUT_TENSOR;
+    case DPARI_CUT_EXPERT_COLUMN: return DPARI_CUT_EXPERT;
+    case DPARI_CUT_EXPERT_ROW: return DPARI_CUT_EXPERT_TENSOR;
+    default: return cut;
+    }
+}
+
 /* Appends an operation to the newest layer. dpari_workload_check reports a full table. */
 static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
 {
@@ -205,11 +218,7 @@ static dpari_layer_op *dpari_add_op(dpar_workload *w, int kind, int cut, int ker
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
-    op->save_cut = (int8_t)(cut == DPARI_CUT_COLUMN          ? DPARI_CUT_SEQUENCE
-                            : cut == DPARI_CUT_ROW           ? DPARI_CUT_TENSOR
-                            : cut == DPARI_CUT_EXPERT_COLUMN ? DPARI_CUT_EXPERT
-                            : cut == DPARI_CUT_EXPERT_ROW    ? DPARI_CUT_EXPERT_TENSOR
-                                                             : cut);
+    op->save_cut = (int8_t)dpari_save_cut(cut);
     op->kernels = (int16_t)kernels;
     op->copies = 1.0;
     if (w->layers > 0) {
@@ -280,7 +289,7 @@ static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int
     dpari_layer_op *op =
         dpari_add_stream(w, DPARI_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
                          3.0 * s->e * h * s->passes, s->norm * h);
-    op->params = s->rms ? h : s->biases ? 2.0 * h : h;
+    op->params = !s->rms && s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
 
@@ -361,8 +370,11 @@ static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_sty
     double q = m->heads * d, out = m->heads * v;
     double kvs = window > 0.0 && m->window_kv_heads > 0 ? m->window_kv_heads : m->kv_heads;
     double kv = kvs * (d + v), gate = m->q_gate ? out : 0.0;
-    double rotary = s->rotary ? (s->fused ? 1.0 : 2.0) : 0.0;
+    double rotary = 0.0;
     dpar_workload_layer *l = &w->layer[w->layers - 1];
+    if (s->rotary) {
+        rotary = s->fused ? 1.0 : 2.0;
+    }
     dpari_add_norm(w, s, h, cross ? DPARI_KEEP_ALWAYS : DPARI_KEEP_INPUT);
     if (m->q_lora > 0) {
         dpari_add_gemm(w, DPARI_CUT_NONE, m->q_lora, h, 0)->keep = DPARI_KEEP_NORM;
@@ -650,19 +662,28 @@ static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_st
     l->tp_regions = 1;
 }
 
+/* Returns the name of a class of layers. */
+static const char *dpari_kind_name(int32_t mix, int32_t feed)
+{
+    static const char name[DPAR_MODEL_MIXER_COUNT][8] = {"block", "window", "scan", "both", "feed"};
+    if (feed != DPAR_MODEL_FFN_EXPERTS) {
+        return name[mix];
+    }
+    switch (mix) {
+    case DPAR_MODEL_MIXER_FULL: return "moe";
+    case DPAR_MODEL_MIXER_SCAN: return "scan-moe";
+    case DPAR_MODEL_MIXER_NONE: return "experts";
+    default: return "window-moe";
+    }
+}
+
 /* Appends one class of a decoder's layers. */
 static void dpari_add_kind(dpar_workload *w, const dpar_model *m, const dpari_style *s, double seq,
                            int32_t mix, int32_t feed, int32_t count)
 {
-    static const char name[DPAR_MODEL_MIXER_COUNT][8] = {"block", "window", "scan", "both", "feed"};
     const int causal = w->causal;
-    if (dpari_add_layer(w,
-                        feed != DPAR_MODEL_FFN_EXPERTS ? name[mix]
-                        : mix == DPAR_MODEL_MIXER_FULL ? "moe"
-                        : mix == DPAR_MODEL_MIXER_SCAN ? "scan-moe"
-                        : mix == DPAR_MODEL_MIXER_NONE ? "experts"
-                                                       : "window-moe",
-                        DPAR_LAYER_BLOCK, count, seq, s->e * m->hidden) == NULL) {
+    if (dpari_add_layer(w, dpari_kind_name(mix, feed), DPAR_LAYER_BLOCK, count, seq,
+                        s->e * m->hidden) == NULL) {
         return;
     }
     if (mix != DPAR_MODEL_MIXER_SCAN && mix != DPAR_MODEL_MIXER_NONE && m->heads > 0) {
@@ -694,8 +715,14 @@ static int32_t dpari_kind_of(char letter, int32_t *feed)
     while (at < 9 && letters[at] != letter) {
         at++;
     }
-    *feed = at < 4 ? *feed : at < 8 ? DPAR_MODEL_FFN_NONE : at - 8;
-    return at < 8 ? at % 4 : DPAR_MODEL_MIXER_NONE;
+    if (at >= 8) { /* D: dense; E, and what is no letter of these: experts */
+        *feed = at - 8;
+        return DPAR_MODEL_MIXER_NONE;
+    }
+    if (at >= 4) { /* small letters mix only */
+        *feed = DPAR_MODEL_FFN_NONE;
+    }
+    return at % 4;
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_model_kinds(dpar_model *m, const char *mix, int32_t mixes,
@@ -743,8 +770,11 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     double merged = h * (m->tower_merge > 1 ? m->tower_merge : 1), to = m->hidden;
     int32_t at;
     dpar_workload_layer *l;
-    if (m->tower_layers < 1 || (l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers,
-                                                    tokens, w->element * h)) == NULL) {
+    if (m->tower_layers < 1) {
+        return;
+    }
+    l = dpari_add_layer(w, "tower", DPAR_LAYER_EMBED, m->tower_layers, tokens, w->element * h);
+    if (l == NULL) {
         return;
     }
     dpari_zero(&v, sizeof(v));
@@ -784,15 +814,21 @@ static void dpari_add_tower(dpar_workload *w, const dpar_model *m)
     }
 }
 
+/* Returns the rows of learned positions: those that are given, or a GPT's, one for each token. */
+static double dpari_decoder_positions(const dpar_model *m)
+{
+    if (m->positions != 0) {
+        return dpari_mostf(m->positions, 0.0);
+    }
+    return m->family == DPAR_MODEL_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0;
+}
+
 static void dpari_build_decoder(dpar_workload *w, const dpar_model *model, double seq)
 {
     dpar_model m = *model;
     dpari_style s = dpari_style_of(w, &m);
     int32_t dense = m.experts > 0 ? m.dense_layers : m.layers, first, mix, feed;
-    dpari_add_embedding(w, &m, &s, seq,
-                        m.positions != 0 ? dpari_mostf(m.positions, 0.0)
-                        : m.family == DPAR_MODEL_FAMILY_GPT && !m.rotary ? (double)m.seq
-                                                                         : 0.0);
+    dpari_add_embedding(w, &m, &s, seq, dpari_decoder_positions(&m));
     dpari_add_tower(w, &m);
     first = w->layers;
     if (dpari_model_mixed(&m)) {
@@ -1014,7 +1050,9 @@ DPARI_STATIC_NOINLINE dpar_status dpari_model_widths(dpar_model *m, dpar_why *wh
         return dpari_say(DPAR_E_DIVIDE, why, "heads=%d does not divide hidden=%d (give head_width)",
                          m->heads, m->hidden);
     }
-    m->head_width = m->head_width > 0 ? m->head_width : m->heads > 0 ? m->hidden / m->heads : 0;
+    if (m->head_width < 1) {
+        m->head_width = m->heads > 0 ? m->hidden / m->heads : 0;
+    }
     m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
     if (m->heads > 0 && (m->kv_heads > m->heads || m->heads % m->kv_heads != 0)) {
         return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=%d does not divide heads=%d", m->kv_heads,
@@ -1221,10 +1259,14 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
         return dpari_model_convs(m, why);
     }
     st = dpari_model_widths(m, why);
-    if (st == DPAR_OK) {
-        st = dpari_model_tokens(m, seq, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st == DPAR_OK ? dpari_model_experts(m, why) : st;
+    st = dpari_model_tokens(m, seq, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_model_experts(m, why);
 }
 
 static double dpari_model_samples_tokens(const dpar_model *m)
@@ -1242,36 +1284,48 @@ static double dpari_model_samples_tokens(const dpar_model *m)
     return m->family == DPAR_MODEL_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
 }
 
+/* Returns the loss that a stack has if the model names none. The library of the first fused
+ * attention has a fused loss, which its users took with it. */
+static int32_t dpari_loss_of(const dpar_workload *w)
+{
+    switch (w->stack) {
+    case DPAR_MODEL_STACK_MEGATRON_CORE: return DPAR_MODEL_LOSS_INPLACE;
+    case DPAR_MODEL_STACK_MEGATRON: return DPAR_MODEL_LOSS_PARALLEL;
+    case DPAR_MODEL_STACK_TORCH_COMPILE: return DPAR_MODEL_LOSS_COMPILED;
+    default: break;
+    }
+    return w->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
+                                                       : DPAR_MODEL_LOSS_EAGER;
+}
+
 DPARI_STATIC_NOINLINE void dpari_workload_head(dpar_workload *w, const dpar_model *m)
 {
     int gpt = m->family == DPAR_MODEL_FAMILY_GPT;
     int transformer = dpari_is_transformer(m->family);
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
-    w->stack_version = m->stack > 0 ? m->stack
-                       : gpt        ? DPAR_MODEL_STACK_MEGATRON
-                                    : DPAR_MODEL_STACK_MEGATRON_CORE;
+    w->stack_version = m->stack;
+    if (m->stack <= 0) {
+        w->stack_version = gpt ? DPAR_MODEL_STACK_MEGATRON : DPAR_MODEL_STACK_MEGATRON_CORE;
+    }
     w->stack = dpari_age(w)->stack;
-    w->attention = m->attention > 0                               ? m->attention
-                   : gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
-                                                                  : DPAR_MODEL_ATTENTION_FLASH;
-    /* the library of the first fused attention has a fused loss, which its users took with it */
-    w->loss = m->loss > 0                                   ? m->loss
-              : w->stack == DPAR_MODEL_STACK_MEGATRON_CORE  ? DPAR_MODEL_LOSS_INPLACE
-              : w->stack == DPAR_MODEL_STACK_MEGATRON       ? DPAR_MODEL_LOSS_PARALLEL
-              : w->stack == DPAR_MODEL_STACK_TORCH_COMPILE  ? DPAR_MODEL_LOSS_COMPILED
-              : w->attention == DPAR_MODEL_ATTENTION_FLASH1 ? DPAR_MODEL_LOSS_FUSED
-                                                            : DPAR_MODEL_LOSS_EAGER;
+    w->attention = m->attention;
+    if (m->attention <= 0) {
+        w->attention = gpt && w->stack == DPAR_MODEL_STACK_MEGATRON ? DPAR_MODEL_ATTENTION_UNFUSED
+                                                                    : DPAR_MODEL_ATTENTION_FLASH;
+    }
+    w->loss = m->loss > 0 ? m->loss : dpari_loss_of(w);
     w->causal = m->causal > 0 || (m->causal == 0 && (m->family == DPAR_MODEL_FAMILY_GPT ||
                                                      m->family == DPAR_MODEL_FAMILY_LLAMA));
     w->tokens = dpari_model_samples_tokens(m);
     w->hidden = m->hidden;
-    w->heads = transformer ? m->heads : 0;
-    w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
-    w->vocab =
-        transformer && (m->head == DPAR_MODEL_HEAD_VOCAB || m->head == DPAR_MODEL_HEAD_MASKED)
-            ? m->vocab
-            : 0;
+    if (transformer) { /* others keep the zeros */
+        w->heads = m->heads;
+        w->kv_heads = m->kv_lora > 0 ? m->heads : m->kv_heads;
+    }
+    if (transformer && (m->head == DPAR_MODEL_HEAD_VOCAB || m->head == DPAR_MODEL_HEAD_MASKED)) {
+        w->vocab = m->vocab;
+    }
     dpari_copy_text(w->note, sizeof(w->note), m->note, sizeof(m->note));
     w->experts = m->experts;
     w->topk = m->topk;
