@@ -80,7 +80,7 @@ struct model {
     double *norm;                                                 /* its square, then the clip */
     unsigned char *text;
     float *x[MOST_UNITS], *y[MOST_UNITS], *logits, *d[2], *loss, *losses; /* losses: of steps */
-    std::vector<void *> device, host;                                     /* to be given back */
+    std::vector<void *> device;                                           /* to be given back */
 };
 
 static int first_of(int u) /* parameter of a unit: its matrix, and behind it the bias */
@@ -99,12 +99,6 @@ template <class T> static T *keep(model *n, int64_t count)
     n->device.push_back(memory);
     right(cudaMemsetAsync(memory, 0, (size_t)count * sizeof(T), n->g->stream));
     return memory;
-}
-
-static void *keep_plan(model *n, int64_t bytes)
-{
-    n->host.push_back(plan_memory(bytes));
-    return n->host.back();
 }
 
 static void open_ddp(model *n)
@@ -200,9 +194,6 @@ static void close_model(model *n)
     right(dpar_fsdp_free(n->fsdp), n->c->why.text);
     for (void *memory : n->device) {
         dpar_comm_release(n->c, memory);
-    }
-    for (void *memory : n->host) {
-        free(memory);
     }
 }
 
