@@ -56,6 +56,17 @@
 #define DPARI_PRINTF(form, first)
 #endif
 
+/* Marks a function with variable arguments that takes no real numbers. Without the mark, it keeps
+ * the registers for them on the stack, which takes 128 bytes on x86-64. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#if __GNUC__ >= 11
+#define DPARI_NO_REALS __attribute__((target("general-regs-only")))
+#endif
+#endif
+#ifndef DPARI_NO_REALS
+#define DPARI_NO_REALS
+#endif
+
 /* Inlines a function at every call. DPARI_IS_CONSTANT is true if the compiler knows that `is`
  * holds. */
 #if defined(__GNUC__)

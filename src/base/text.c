@@ -372,7 +372,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
     return form;
 }
 
-DPARI_API DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
+DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *t, const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -380,13 +380,37 @@ DPARI_API DPARI_COLD void dpari_text_say(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
+/* Messages have their own loop, without widths, because it needs less stack than that for drawings:
+ * every check of a small target's code can end here. */
 DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                                 va_list *list)
 {
     dpar_text t;
-    if (why != NULL) {
-        dpar_text_init(&t, why->text, sizeof why->text);
-        (void)dpari_text_until_real(&t, form, list);
+    if (why == NULL) {
+        return status;
+    }
+    dpar_text_init(&t, why->text, sizeof why->text);
+    for (; *form != 0; form++) {
+        if (*form != '%') {
+            dpari_text_char(&t, *form);
+            continue;
+        }
+        form++;
+        if (*form == 'd') {
+            dpari_text_int(&t, va_arg(*list, int32_t));
+        } else if (*form == 'l') { /* %ld */
+            dpari_text_int(&t, va_arg(*list, int64_t));
+            form++;
+        } else if (*form == 's') {
+            const char *word = va_arg(*list, const char *);
+            dpar_text_put(&t, word != NULL ? word : "(none)");
+        } else if (*form == '.') { /* %.*s */
+            const size_t length = (size_t)va_arg(*list, int32_t);
+            dpari_text_slice(&t, va_arg(*list, const char *), length);
+            form += 2;
+        } else {
+            dpari_text_char(&t, *form); /* %% */
+        }
     }
     return status;
 }
@@ -399,7 +423,8 @@ DPARI_API DPARI_COLD dpar_status dpari_repeat(dpar_status status, dpar_why *why,
     return status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
+DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_say(dpar_status status, dpar_why *why,
+                                                          const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -408,7 +433,7 @@ DPARI_API DPARI_COLD dpar_status dpari_say(dpar_status status, dpar_why *why, co
     return status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_wrong(dpar_why *why, const char *form, ...)
+DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_wrong(dpar_why *why, const char *form, ...)
 {
     dpar_status status;
     va_list list;

@@ -103,7 +103,8 @@ static DPARI_COLD void dpari_cart_put(dpar_text *t, int32_t dims, const int64_t 
 {
     int32_t d;
     for (d = 0; d < dims; d++) {
-        dpari_text_say(t, "%s%ld", d > 0 ? " x " : "", n[d]);
+        dpar_text_put(t, d > 0 ? " x " : "");
+        dpari_text_int(t, n[d]);
     }
 }
 

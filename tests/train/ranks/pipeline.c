@@ -712,14 +712,15 @@ static void append(dpar_schedule *s, int64_t *n, int kind, int stage, int micro)
 static void dress(list *l)
 {
     const dpar_schedule *s = &l->s;
-    const int64_t bytes = dpari_schedule_bytes(s->ranks, s->stages, 4 * s->begin[s->ranks]);
+    const int64_t actions = 4 * s->begin[s->ranks];
     dpar_schedule out;
     dpar_why why;
-    void *mem = zeroed(bytes);
+    void *mem;
     int64_t k, n = 0;
     int32_t r, i;
-    CHECK_INT(schedule_init(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
-              DPAR_OK);
+    CHECK_INT(schedule_init(&out, s->ranks, s->stages, actions, NULL, 0, &why), DPAR_E_ROOM);
+    mem = zeroed(why.bytes);
+    CHECK_INT(schedule_init(&out, s->ranks, s->stages, actions, mem, why.bytes, &why), DPAR_OK);
     out.micros = s->micros;
     out.chain = s->chain;
     out.slices = s->slices;
