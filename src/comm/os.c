@@ -852,9 +852,10 @@ static int dpari_os_lists(const char *list, const char *end, const char *name)
 
 /* Looks at the group in one line of /proc/self/cgroup ("4:memory:/a/b", "1:cpu:/a" or "0::/a/b")
  * and at all groups around it. A container may see only part of the path, because its own group is
- * mounted as the root. The part that it does not see has no files and so changes nothing. */
-static void dpari_os_group_line(dpari_available *available, const char *line, size_t bytes,
-                                const char *root)
+ * mounted as the root. The part that it does not see has no files and so changes nothing. Not
+ * inlined, so that its buffer is not in the caller's frame too. */
+DPARI_STATIC_NOINLINE void dpari_os_group_line(dpari_available *available, const char *line,
+                                               size_t bytes, const char *root)
 {
     const char *const end = line + bytes;
     const char *list = (const char *)memchr(line, ':', bytes);
