@@ -18001,9 +18001,13 @@ typedef struct dpari_move_item {
     int32_t swap[2]; /* these two dims of the message are each other's in the array */
 } dpari_move_item;
 
-static int32_t dpari_swapped(const int32_t *swap, int32_t d)
+/* Returns the dim of the array that a dim of the message becomes if two are swapped. */
+static int32_t dpari_swapped(const int32_t *swap, int32_t dim)
 {
-    return d == swap[0] ? swap[1] : d == swap[1] ? swap[0] : d;
+    if (dim == swap[0]) {
+        return swap[1];
+    }
+    return dim == swap[1] ? swap[0] : dim;
 }
 
 /* All data from one rank to another, cut into messages. */
@@ -18601,30 +18605,36 @@ static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
     return 1;
 }
 
-static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
+/* Walks one direction of a source and adds up what it moves, so that scratch can be taken. */
+static DPARI_COLD dpar_status dpari_source_total(dpari_move_source *source, int32_t direction,
                                                  dpari_move_totals *sum, dpar_why *why)
 {
-    dpar_transfer t, before;
-    dpar_status st = dpari_source_begin(s, direction, why);
+    dpar_transfer transfer, before;
+    const dpar_status status = dpari_source_begin(source, direction, why);
     dpari_zero(sum, sizeof *sum);
     dpari_zero(&before, sizeof before);
-    while (st == DPAR_OK && dpari_source_next(s, &t)) {
-        int64_t n;
-        if (t.dims < 0 || t.dims > DPAR_MAX_DIMS) {
-            return dpari_wrong(why, "a transfer of %d dims: 0 to %d", t.dims,
+    if (status != DPAR_OK) {
+        return status;
+    }
+    while (dpari_source_next(source, &transfer)) {
+        int64_t volume;
+        if (transfer.dims < 0 || transfer.dims > DPAR_MAX_DIMS) {
+            return dpari_wrong(why, "a transfer of %d dims: 0 to %d", transfer.dims,
                                (int32_t)DPAR_MAX_DIMS);
         }
-        n = dpar_transfer_volume(&t);
-        if (n < 0 || n > (INT64_C(1) << 62) - sum->elements) {
+        volume = dpar_transfer_volume(&transfer);
+        if (volume < 0 || volume > (INT64_C(1) << 62) - sum->elements) {
             return dpari_say(DPAR_E_RANGE, why, "more than 2^62 elements move");
         }
-        sum->ops |= t.op != DPAR_COPY;
-        sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
-        sum->elements += n;
+        if (transfer.op != DPAR_COPY) {
+            sum->ops = 1;
+            sum->apart |= sum->items == 0 || !dpari_continues(&before, &transfer);
+        }
+        sum->elements += volume;
         sum->items++;
-        before = t;
+        before = transfer;
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* ---- scratch --------------------------------------------------------------------------------- */
@@ -19018,8 +19028,7 @@ static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_w
     return st;
 }
 
-/* Where elements of one box lie in a row: the place of the present message, if it is in the array.
- */
+/* True if the present message lies in a row in the array; *at is its offset there, in bytes. */
 static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *s,
                                  int64_t *at)
 {
@@ -19057,26 +19066,50 @@ static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *
     return s->slot;
 }
 
-/* Receives say to senders when messages of theirs are wanted. */
-static dpar_status dpari_move_tell(dpari_move *m)
+/* Returns a stream by its number: sends first, then receives. */
+static dpari_move_stream *dpari_move_stream_at(dpari_move *move, int32_t number)
 {
-    dpar_status st = DPAR_OK, first = DPAR_OK;
-    int32_t k;
-    for (k = 0; k < m->out.streams + m->in.streams && first == DPAR_OK; k++) {
-        const int sends = k < m->out.streams;
-        dpari_move_stream *s = sends ? &m->out.stream[k] : &m->in.stream[k - m->out.streams];
-        if (s->round == NULL || s->peer == m->c->rank) {
-            continue;
-        }
-        first = sends ? dpar_recv(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work)
-                      : dpar_send(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work);
+    if (number < move->out.streams) {
+        return &move->out.stream[number];
     }
-    for (k = 0; k < m->out.streams + m->in.streams; k++) {
-        st = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
-                                          : &m->in.stream[k - m->out.streams].work);
-        first = first == DPAR_OK ? st : first;
+    return &move->in.stream[number - move->out.streams];
+}
+
+/* Waits for what was posted on each stream, also after a failure, because the memory of messages is
+ * given back next. Returns `first`, or the first failure of a wait if `first` is none. */
+static dpar_status dpari_move_wait(dpari_move *move, dpar_status first)
+{
+    int32_t i;
+    for (i = 0; i < move->out.streams + move->in.streams; i++) {
+        const dpar_status status = dpar_wait(&dpari_move_stream_at(move, i)->work);
+        if (first == DPAR_OK) {
+            first = status;
+        }
     }
     return first;
+}
+
+/* Receivers tell senders in which round each message is wanted. Only streams with parts to combine
+ * have such a table. */
+static dpar_status dpari_move_tell(dpari_move *move)
+{
+    dpar_comm *comm = move->c;
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < move->out.streams + move->in.streams && status == DPAR_OK; i++) {
+        dpari_move_stream *stream = dpari_move_stream_at(move, i);
+        if (stream->round == NULL || stream->peer == comm->rank) {
+            continue;
+        }
+        if (i < move->out.streams) {
+            status = dpar_recv(comm, stream->round, stream->messages, DPAR_I32, stream->peer,
+                               move->tag, &stream->work);
+        } else {
+            status = dpar_send(comm, stream->round, stream->messages, DPAR_I32, stream->peer,
+                               move->tag, &stream->work);
+        }
+    }
+    return dpari_move_wait(move, status);
 }
 
 /* What the rank has for itself and combines: as if it had come. */
@@ -19161,36 +19194,51 @@ static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
 
 /* On a device: the slots of this round's sends are free before its first message is posted, so that
  * all of them begin together. (A stream that waited for one of them would hold up the others.) */
-static dpar_status dpari_round_free(dpari_move *m, int64_t round)
+static dpar_status dpari_round_free(dpari_move *move, int64_t round)
 {
-    dpar_status st = DPAR_OK;
-    int32_t k;
-    for (k = 0; k < m->out.streams && st == DPAR_OK && m->c->mem != NULL; k++) {
-        if (dpari_goes(m, &m->out.stream[k], round)) {
-            st = dpar_wait(&m->out.stream[k].work);
+    int32_t i;
+    if (move->c->mem == NULL) {
+        return DPAR_OK;
+    }
+    for (i = 0; i < move->out.streams; i++) {
+        if (dpari_goes(move, &move->out.stream[i], round)) {
+            const dpar_status status = dpar_wait(&move->out.stream[i].work);
+            if (status != DPAR_OK) {
+                return status;
+            }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
-static dpar_status dpari_move_p2p(dpari_move *m)
+/* One round: at most one message of each stream. *more becomes 1 if messages are left. */
+static dpar_status dpari_move_round(dpari_move *move, int64_t round, int32_t *more)
 {
-    dpar_status st = dpari_move_tell(m), end;
+    dpar_status status = dpari_round_free(move, round);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_round_receive(move);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_round_send(move, round, more);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_round_end(move, more);
+}
+
+static dpar_status dpari_move_p2p(dpari_move *move)
+{
+    dpar_status status = dpari_move_tell(move);
     int64_t round;
-    int32_t k, more = 1;
-    for (round = 0; st == DPAR_OK && more; round++) {
+    int32_t more = 1;
+    for (round = 0; status == DPAR_OK && more; round++) {
         more = 0;
-        st = dpari_round_free(m, round);
-        st = st == DPAR_OK ? dpari_round_receive(m) : st;
-        st = st == DPAR_OK ? dpari_round_send(m, round, &more) : st;
-        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
+        status = dpari_move_round(move, round, &more);
     }
-    for (k = 0; k < m->out.streams + m->in.streams; k++) {
-        end = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
-                                           : &m->in.stream[k - m->out.streams].work);
-        st = st == DPAR_OK ? end : st;
-    }
-    return st;
+    return dpari_move_wait(move, status);
 }
 
 /* True if some messages are combined, so that the rounds of all must be planned. */
@@ -19212,25 +19260,26 @@ typedef struct dpari_move_memory {
 } dpari_move_memory;
 
 /* The rounds of lists that were built. */
-static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
+static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
 {
-    dpar_status st;
-    if (dpari_move_plans(m)) {
-        dpari_move_plan(m);
+    dpar_status status;
+    if (dpari_move_plans(move)) {
+        dpari_move_plan(move);
     }
-    dpari_move_self(m, 0);
-    dpari_move_combine(m, 0);
-    st = dpari_move_p2p(m);
-    if (st == DPAR_OK) {
-        st = m->c->status; /* what failed on the device */
+    dpari_move_self(move, 0);
+    dpari_move_combine(move, 0);
+    status = dpari_move_p2p(move);
+    if (status == DPAR_OK) {
+        status = move->c->status; /* what failed on the device */
     }
-    if (st != DPAR_OK) {
-        return dpari_move_failed(m, st, why);
+    if (status != DPAR_OK) {
+        return dpari_move_failed(move, status, why);
     }
-    return m->head == m->in.items
-               ? DPAR_OK
-               : dpari_say(DPAR_E_MISMATCH, why, "only %ld of %ld boxes came: the lists do not fit",
-                           m->head, m->in.items);
+    if (move->head != move->in.items) {
+        return dpari_say(DPAR_E_MISMATCH, why, "only %ld of %ld boxes came: the lists do not fit",
+                         move->head, move->in.items);
+    }
+    return DPAR_OK;
 }
 
 static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
@@ -19276,35 +19325,39 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
 }
 
 /* The caller's scratch, or the communicator's and pages of the system. */
-static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_redistribute_desc *o,
-                                      int64_t bytes, dpari_move_memory *at, dpar_why *why)
+static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistribute_desc *desc,
+                                      int64_t bytes, dpari_move_memory *memory, dpar_why *why)
 {
-    const int there = m->c->mem != NULL;
-    dpar_status st = DPAR_OK;
+    const int there = move->c->mem != NULL;
+    dpar_status status = DPAR_OK;
     if (bytes < 0) {
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B");
     }
-    at->bytes = bytes;
-    if ((o->scratch != NULL || o->scratch_bytes > 0) && bytes > o->scratch_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", o->scratch_bytes,
+    memory->bytes = bytes;
+    if ((desc->scratch != NULL || desc->scratch_bytes > 0) && bytes > desc->scratch_bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
+                         desc->scratch_bytes, bytes);
+    }
+    if (there && desc->there != NULL && bytes > desc->there_bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", desc->there_bytes,
                          bytes);
     }
-    if (there && o->there != NULL && bytes > o->there_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", o->there_bytes,
-                         bytes);
-    }
-    at->scratch = o->scratch;
+    memory->scratch = desc->scratch;
     if (there) {
-        at->there = o->there;
-        st = o->there != NULL ? (dpar_status)DPAR_OK : dpar_comm_alloc(m->c, bytes, &at->there);
-        at->scratch = o->scratch != NULL ? o->scratch : dpari_os_pages(bytes);
-        if (st == DPAR_OK && at->scratch == NULL) {
+        memory->there = desc->there;
+        if (desc->there == NULL) {
+            status = dpar_comm_alloc(move->c, bytes, &memory->there);
+        }
+        if (desc->scratch == NULL) { /* also after a failure: dpari_move_release gives it back */
+            memory->scratch = dpari_os_pages(bytes);
+        }
+        if (status == DPAR_OK && memory->scratch == NULL) {
             return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
-    } else if (o->scratch == NULL) {
-        st = dpar_comm_alloc(m->c, bytes, &at->scratch);
+    } else if (desc->scratch == NULL) {
+        status = dpar_comm_alloc(move->c, bytes, &memory->scratch);
     }
-    return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
+    return dpari_move_failed(move, status, why);
 }
 
 static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc *o,
@@ -19333,19 +19386,24 @@ static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, 
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
-                                    const int64_t *shape, int32_t dims, int arrives, dpar_why *why)
+/* Checks each transfer of a list: its box, op and peer. */
+static dpar_status dpari_list_check(const dpari_move *move, const dpar_transfer *list,
+                                    int64_t count, const int64_t *shape, int32_t dims, int arrives,
+                                    dpar_why *why)
 {
     int64_t i;
-    for (i = 0; i < n; i++) {
-        dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
-        st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
-        if (st != DPAR_OK) {
-            return st;
+    for (i = 0; i < count; i++) {
+        dpar_status status = dpari_check_box(&list[i], dims, shape, arrives, why);
+        if (status != DPAR_OK) {
+            return status;
         }
-        if (t[i].peer < 0 || t[i].peer >= m->c->size) {
-            return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, t[i].peer,
-                               m->c->size);
+        status = dpari_check_op(&list[i], move->type, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        if (list[i].peer < 0 || list[i].peer >= move->c->size) {
+            return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, list[i].peer,
+                               move->c->size);
         }
     }
     return DPAR_OK;
@@ -19426,33 +19484,46 @@ static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
 }
 
 /* Checks the arrays and lists of one rank. */
-static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s,
-                                     const dpar_redistribute_desc *o, dpar_why *why)
+static dpar_status dpari_lists_ready(dpari_move *move, const dpari_move_source *source,
+                                     const dpar_redistribute_desc *desc, dpar_why *why)
 {
-    const void *in = o->in;
-    void *out = o->out;
-    const dpar_transfer *sends = s->list[DPAR_TRANSFER_SEND],
-                        *receives = s->list[DPAR_TRANSFER_RECV];
-    const int64_t n = s->n[DPAR_TRANSFER_SEND], k = s->n[DPAR_TRANSFER_RECV];
-    const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
+    const void *in = desc->in;
+    void *out = desc->out;
+    const dpar_transfer *send = source->list[DPAR_TRANSFER_SEND];
+    const dpar_transfer *receive = source->list[DPAR_TRANSFER_RECV];
+    const int64_t sends = source->n[DPAR_TRANSFER_SEND], receives = source->n[DPAR_TRANSFER_RECV];
+    int32_t dims = 0; /* of the first transfer: all others must have as many */
     int64_t reads = 0, writes = 0;
-    dpar_status st = DPAR_OK;
-    if (n < 0 || k < 0 || (n > 0 && (!sends || !in)) || (k > 0 && (!receives || !out))) {
-        return dpari_wrong(why, "%ld sends, %ld receives, or NULL for them or their array", n, k);
+    dpar_status status = DPAR_OK;
+    if (sends < 0 || receives < 0 || (sends > 0 && (!send || !in)) ||
+        (receives > 0 && (!receive || !out))) {
+        return dpari_wrong(why, "%ld sends, %ld receives, or NULL for them or their array", sends,
+                           receives);
     }
-    st = n > 0 ? dpari_array_init(&m->out.array, dims, o->in_shape, m->type, &reads, why) : st;
-    if (st == DPAR_OK && k > 0) {
-        st = dpari_array_init(&m->in.array, dims, o->out_shape, m->type, &writes, why);
+    if (sends > 0) {
+        dims = send->dims;
+        status = dpari_array_init(&move->out.array, dims, desc->in_shape, move->type, &reads, why);
+    } else if (receives > 0) {
+        dims = receive->dims;
     }
-    st = st == DPAR_OK ? dpari_list_check(m, sends, n, o->in_shape, dims, 0, why) : st;
-    st = st == DPAR_OK ? dpari_list_check(m, receives, k, o->out_shape, dims, 1, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    if (status == DPAR_OK && receives > 0) {
+        status = dpari_array_init(&move->in.array, dims, desc->out_shape, move->type, &writes, why);
     }
-    m->out.array.from = (const unsigned char *)in;
-    m->in.array.to = (unsigned char *)out;
-    if (n > 0 && k > 0 && in != out &&
-        dpari_memory_overlaps(in, reads * m->bytes, out, writes * m->bytes)) {
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_list_check(move, send, sends, desc->in_shape, dims, 0, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_list_check(move, receive, receives, desc->out_shape, dims, 1, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    move->out.array.from = (const unsigned char *)in;
+    move->in.array.to = (unsigned char *)out;
+    if (sends > 0 && receives > 0 && in != out &&
+        dpari_memory_overlaps(in, reads * move->bytes, out, writes * move->bytes)) {
         return dpari_wrong(why, "in and out overlap and are not the same");
     }
     return DPAR_OK;
@@ -19468,22 +19539,50 @@ static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends,
     s->n[DPAR_TRANSFER_RECV] = m;
 }
 
-/* Builds the lists in the scratch, which has been taken. */
-static dpar_status dpari_lists_build(dpari_move *m, dpari_move_source *source,
-                                     const dpar_redistribute_desc *o, dpari_move_memory *memory,
+/* The local part of dpar_transfers_exchange: checks, takes scratch and builds the streams in it. */
+static dpar_status dpari_lists_build(dpari_move *move, dpar_comm *comm, dpari_move_source *source,
+                                     const dpar_redistribute_desc *desc, dpari_move_memory *memory,
                                      dpar_why *why)
 {
-    dpari_move_totals sent, got;
-    dpar_status st = dpari_source_total(source, DPAR_TRANSFER_SEND, &sent, why);
-    st = st == DPAR_OK ? dpari_source_total(source, DPAR_TRANSFER_RECV, &got, why) : st;
-    if (st == DPAR_OK) {
-        st = dpari_move_scratch(m, o, dpari_scratch_bytes(m, &sent, &got), memory, why);
+    dpari_move_totals sent, received;
+    dpar_status status = dpari_move_init(move, comm, desc->type, desc, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (st == DPAR_OK) {
-        dpari_move_build(m, source, &sent, &got, memory);
-        st = dpari_list_averages(m, why);
+    status = dpari_lists_ready(move, source, desc, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st;
+    status = dpari_source_total(source, DPAR_TRANSFER_SEND, &sent, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_source_total(source, DPAR_TRANSFER_RECV, &received, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status =
+        dpari_move_scratch(move, desc, dpari_scratch_bytes(move, &sent, &received), memory, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_move_build(move, source, &sent, &received, memory);
+    return dpari_list_averages(move, why);
+}
+
+/* The collective part. Every rank calls it, with the status of its local part: if that failed on
+ * one rank, all ranks fail. */
+static dpar_status dpari_lists_move(dpari_move *move, dpar_status status, dpar_why *why)
+{
+    status = dpari_agree_on(move->c, status, "transfers", dpari_move_state, move, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_lists_fit(move, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_move_go(move, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
@@ -19491,35 +19590,31 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
                                                         dpar_why *why)
 {
     dpar_redistribute_desc none;
-    const dpar_redistribute_desc *o = move;
-    dpari_move m;
+    const dpar_redistribute_desc *desc = move;
+    dpari_move lists;
     dpari_move_source source;
     dpari_move_memory memory = {NULL, NULL, 0};
-    dpar_status st;
+    dpar_status status;
     if (c == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
-    if (move == NULL) { /* all ranks hear of it */
+    if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
-        o = &none;
+        desc = &none;
     }
-    dpari_lists_source(&source, o->send, o->sends, o->receive, o->receives);
-    st = dpari_move_init(&m, c, o->type, o, why);
-    st = st == DPAR_OK ? dpari_lists_ready(&m, &source, o, why) : st;
-    st = st == DPAR_OK ? dpari_lists_build(&m, &source, o, &memory, why) : st;
-    st = dpari_agree_on(c, st, "transfers", dpari_move_state, &m, why);
-    st = st == DPAR_OK ? dpari_lists_fit(&m, why) : st;
-    st = st == DPAR_OK ? dpari_move_go(&m, why) : st;
-    dpari_move_release(&m, o, &memory);
-    if (st == DPAR_E_ROOM) {
+    dpari_lists_source(&source, desc->send, desc->sends, desc->receive, desc->receives);
+    status = dpari_lists_build(&lists, c, &source, desc, &memory, why);
+    status = dpari_lists_move(&lists, status, why);
+    dpari_move_release(&lists, desc, &memory);
+    if (status == DPAR_E_ROOM) {
         dpari_needs_bytes(why, memory.bytes);
     }
-    return st;
+    return status;
 }
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh,
+static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_mesh *mesh,
                                               dpar_why *why)
 {
     int64_t last = mesh->offset;
@@ -19527,10 +19622,11 @@ static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mes
     for (i = 0; i < mesh->axes; i++) {
         last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
     }
-    return mesh->offset >= 0 && last < c->size
-               ? DPAR_OK
-               : dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
-                             mesh->offset, last, c->size);
+    if (mesh->offset < 0 || last >= comm->size) {
+        return dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
+                           mesh->offset, last, comm->size);
+    }
+    return DPAR_OK;
 }
 
 /* True if replicas must not cut parts of one sum differently, because results would depend on it:
@@ -19553,43 +19649,70 @@ typedef struct dpari_redistribution {
     int32_t may_fall_apart;
 } dpari_redistribution;
 
-/* What a rank moves, counted; needs no other. */
-static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
-                                                         const dpar_redistribute_desc *o,
+/* Counts what this rank moves in one of two ways (0: replicas share the sends, 1: copy 0 sends),
+ * and makes all->bytes, the scratch, large enough for it. -1 bytes stand for more than 2^62. */
+static DPARI_COLD dpar_status dpari_redistribution_total(dpari_redistribution *all, int32_t k,
                                                          dpar_why *why)
 {
-    const dpar_layout *from = o->from, *to = o->to;
-    const int32_t type = o->type;
-    dpar_status st = dpari_move_init(&r->move, c, type, o, why);
+    int64_t bytes;
+    dpar_status status = dpari_source_total(&all->source, DPAR_TRANSFER_SEND, &all->out[k], why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_source_total(&all->source, DPAR_TRANSFER_RECV, &all->in[k], why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    bytes = dpari_scratch_bytes(&all->move, &all->out[k], &all->in[k]);
+    if (k > 0 && all->bytes < 0) {
+        return DPAR_OK;
+    }
+    all->bytes = k > 0 && bytes >= 0 ? dpari_most(all->bytes, bytes) : bytes;
+    return DPAR_OK;
+}
+
+/* Checks the layouts of this rank and counts what it moves, without the other ranks. */
+static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *all, dpar_comm *comm,
+                                                         const dpar_redistribute_desc *desc,
+                                                         dpar_why *why)
+{
+    const dpar_layout *from = desc->from, *to = desc->to;
+    const int32_t type = desc->type;
+    dpar_status status = dpari_move_init(&all->move, comm, type, desc, why);
     int32_t k;
-    dpari_zero(&r->source, sizeof r->source);
-    r->source.from = from;
-    r->source.to = to;
-    r->source.rank = c->rank;
-    if (st == DPAR_OK && (from == NULL || to == NULL)) {
+    dpari_zero(&all->source, sizeof all->source);
+    all->source.from = from;
+    all->source.to = to;
+    all->source.rank = comm->rank;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (from == NULL || to == NULL) {
         return dpari_wrong(why, "a layout is NULL");
     }
-    st = st == DPAR_OK ? dpari_mesh_fits(c, &from->mesh, why) : st;
-    st = st == DPAR_OK ? dpari_mesh_fits(c, &to->mesh, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_mesh_fits(comm, &from->mesh, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_REDISTRIBUTE_PRIMARY;
-    for (k = 0; k <= r->may_fall_apart && st == DPAR_OK; k++) {
-        int64_t bytes;
-        r->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : o->per_node;
-        st = dpari_source_total(&r->source, DPAR_TRANSFER_SEND, &r->out[k], why);
-        st =
-            st == DPAR_OK ? dpari_source_total(&r->source, DPAR_TRANSFER_RECV, &r->in[k], why) : st;
-        bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
-        r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
+    status = dpari_mesh_fits(comm, &to->mesh, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    r->source.per_node = o->per_node;
-    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpari_type_can_reduce(type)) {
+    all->may_fall_apart =
+        dpari_sums_apart(from, type) && desc->per_node != DPAR_REDISTRIBUTE_PRIMARY;
+    for (k = 0; k <= all->may_fall_apart; k++) {
+        all->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : desc->per_node;
+        status = dpari_redistribution_total(all, k, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    all->source.per_node = desc->per_node;
+    if ((all->out[0].ops || all->in[0].ops) && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
         return dpari_wrong(why, "elements of %s cannot be combined", name);
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
@@ -19617,23 +19740,25 @@ static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_l
     return st;
 }
 
-static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *r,
-                                                          const dpar_redistribute_desc *o,
-                                                          dpar_why *why)
+/* The rest of the local part of dpar_redistribute: describes both arrays and takes scratch. */
+static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *all,
+                                                          const dpar_redistribute_desc *desc,
+                                                          dpari_move_memory *memory, dpar_why *why)
 {
-    const dpar_layout *from = o->from, *to = o->to;
-    const void *in = o->in;
-    void *out = o->out;
-    dpari_move *m = &r->move;
+    const void *in = desc->in;
+    void *out = desc->out;
+    dpari_move *move = &all->move;
+    const int32_t rank = move->c->rank;
     int64_t shape[DPAR_MAX_DIMS], reads, writes;
-    dpar_status st =
-        dpari_side_array(&m->out.array, from, m->c->rank, o->in_shape, m->type, shape, &reads, why);
-    if (st == DPAR_OK) {
-        st = dpari_side_array(&m->in.array, to, m->c->rank, o->out_shape, m->type, shape, &writes,
-                              why);
+    dpar_status status = dpari_side_array(&move->out.array, desc->from, rank, desc->in_shape,
+                                          move->type, shape, &reads, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_side_array(&move->in.array, desc->to, rank, desc->out_shape, move->type, shape,
+                              &writes, why);
+    if (status != DPAR_OK) {
+        return status;
     }
     if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
         return dpari_wrong(why, "in has %ld B, out %ld B, and one of them is NULL", reads, writes);
@@ -19641,9 +19766,9 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
         return dpari_wrong(why, "in and out overlap");
     }
-    m->out.array.from = (const unsigned char *)in;
-    m->in.array.to = (unsigned char *)out;
-    return DPAR_OK;
+    move->out.array.from = (const unsigned char *)in;
+    move->in.array.to = (unsigned char *)out;
+    return dpari_move_scratch(move, desc, all->bytes, memory, why);
 }
 
 static DPARI_COLD void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
@@ -19674,18 +19799,16 @@ static void dpari_redistribution_state(dpari_facts *f, const void *given)
 
 /* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart is the
  * same on all ranks: set if it is set on any. */
-static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st,
-                                              const dpari_redistribution *r, int32_t *apart,
+static dpar_status dpari_redistribution_agree(dpar_comm *comm, dpar_status status,
+                                              const dpari_redistribution *all, int32_t *apart,
                                               dpar_why *why)
 {
-    st = dpari_agree_on(c, st, "redistribute", dpari_redistribution_state, r, why);
-    if (st == DPAR_OK && r->may_fall_apart) {
-        st = dpar_all_reduce(c, apart, apart, 1, DPAR_I32, DPAR_MAX, NULL);
-        if (st != DPAR_OK && why != NULL) {
-            *why = c->why;
-        }
+    status = dpari_agree_on(comm, status, "redistribute", dpari_redistribution_state, all, why);
+    if (status != DPAR_OK || !all->may_fall_apart) {
+        return status;
     }
-    return st;
+    status = dpar_all_reduce(comm, apart, apart, 1, DPAR_I32, DPAR_MAX, NULL);
+    return dpari_move_failed(&all->move, status, why);
 }
 
 /* A rank with elements that nobody sends holds nothing of a sum that begins. */
@@ -19726,40 +19849,48 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     }
 }
 
+/* The collective part of dpar_redistribute. Every rank calls it, with the status of its local part.
+ * Sums that would fall apart on any rank make only copy 0 send on all. */
+static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_comm *comm,
+                                             dpar_status status, const dpar_redistribute_desc *desc,
+                                             dpari_move_memory *memory, dpar_why *why)
+{
+    int32_t apart = status == DPAR_OK && all->may_fall_apart && all->in[0].apart;
+    status = dpari_redistribution_agree(comm, status, all, &apart, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    all->source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : desc->per_node;
+    dpari_move_build(&all->move, &all->source, &all->out[apart], &all->in[apart], memory);
+    dpari_move_zeros(&all->move, desc->to, (unsigned char *)memory->there);
+    return dpari_move_go(&all->move, why);
+}
+
 DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
                                        dpar_why *why)
 {
     dpar_redistribute_desc none;
-    const dpar_redistribute_desc *o = move;
-    dpari_redistribution r;
+    const dpar_redistribute_desc *desc = move;
+    dpari_redistribution all;
     dpari_move_memory memory = {NULL, NULL, 0};
-    dpar_status st;
-    int32_t apart = 0;
+    dpar_status status;
     if (c == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
-    if (move == NULL) { /* all ranks hear of it */
+    if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
-        o = &none;
+        desc = &none;
     }
-    st = dpari_redistribution_count(&r, c, o, why);
-    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, o, why) : st;
-    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &memory, why) : st;
-    if (st == DPAR_OK) {
-        apart = r.may_fall_apart && r.in[0].apart;
+    status = dpari_redistribution_count(&all, c, desc, why);
+    if (status == DPAR_OK) {
+        status = dpari_redistribution_arrays(&all, desc, &memory, why);
     }
-    st = dpari_redistribution_agree(c, st, &r, &apart, why);
-    if (st == DPAR_OK) {
-        r.source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : o->per_node;
-        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], &memory);
-        dpari_move_zeros(&r.move, o->to, (unsigned char *)memory.there);
-        st = dpari_move_go(&r.move, why);
-    }
-    dpari_move_release(&r.move, o, &memory);
-    if (st == DPAR_E_ROOM) {
+    status = dpari_redistribution_move(&all, c, status, desc, &memory, why);
+    dpari_move_release(&all.move, desc, &memory);
+    if (status == DPAR_E_ROOM) {
         dpari_needs_bytes(why, memory.bytes);
     }
-    return st;
+    return status;
 }
 
 #endif /* DPAR_COMM_IMPLEMENTATION */
