@@ -5698,59 +5698,69 @@ static DPARI_COLD int dpari_gx_flag(int32_t v)
     return v == 0 || v == 1;
 }
 
-static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *g, int32_t d, dpar_why *why)
+/* Checks what the description says of one dim: cells, halo, ends and cuts. */
+static DPARI_COLD dpar_status dpari_gx_check_dim(const dpari_gx *grid, int32_t d, dpar_why *why)
 {
-    const dpar_grid_desc *a = &g->d;
+    const dpar_grid_desc *desc = &grid->d;
     const int64_t most = INT64_C(1) << 60; /* as dpar_halo */
-    int32_t p;
-    if (a->cells[d] < 1) {
-        return dpari_wrong(why, "grid: dim %d has %ld cells (1 or more)", d, a->cells[d]);
+    int32_t part;
+    if (desc->cells[d] < 1) {
+        return dpari_wrong(why, "grid: dim %d has %ld cells (1 or more)", d, desc->cells[d]);
     }
-    if (g->low[d] < 0 || g->high[d] < 0 || g->low[d] > most || g->high[d] > most) {
+    if (grid->low[d] < 0 || grid->high[d] < 0 || grid->low[d] > most || grid->high[d] > most) {
         return dpari_wrong(why, "grid: dim %d has a halo of %ld below and %ld above (0 to 2^60)", d,
-                           g->low[d], g->high[d]);
+                           grid->low[d], grid->high[d]);
     }
-    if (!dpari_gx_flag(a->periodic[d]) || a->mirror_low[d] < 0 || a->mirror_high[d] < 0 ||
-        a->mirror_low[d] > DPAR_GRID_MIRROR_CELL || a->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
-        (a->periodic[d] && (a->mirror_low[d] | a->mirror_high[d]) != 0)) {
+    if (!dpari_gx_flag(desc->periodic[d]) || desc->mirror_low[d] < 0 || desc->mirror_high[d] < 0 ||
+        desc->mirror_low[d] > DPAR_GRID_MIRROR_CELL ||
+        desc->mirror_high[d] > DPAR_GRID_MIRROR_CELL ||
+        (desc->periodic[d] && (desc->mirror_low[d] | desc->mirror_high[d]) != 0)) {
         return dpari_wrong(
             why,
             "grid: dim %d is periodic %d (0, 1) with mirrors %d and %d (0 to 2, none where "
             "it is periodic)",
-            d, a->periodic[d], a->mirror_low[d], a->mirror_high[d]);
+            d, desc->periodic[d], desc->mirror_low[d], desc->mirror_high[d]);
     }
-    for (p = 0; a->cuts[d] && p < a->parts[d]; p++) {
-        if (a->cuts[d][p + 1] <= a->cuts[d][p]) {
+    if (!desc->cuts[d]) {
+        return DPAR_OK;
+    }
+    if (desc->parts[d] < 1) {
+        return dpari_wrong(why, "grid: dim %d has cuts for %d parts: say how many", d,
+                           desc->parts[d]);
+    }
+    for (part = 0; part < desc->parts[d]; part++) {
+        if (desc->cuts[d][part + 1] <= desc->cuts[d][part]) {
             return dpari_wrong(why, "grid: cuts of dim %d give part %d no cell: from %ld up to %ld",
-                               d, p, a->cuts[d][p], a->cuts[d][p + 1]);
+                               d, part, desc->cuts[d][part], desc->cuts[d][part + 1]);
         }
     }
-    return a->cuts[d] && a->parts[d] < 1
-               ? dpari_wrong(why, "grid: dim %d has cuts for %d parts: say how many", d,
-                             a->parts[d])
-               : DPAR_OK;
+    return DPAR_OK;
 }
 
-/* What was given, by itself. Widths of all sides. */
-static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *g, const dpar_grid_desc *a, dpar_why *why)
+/* Checks the description by itself, and sets the halo's width on each side. */
+static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_desc *desc,
+                                             dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
     int32_t d;
-    if (a->dims < 1 || a->dims > DPAR_MAX_DIMS) {
-        return dpari_wrong(why, "grid: %d dims (1 to %d)", a->dims, (int32_t)DPAR_MAX_DIMS);
+    if (desc->dims < 1 || desc->dims > DPAR_MAX_DIMS) {
+        return dpari_wrong(why, "grid: %d dims (1 to %d)", desc->dims, (int32_t)DPAR_MAX_DIMS);
     }
-    if (!dpari_gx_flag(a->star) || !dpari_gx_flag(a->order) || !dpari_gx_flag(a->check) ||
-        !dpari_gx_flag(a->closes)) {
+    if (!dpari_gx_flag(desc->star) || !dpari_gx_flag(desc->order) || !dpari_gx_flag(desc->check) ||
+        !dpari_gx_flag(desc->closes)) {
         return dpari_wrong(why, "grid: star %d, order %d, check %d, closes %d: each is 0 or 1",
-                           a->star, a->order, a->check, a->closes);
+                           desc->star, desc->order, desc->check, desc->closes);
     }
-    for (d = 0; d < a->dims && st == DPAR_OK; d++) {
-        g->low[d] = a->low[d] != 0 ? a->low[d] : a->halo;
-        g->high[d] = a->high[d] != 0 ? a->high[d] : a->halo;
-        g->widest = dpari_most(g->widest, dpari_most(g->low[d], g->high[d]));
-        st = dpari_gx_check_dim(g, d, why);
+    for (d = 0; d < desc->dims; d++) {
+        dpar_status status;
+        grid->low[d] = desc->low[d] != 0 ? desc->low[d] : desc->halo;
+        grid->high[d] = desc->high[d] != 0 ? desc->high[d] : desc->halo;
+        grid->widest = dpari_most(grid->widest, dpari_most(grid->low[d], grid->high[d]));
+        status = dpari_gx_check_dim(grid, d, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* The parts of each dim. Of nearly equal cuts those across earlier dims: their halos have longer
@@ -5798,49 +5808,69 @@ static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d
     return DPAR_OK;
 }
 
-/* The halo of cells, and the head. */
-static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *g, dpar_comm *c, dpar_why *why)
+/* Makes the halo of cells over the parts. */
+static DPARI_COLD dpar_status dpari_gx_cut_halo(dpari_gx *grid, const dpar_mesh *mesh,
+                                                dpar_why *why)
 {
-    dpar_placement p[DPAR_MAX_DIMS];
-    dpar_halo *h = &g->halo;
+    dpar_placement placement[DPAR_MAX_DIMS];
+    dpar_halo *halo = &grid->halo;
+    dpar_status status;
+    int32_t d;
+    for (d = 0; d < grid->d.dims; d++) {
+        placement[d] = dpar_shard_by(d, grid->d.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
+        placement[d].cuts = grid->d.cuts[d];
+        halo->low[d] = grid->low[d];
+        halo->high[d] = grid->high[d];
+        halo->periodic |= (uint32_t)grid->d.periodic[d] << d;
+    }
+    halo->shape = grid->d.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+    status = dpar_layout_init(&halo->grid, mesh, grid->d.dims, grid->d.cells, placement, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_check(halo, why);
+}
+
+/* Cuts the cells over the ranks: the halo of cells, and the public head of the grid. */
+static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar_why *why)
+{
+    const char *axes = &"f e d c b a"[2 * (DPAR_MAX_DIMS - grid->d.dims)];
     dpar_mesh mesh;
     dpar_box own;
     int64_t step = 1;
     int32_t d;
-    dpar_status st = dpar_mesh_init(&mesh, &"f e d c b a"[2 * (DPAR_MAX_DIMS - g->d.dims)],
-                                    g -> head.parts, g->d.order, c->size, why);
-    for (d = 0; d < g->d.dims; d++) {
-        p[d] = dpar_shard_by(d, g->d.cuts[d] ? DPAR_SPLIT_RAGGED : DPAR_SPLIT_EVEN, 0);
-        p[d].cuts = g->d.cuts[d];
-        h->low[d] = g->low[d];
-        h->high[d] = g->high[d];
-        h->periodic |= (uint32_t)g->d.periodic[d] << d;
+    dpar_status status =
+        dpar_mesh_init(&mesh, axes, grid->head.parts, grid->d.order, comm->size, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    h->shape = g->d.star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
-    st = st == DPAR_OK ? dpar_layout_init(&h->grid, &mesh, g->d.dims, g->d.cells, p, why) : st;
-    st = st == DPAR_OK ? dpar_halo_check(h, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_gx_cut_halo(grid, &mesh, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpar_halo_owned(h, c->rank, &own);
-    (void)dpar_mesh_coords(&mesh, c->rank, g->head.coord);
-    g->head.dims = g->d.dims;
-    for (d = g->d.dims - 1; d >= 0; d--) {
-        g->head.cells[d] = g->d.cells[d];
-        g->head.first[d] = own.lo[d];
-        g->head.own[d] = own.hi[d] - own.lo[d];
-        g->head.stride[d] = step;
-        if (!dpari_mul(step, g->low[d] + g->head.own[d] + g->high[d], &step) || step > INT64_C(1)
-                                                                                           << 56) {
+    (void)dpar_halo_owned(&grid->halo, comm->rank, &own);
+    (void)dpar_mesh_coords(&mesh, comm->rank, grid->head.coord);
+    grid->head.dims = grid->d.dims;
+    for (d = grid->d.dims - 1; d >= 0; d--) {
+        const int64_t most = INT64_C(1) << 56;
+        const int64_t count = own.hi[d] - own.lo[d];
+        grid->head.cells[d] = grid->d.cells[d];
+        grid->head.first[d] = own.lo[d];
+        grid->head.own[d] = count;
+        grid->head.stride[d] = step;
+        if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
             return dpari_say(DPAR_E_RANGE, why,
                              "grid: rank %d would have more than 2^56 points: %ld cells of dim %d",
-                             c->rank, g->head.own[d], d);
+                             comm->rank, count, d);
         }
     }
-    for (d = 0; d < g->d.dims && st == DPAR_OK; d++) {
-        st = dpari_gx_check_mirror(g, d, why);
+    for (d = 0; d < grid->d.dims; d++) {
+        status = dpari_gx_check_mirror(grid, d, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    return st;
+    return DPAR_OK;
 }
 
 static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
@@ -5909,31 +5939,33 @@ static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int3
     return g->low[d] + g->head.own[d] + (f->at[d] != 0) + g->high[d];
 }
 
-static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *g, int32_t type,
-                                                   const dpar_grid_field *f, dpar_why *why)
+/* Checks type, components and points of an array, without the other ranks. */
+static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t type,
+                                                   const dpar_grid_field *field, dpar_why *why)
 {
-    uint32_t odd = 0, none;
-    int32_t d;
+    uint32_t odd = 0, none; /* none: bits of no component */
+    int32_t d, count;
     if (dpar_type_bytes(type) == 0) {
         return dpari_wrong(why, "grid: arrays of type %s (%d) have no whole bytes",
                            dpar_type_name(type), type);
     }
-    if (f->components < 0 || f->components > 1 << 24 || !dpari_gx_flag(f->order)) {
-        return dpari_wrong(why, "grid: %d components (0 to 2^24), order %d (0, 1)", f->components,
-                           f->order);
+    if (field->components < 0 || field->components > 1 << 24 || !dpari_gx_flag(field->order)) {
+        return dpari_wrong(why, "grid: %d components (0 to 2^24), order %d (0, 1)",
+                           field->components, field->order);
     }
-    none = f->components > 31 ? 0 : ~(uint32_t)0 << (f->components > 1 ? f->components : 1);
-    for (d = 0; d < g->head.dims; d++) {
-        if (!dpari_gx_flag(f->at[d])) {
+    count = field->components > 1 ? field->components : 1;
+    none = count > 31 ? 0 : ~(uint32_t)0 << count;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (!dpari_gx_flag(field->at[d])) {
             return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
-                               f->at[d]);
+                               field->at[d]);
         }
-        if (f->odd[d] & none) {
+        if (field->odd[d] & none) {
             return dpari_wrong(why,
                                "grid: odd[%d] is %ld, a bit a component: there are %d components",
-                               d, (int64_t)f->odd[d], f->components > 1 ? f->components : 1);
+                               d, (int64_t)field->odd[d], count);
         }
-        odd |= f->odd[d];
+        odd |= field->odd[d];
     }
     if (odd != 0 && !dpari_type_can_reduce(type)) {
         return dpari_wrong(why, "grid: %s has no sign to change at a mirror", dpar_type_name(type));
@@ -6033,15 +6065,16 @@ static DPARI_COLD dpar_status dpari_gx_check_apart(const dpari_gx *g, const dpar
         left &= ~((uint32_t)1 << next);
         points = next < dims ? dpari_gx_met(g, &s->f, next) : s->components;
         if (points > 1 && step < taken) {
-            return next < dims
-                       ? dpari_wrong(why,
-                                     "grid: rank %d has %ld points in dim %d, %ld elements apart: "
-                                     "several points lie in one place",
-                                     rank, points, next, step)
-                       : dpari_wrong(why,
-                                     "grid: rank %d has %ld components, %ld elements apart: "
-                                     "several elements lie in one place",
-                                     rank, points, step);
+            if (next < dims) {
+                return dpari_wrong(why,
+                                   "grid: rank %d has %ld points in dim %d, %ld elements apart: "
+                                   "several points lie in one place",
+                                   rank, points, next, step);
+            }
+            return dpari_wrong(why,
+                               "grid: rank %d has %ld components, %ld elements apart: "
+                               "several elements lie in one place",
+                               rank, points, step);
         }
         taken += (points - 1) * step;
     }
@@ -6072,23 +6105,28 @@ static DPARI_COLD dpar_status dpari_gx_check_span(const dpari_gx *g, const dpari
 
 /* The shape of addresses that are not known. Ranks do not ask each other about these arrays: the
  * shape is the same on all, whatever memory they are in, and so they are never read there. */
-static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *g, int32_t rank, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_why *why)
 {
+    const int32_t type = grid->d.type;
     dpar_grid_field none;
     int64_t low, high;
-    dpar_status st;
+    dpar_status status;
     dpari_zero(&none, sizeof none);
-    st = dpari_gx_check_field(g, g->d.type, &none, why);
-    if (st == DPAR_OK) {
-        dpari_gx_shape_of(g, g->d.type, &none, &g->plain);
-        st = dpari_gx_check_span(g, &g->plain, rank, &low, &high, why);
-        g->plain_low = st == DPAR_OK ? low * dpar_type_bytes(g->d.type) : 0;
-        g->plain_high = st == DPAR_OK ? high * dpar_type_bytes(g->d.type) : 0;
-        g->plain.packed = 1;
-        g->shapes = &g->plain;
-        g->shapes_known = 1;
+    status = dpari_gx_check_field(grid, type, &none, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st;
+    dpari_gx_shape_of(grid, type, &none, &grid->plain);
+    status = dpari_gx_check_span(grid, &grid->plain, rank, &low, &high, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    grid->plain_low = low * dpar_type_bytes(type);
+    grid->plain_high = high * dpar_type_bytes(type);
+    grid->plain.packed = 1;
+    grid->shapes = &grid->plain;
+    grid->shapes_known = 1;
+    return DPAR_OK;
 }
 
 /* Compares the rank's block with the caller's (dpar_grid_desc.own). */
@@ -6107,100 +6145,164 @@ static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t ra
     return DPAR_OK;
 }
 
+/* The local part of making a grid. *grid is allocated, even if a later step fails, or NULL. */
+static DPARI_COLD dpar_status dpari_gx_build(dpar_comm *comm, const dpar_grid_desc *desc,
+                                             dpari_gx **grid, dpar_why *why)
+{
+    dpar_status status = dpari_gx_new(desc, grid, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_gx_check(*grid, desc, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_gx_parts(*grid, comm->size, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_gx_cut(*grid, comm, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_gx_compare_own(*grid, comm->rank, why);
+    if (status != DPAR_OK || desc->type == 0) {
+        return status;
+    }
+    return dpari_gx_plain(*grid, comm->rank, why);
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc,
                                                dpar_grid **grid, dpar_why *why)
 {
-    dpari_gx *g = NULL;
-    dpar_status st;
+    dpari_gx *made = NULL;
+    dpar_status status;
     if (!c) {
         dpari_wrong(why, "grid: communicator is NULL");
         return DPAR_E_ARG;
     }
-    st = desc && grid ? dpari_gx_new(desc, &g, why)
-                      : dpari_wrong(why, "grid: its description or result is NULL");
-    st = st == DPAR_OK ? dpari_gx_check(g, desc, why) : st;
-    st = st == DPAR_OK ? dpari_gx_parts(g, c->size, why) : st;
-    st = st == DPAR_OK ? dpari_gx_cut(g, c, why) : st;
-    st = st == DPAR_OK ? dpari_gx_compare_own(g, c->rank, why) : st;
-    st = st == DPAR_OK && g->d.type != 0 ? dpari_gx_plain(g, c->rank, why) : st;
-    st = dpari_agree_on(c, st, "grid", dpari_gx_state, desc, why);
-    if (st < DPAR_OK) { /* so that a compiler that inlines this sees *grid written else */
-        dpari_os_unmap(g, g ? g->bytes : 0);
-        return st;
+    if (desc && grid) {
+        status = dpari_gx_build(c, desc, &made, why);
+    } else {
+        status = dpari_wrong(why, "grid: its description or result is NULL");
     }
-    g->head.comm = c;
-    g->mem = g->d.mem ? g->d.mem : c->mem;
-    g->ending.at = &g->head.comm;
-    dpari_on_end_add(c, &g->ending);
-    *grid = &g->head;
+    status = dpari_agree_on(c, status, "grid", dpari_gx_state, desc, why);
+    if (status < DPAR_OK) { /* < 0, so that a compiler that inlines this knows *grid is set else */
+        dpari_os_unmap(made, made ? made->bytes : 0);
+        return status;
+    }
+    made->head.comm = c;
+    made->mem = made->d.mem ? made->d.mem : c->mem;
+    made->ending.at = &made->head.comm;
+    dpari_on_end_add(c, &made->ending);
+    *grid = &made->head;
     return DPAR_OK;
+}
+
+/* Closes all plans and gives back their memory. Returns the first failure. comm is NULL if its
+ * world was closed, which has closed the plans. */
+static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_comm *comm)
+{
+    dpar_status first = DPAR_OK;
+    while (grid->plans) {
+        dpari_gx_plan *plan = grid->plans;
+        if (comm) {
+            const dpar_status status = dpar_halo_plan_close(plan->x);
+            if (first == DPAR_OK) {
+                first = status;
+            }
+        }
+        grid->plans = plan->next;
+        dpari_os_unmap(plan->rest, plan->rest_bytes);
+        dpari_os_unmap(plan, plan->bytes);
+    }
+    return first;
+}
+
+/* Gives back the arrays of dpar_grid_array and the tables of arrays and shapes. */
+static DPARI_COLD void dpari_gx_free_arrays(dpari_gx *grid, dpar_comm *comm)
+{
+    int32_t i;
+    while (grid->pages) {
+        dpari_gx_page *page = grid->pages;
+        for (i = 0; i < page->count; i++) {
+            dpar_comm_release(comm, page->array[i].memory);
+        }
+        grid->pages = page->next;
+        dpari_os_unmap(page, (int64_t)sizeof *page);
+    }
+    while (grid->shapes) {
+        dpari_gx_shape *shape = grid->shapes;
+        grid->shapes = shape->next;
+        if (shape != &grid->plain) {
+            dpari_os_unmap(shape, (int64_t)sizeof *shape);
+        }
+    }
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
 {
-    dpari_gx *g = (dpari_gx *)(void *)grid;
-    dpar_comm *c = g ? g->head.comm : NULL; /* NULL: the world was closed, and all its memory */
-    dpari_gx_plan *p;
-    const int ended = c && dpari_ended_is(c);
-    dpar_why *said = g ? g->d.free_why : NULL;
-    dpar_status st = DPAR_OK, closed;
-    int32_t i;
-    for (p = c ? g->plans : NULL; p; p = p->next) {
-        if (p->active && c->status == DPAR_OK) {
-            return dpari_comm_wrong(c, "grid: an exchange of %d arrays has not ended", p->n);
+    dpari_gx *freed = (dpari_gx *)(void *)grid;
+    dpari_gx_plan *plan;
+    dpar_comm *comm;
+    dpar_why *said;
+    dpar_status status = DPAR_OK, closed;
+    int ended, closes;
+    if (!freed) {
+        return DPAR_OK;
+    }
+    comm = freed->head.comm; /* NULL: the world was closed, and all its memory */
+    ended = comm && dpari_ended_is(comm);
+    closes = freed->d.closes && !ended;
+    said = freed->d.free_why;
+    if (comm && comm->status == DPAR_OK) {
+        for (plan = freed->plans; plan; plan = plan->next) {
+            if (plan->active) {
+                return dpari_comm_wrong(comm, "grid: an exchange of %d arrays has not ended",
+                                        plan->n);
+            }
         }
     }
-    if (c && !ended && g->d.closes && !g->plans) { /* else they wait for the others, and say why */
-        st = dpar_barrier(c, NULL);
+    if (comm && closes && !freed->plans) { /* plans wait for the other ranks when they are closed */
+        status = dpar_barrier(comm, NULL);
     }
-    while (g && g->plans) {
-        closed = c ? dpar_halo_plan_close(g->plans->x) : DPAR_OK;
-        st = st == DPAR_OK && !ended ? closed : st;
-        p = g->plans;
-        g->plans = p->next;
-        dpari_os_unmap(p->rest, p->rest_bytes);
-        dpari_os_unmap(p, p->bytes);
+    closed = dpari_gx_free_plans(freed, comm);
+    if (status == DPAR_OK && !ended) {
+        status = closed;
     }
-    while (g && g->pages) {
-        dpari_gx_page *page = g->pages;
-        for (i = 0; i < page->count; i++) {
-            dpar_comm_release(c, page->array[i].memory);
-        }
-        g->pages = page->next;
-        dpari_os_unmap(page, (int64_t)sizeof *page);
+    dpari_gx_free_arrays(freed, comm);
+    dpari_on_end_drop(comm, &freed->ending);
+    if (status != DPAR_OK && said) {
+        *said = comm->why;
     }
-    while (g && g->shapes) {
-        dpari_gx_shape *s = g->shapes;
-        g->shapes = s->next;
-        dpari_os_unmap(s, s == &g->plain ? 0 : (int64_t)sizeof *s);
+    dpari_os_unmap(freed, freed->bytes);
+    if (!closes) {
+        return status;
     }
-    if (g) {
-        const int32_t closes = g->d.closes && !ended;
-        dpari_on_end_drop(c, &g->ending);
-        if (st != DPAR_OK && said) {
-            *said = c->why;
-        }
-        dpari_os_unmap(g, g->bytes);
-        closed = closes ? dpar_comm_free(c) : DPAR_OK;
-        if (st == DPAR_OK && closed != DPAR_OK) {
-            st = dpari_say(closed, said, "grid: the close of its communicator: %s",
+    closed = dpar_comm_free(comm);
+    if (status == DPAR_OK && closed != DPAR_OK) {
+        status = dpari_say(closed, said, "grid: the close of its communicator: %s",
                            dpar_status_text(closed));
-        }
     }
-    return st;
+    return status;
 }
 
-static DPARI_COLD int dpari_gx_alike(const dpari_gx *g, const dpari_gx_shape *a,
+/* True if two shapes are the same, so that plans of one fit arrays of the other. */
+static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape *a,
                                      const dpari_gx_shape *b)
 {
-    int same = a->type == b->type && a->components == b->components && a->reach == b->reach &&
-               a->f.component_stride == b->f.component_stride;
     int32_t d;
-    for (d = 0; d < g->head.dims; d++) {
-        same = same && a->f.at[d] == b->f.at[d] && a->f.odd[d] == b->f.odd[d] &&
-               a->f.stride[d] == b->f.stride[d];
+    if (a->type != b->type || a->components != b->components || a->reach != b->reach ||
+        a->f.component_stride != b->f.component_stride) {
+        return 0;
     }
-    return same;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (a->f.at[d] != b->f.at[d] || a->f.odd[d] != b->f.odd[d] ||
+            a->f.stride[d] != b->f.stride[d]) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 typedef struct dpari_gx_given {
@@ -6224,21 +6326,29 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *f, const void *given)
 
 /* The shape that all ranks have for this array, of those that are known; NULL: some rank has none,
  * so that it is a new one on all. */
-static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *g, const dpari_gx_shape *s,
+static DPARI_COLD dpar_status dpari_gx_known(dpari_gx *grid, const dpari_gx_shape *wanted,
                                              dpari_gx_shape **known)
 {
     uint8_t mine[DPARI_GX_SHAPES], all[DPARI_GX_SHAPES];
-    dpari_gx_shape *k;
-    dpar_status st;
+    dpari_gx_shape *shape;
+    dpar_status status;
+    *known = NULL;
     dpari_zero(mine, sizeof mine);
-    for (k = g->shapes; k; k = k->next) {
-        mine[k->number] = (uint8_t)dpari_gx_alike(g, k, s);
+    for (shape = grid->shapes; shape; shape = shape->next) {
+        mine[shape->number] = (uint8_t)dpari_gx_alike(grid, shape, wanted);
     }
-    st = dpar_all_reduce(g->head.comm, mine, all, g->shapes_known, DPAR_U8, DPAR_MIN, NULL);
-    for (k = g->shapes; st == DPAR_OK && k && !all[k->number]; k = k->next) {
+    status =
+        dpar_all_reduce(grid->head.comm, mine, all, grid->shapes_known, DPAR_U8, DPAR_MIN, NULL);
+    if (status != DPAR_OK) {
+        return status;
     }
-    *known = st == DPAR_OK ? k : NULL;
-    return st;
+    for (shape = grid->shapes; shape; shape = shape->next) {
+        if (all[shape->number]) {
+            *known = shape;
+            break;
+        }
+    }
+    return DPAR_OK;
 }
 
 static dpari_gx_array *dpari_gx_find(const dpari_gx *g, const void *at)
@@ -6273,20 +6383,25 @@ DPARI_STATIC_NOINLINE DPARI_COLD void dpari_gx_field(const dpari_gx *g, const dp
 
 /* True if the array consists of some components of another one, with the same points and
  * strides. */
-static DPARI_COLD int dpari_gx_part_of(const dpari_gx *g, const dpari_gx_shape *s, const void *at,
-                                       const dpari_gx_array *a)
+static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shape *shape,
+                                       const void *at, const dpari_gx_array *array)
 {
-    const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)a->at;
-    const int64_t step = s->f.component_stride * dpar_type_bytes(s->type);
-    const int64_t most = dpari_most(s->components, a->shape->components);
-    int same = s->type == a->shape->type && step != 0 &&
-               s->f.component_stride == a->shape->f.component_stride && apart % step == 0 &&
-               apart / step < most && apart / step > -most;
+    const dpari_gx_shape *other = array->shape;
+    const int64_t apart = (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at;
+    const int64_t step = shape->f.component_stride * dpar_type_bytes(shape->type);
+    const int64_t most = dpari_most(shape->components, other->components);
     int32_t d;
-    for (d = 0; d < g->head.dims; d++) {
-        same = same && s->f.at[d] == a->shape->f.at[d] && s->f.stride[d] == a->shape->f.stride[d];
+    if (shape->type != other->type || step == 0 ||
+        shape->f.component_stride != other->f.component_stride || apart % step != 0 ||
+        apart / step >= most || apart / step <= -most) {
+        return 0;
     }
-    return same;
+    for (d = 0; d < grid->head.dims; d++) {
+        if (shape->f.at[d] != other->f.at[d] || shape->f.stride[d] != other->f.stride[d]) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 /* A known array that has elements in common with one at `at`, whose points begin and end at low and
@@ -6322,13 +6437,18 @@ static const dpari_gx_array *dpari_gx_in_another(const dpari_gx *g, void *at)
     return dpari_gx_met_by(g, &g->plain, at, address + g->plain_low, address + g->plain_high);
 }
 
-/* NULL: it is no array of the grid. */
-static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *g, void *at)
+/* Returns the shape of the array at this address, or NULL if it is not an array of the grid. An
+ * address that is not known has the shape of desc.type, unless it is inside a known array. */
+static const dpari_gx_shape *dpari_gx_shape_at(const dpari_gx *grid, void *at)
 {
-    const dpari_gx_array *a = dpari_gx_find(g, at);
-    return a                                                            ? a->shape
-           : at && g->d.type != 0 && dpari_gx_in_another(g, at) == NULL ? &g->plain
-                                                                        : NULL;
+    const dpari_gx_array *array = dpari_gx_find(grid, at);
+    if (array) {
+        return array->shape;
+    }
+    if (!at || grid->d.type == 0 || dpari_gx_in_another(grid, at)) {
+        return NULL;
+    }
+    return &grid->plain;
 }
 
 /* The exchange under way that u takes part in; NULL: there is none. */
@@ -6347,39 +6467,42 @@ static dpari_gx_plan *dpari_gx_way(const dpari_gx *g, const void *u)
 }
 
 /* Checks that an array may be attached at this address. */
-static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *g, const dpari_gx_shape *s,
-                                                   void *u, int64_t low, int64_t high,
-                                                   dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_check_place(const dpari_gx *grid,
+                                                   const dpari_gx_shape *shape, void *at,
+                                                   int64_t low, int64_t high, dpar_why *why)
 {
-    const int32_t rank = g->head.comm->rank;
-    const dpari_gx_array *a = dpari_gx_met_by(g, s, u, low, high);
-    if (dpari_gx_way(g, u) || (a && dpari_gx_way(g, a->at))) {
+    const int32_t rank = grid->head.comm->rank;
+    const dpari_gx_array *array = dpari_gx_met_by(grid, shape, at, low, high);
+    if (dpari_gx_way(grid, at) || (array && dpari_gx_way(grid, array->at))) {
         return dpari_wrong(
             why, "grid: the exchange of the array of rank %d at this place has not ended", rank);
     }
-    return a && a->memory
-               ? dpari_wrong(why,
-                             "grid: the array of rank %d has elements in common with one of "
-                             "dpar_grid_array, %ld bytes behind its first own point",
-                             rank, (int64_t)(uintptr_t)u - (int64_t)(uintptr_t)a->at)
-               : DPAR_OK;
+    if (array && array->memory) {
+        return dpari_wrong(why,
+                           "grid: the array of rank %d has elements in common with one of "
+                           "dpar_grid_array, %ld bytes behind its first own point",
+                           rank, (int64_t)(uintptr_t)at - (int64_t)(uintptr_t)array->at);
+    }
+    return DPAR_OK;
 }
 
 /* Allocates the entry of one more array. */
-static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *g, dpari_gx_shape **fresh, dpar_why *why)
+static DPARI_COLD dpar_status dpari_gx_room(dpari_gx *grid, dpari_gx_shape **fresh, dpar_why *why)
 {
-    dpari_gx_page *p = g->pages;
+    dpari_gx_page *page = grid->pages;
     *fresh = (dpari_gx_shape *)dpari_os_pages((int64_t)sizeof **fresh);
-    if (!p || p->count == DPARI_GX_KNOWN) {
-        p = (dpari_gx_page *)dpari_os_pages((int64_t)sizeof *p);
-        if (p) {
-            p->next = g->pages;
-            g->pages = p;
+    if (!page || page->count == DPARI_GX_KNOWN) {
+        page = (dpari_gx_page *)dpari_os_pages((int64_t)sizeof *page);
+        if (page) {
+            page->next = grid->pages;
+            grid->pages = page;
         }
     }
-    return p && *fresh ? DPAR_OK
-                       : dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be had",
-                                   (int64_t)(sizeof **fresh + sizeof *p));
+    if (!page || !*fresh) {
+        return dpari_say(DPAR_E_MEMORY, why, "grid: %ld bytes cannot be had",
+                         (int64_t)(sizeof **fresh + sizeof *page));
+    }
+    return DPAR_OK;
 }
 
 /* Arrays with points between low and high, in common with this one: their memory has been given
@@ -6439,69 +6562,126 @@ static DPARI_COLD void dpari_gx_remember(dpari_gx *g, dpari_gx_shape *known, dpa
 }
 
 /* An array of one's own, `u`, or one from the communicator. */
-static DPARI_COLD void *dpari_gx_add(dpari_gx *g, int32_t type, const dpar_grid_field *field,
-                                     int attached, void *u, dpar_status *st, dpar_why *why)
+/* Allocates an array from the communicator. The address of its first own point is *at; arrays begin
+ * at different places of a page, so that they do not meet in a cache. */
+static DPARI_COLD dpar_status dpari_gx_alloc(dpari_gx *grid, int64_t bytes_each, int64_t low,
+                                             int64_t high, void **memory, void **at, dpar_why *why)
 {
-    dpar_comm *c = g->head.comm, *node = c->node ? c->node : c;
-    dpari_gx_shape *fresh = NULL, *known = NULL;
-    dpar_grid_field none;
+    dpar_comm *comm = grid->head.comm;
+    const int64_t below = -low * bytes_each;
+    const int64_t skew = grid->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE +
+                         (below + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
+    const dpar_status status = dpar_comm_alloc(comm, skew + high * bytes_each, memory);
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    *at = (char *)*memory + skew;
+    return DPAR_OK;
+}
+
+/* One array that is being added. */
+typedef struct dpari_gx_adding {
+    const dpar_grid_field *field;
+    dpari_gx_shape *fresh; /* allocated, in case the shape is a new one */
+    void *at, *memory;     /* memory: NULL if the array is the user's */
+    int64_t low, high;     /* addresses where its points begin and end */
+    int32_t type, attached;
+} dpari_gx_adding;
+
+/* The local part of adding an array: checks it, and allocates what the grid will remember. */
+static DPARI_COLD dpar_status dpari_gx_add_here(dpari_gx *grid, dpari_gx_adding *adding,
+                                                dpar_why *why)
+{
+    const dpar_comm *comm = grid->head.comm;
+    const int64_t bytes = dpar_type_bytes(adding->type);
+    int64_t low, high;
+    dpar_status status = dpari_gx_room(grid, &adding->fresh, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_gx_check_field(grid, adding->type, adding->field, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (adding->attached && !adding->at) {
+        return dpari_wrong(why, "grid: the array of rank %d is NULL", comm->rank);
+    }
+    dpari_gx_shape_of(grid, adding->type, adding->field, adding->fresh);
+    status = dpari_gx_check_span(grid, adding->fresh, comm->rank, &low, &high, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (grid->shapes_known == DPARI_GX_SHAPES) {
+        return dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than %d shapes",
+                         (int32_t)DPARI_GX_SHAPES);
+    }
+    if (!adding->attached) {
+        if (grid->mem != comm->mem) {
+            return dpari_wrong(why,
+                               "grid: arrays are in a device's memory, which the communicator has "
+                               "not: allocate and attach them");
+        }
+        status = dpari_gx_alloc(grid, bytes, low, high, &adding->memory, &adding->at, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    adding->low = (int64_t)(uintptr_t)adding->at + low * bytes;
+    adding->high = (int64_t)(uintptr_t)adding->at + high * bytes;
+    if (!adding->attached) {
+        return DPAR_OK;
+    }
+    return dpari_gx_check_place(grid, adding->fresh, adding->at, adding->low, adding->high, why);
+}
+
+/* The collective part. Every rank calls it, with the status of its local part. *known: the shape if
+ * all ranks have it already, or NULL. */
+static DPARI_COLD dpar_status dpari_gx_add_together(dpari_gx *grid, dpari_gx_adding *adding,
+                                                    dpar_status status, dpari_gx_shape **known,
+                                                    dpar_why *why)
+{
+    dpar_comm *comm = grid->head.comm;
     dpari_gx_given given;
-    int64_t low = 0, high = 0, skew = 0;
-    void *memory = NULL;
+    given.grid = &grid->head;
+    given.arrays = grid->arrays;
+    given.s = adding->fresh;
+    status = dpari_agree_on(comm, status, "grid", dpari_gx_state_array, &given, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (!grid->mem) {
+        const dpari_world *world = dpari_world_of(comm->node ? comm->node : comm);
+        adding->fresh->reach = world && dpari_ref(world, adding->at, 1) != 0;
+    }
+    status = dpari_gx_known(grid, adding->fresh, known);
+    if (status != DPAR_OK) {
+        (void)dpari_repeat(status, why, comm->why.text);
+    }
+    return status;
+}
+
+/* Adds the caller's array at `at`, or one from the communicator. Returns its address, or NULL. */
+static DPARI_COLD void *dpari_gx_add(dpari_gx *grid, int32_t type, const dpar_grid_field *field,
+                                     int attached, void *at, dpar_status *status, dpar_why *why)
+{
+    dpari_gx_shape *known = NULL;
+    dpar_grid_field none;
+    dpari_gx_adding adding;
     dpari_zero(&none, sizeof none);
-    field = field ? field : &none;
-    given.grid = &g->head;
-    given.arrays = g->arrays;
-    *st = dpari_gx_room(g, &fresh, why);
-    *st = *st == DPAR_OK ? dpari_gx_check_field(g, type, field, why) : *st;
-    if (*st == DPAR_OK && attached && !u) {
-        *st = dpari_wrong(why, "grid: the array of rank %d is NULL", c->rank);
-    }
-    if (*st == DPAR_OK) {
-        dpari_gx_shape_of(g, type, field, fresh);
-        *st = dpari_gx_check_span(g, fresh, c->rank, &low, &high, why);
-        if (*st == DPAR_OK && g->shapes_known == DPARI_GX_SHAPES) {
-            *st = dpari_say(DPAR_E_RANGE, why, "grid: arrays have more than %d shapes",
-                            (int32_t)DPARI_GX_SHAPES);
-        }
-        if (*st == DPAR_OK && !attached && g->mem != c->mem) {
-            *st = dpari_wrong(why,
-                              "grid: arrays are in a device's memory, which the communicator has "
-                              "not: allocate and attach them");
-        }
-    }
-    if (*st == DPAR_OK && !attached) {
-        const int64_t bytes = dpar_type_bytes(type);
-        skew = g->arrays * DPARI_GX_SKEW % DPARI_GX_PAGE;
-        skew += (-low * bytes + DPARI_GX_ALIGN - 1) / DPARI_GX_ALIGN * DPARI_GX_ALIGN;
-        *st = dpar_comm_alloc(c, skew + high * bytes, &memory);
-        u = memory ? (void *)((char *)memory + skew) : NULL;
-        if (*st != DPAR_OK) {
-            (void)dpari_repeat(*st, why, c->why.text);
-        }
-    }
-    low = (int64_t)(uintptr_t)u + low * dpar_type_bytes(type);
-    high = (int64_t)(uintptr_t)u + high * dpar_type_bytes(type);
-    if (*st == DPAR_OK && attached) {
-        *st = dpari_gx_check_place(g, fresh, u, low, high, why);
-    }
-    given.s = fresh;
-    *st = dpari_agree_on(c, *st, "grid", dpari_gx_state_array, &given, why);
-    if (*st == DPAR_OK) {
-        const dpari_world *w = g->mem ? NULL : dpari_world_of(node);
-        fresh->reach = w && dpari_ref(w, u, 1) != 0;
-        *st = dpari_gx_known(g, fresh, &known);
-        if (*st != DPAR_OK) {
-            (void)dpari_repeat(*st, why, c->why.text);
-        }
-    }
-    if (*st != DPAR_OK) {
-        dpar_comm_release(c, memory);
-        dpari_os_unmap(fresh, (int64_t)sizeof *fresh);
+    dpari_zero(&adding, sizeof adding);
+    adding.field = field ? field : &none;
+    adding.at = at;
+    adding.type = type;
+    adding.attached = attached;
+    *status = dpari_gx_add_here(grid, &adding, why);
+    *status = dpari_gx_add_together(grid, &adding, *status, &known, why);
+    if (*status != DPAR_OK) {
+        dpar_comm_release(grid->head.comm, adding.memory);
+        dpari_os_unmap(adding.fresh, (int64_t)sizeof *adding.fresh);
         return NULL;
     }
-    dpari_gx_remember(g, known, fresh, u, memory, low, high);
-    return u;
+    dpari_gx_remember(grid, known, adding.fresh, adding.at, adding.memory, adding.low, adding.high);
+    return adding.at;
 }
 
 DPAR_API DPARI_COLD void *dpar_grid_array(dpar_grid *grid, int32_t type,
@@ -6533,8 +6713,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32
     return st;
 }
 
-/* ---- mirrors ----------------------------------------------------------------------------------
- */
+/* ---- mirrors --------------------------------------------------------------------------------- */
 
 /* Halo cells that an exchange of this depth fills below (side 0) or above. */
 static int64_t dpari_gx_width(const dpari_gx *g, int32_t depth, int32_t d, int side)
@@ -6617,28 +6796,31 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape 
 }
 
 /* Lists the boxes that mirrors fill, dim after dim; m NULL: how many there are. */
-static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *g, const dpari_gx_shape *const *shape,
-                                           int32_t n, int32_t depth, dpari_gx_mirror *m)
+static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *grid, const dpari_gx_shape *const *shape,
+                                           int32_t n, int32_t depth, dpari_gx_mirror *mirror)
 {
-    int32_t d, i, side, k, count = 0;
+    int32_t d, i, side, k, end, count = 0;
     dpar_box box;
-    for (d = 0; d < g->head.dims; d++) {
+    for (d = 0; d < grid->head.dims; d++) {
         for (i = 0; i < 2 * n; i++) {
-            const dpari_gx_shape *s = shape[i / 2];
-            const int32_t comps = s->components;
+            const dpari_gx_shape *field = shape[i / 2];
+            const int32_t comps = field->components;
             const uint32_t all = comps > 31 ? ~(uint32_t)0 : ((uint32_t)1 << comps) - 1;
-            const uint32_t odd = s->f.odd[d] & all;
+            const uint32_t odd = field->f.odd[d] & all;
             const int apart = odd != 0 && (odd != all || comps > 32);
             side = i % 2;
-            if (!(side ? g->d.mirror_high[d] : g->d.mirror_low[d]) ||
-                !dpari_gx_beyond(g, s, depth, d, side, &box)) {
+            if (!(side ? grid->d.mirror_high[d] : grid->d.mirror_low[d]) ||
+                !dpari_gx_beyond(grid, field, depth, d, side, &box)) {
                 continue;
             }
-            for (k = apart ? 0 : -1; k < (apart ? comps : 0); k++, count++) {
-                if (m) {
-                    dpari_gx_reflect(g, s, &box, d, side, k, &m[count]);
-                    m[count].item = i / 2;
+            /* one box for each component, or one (-1) if the sign of all is treated alike */
+            end = apart ? comps : 0;
+            for (k = apart ? 0 : -1; k < end; k++) {
+                if (mirror) {
+                    dpari_gx_reflect(grid, field, &box, d, side, k, &mirror[count]);
+                    mirror[count].item = i / 2;
                 }
+                count++;
             }
         }
     }
@@ -6646,25 +6828,34 @@ static DPARI_COLD int32_t dpari_gx_mirrors(const dpari_gx *g, const dpari_gx_sha
 }
 
 /* In a device's memory: the boxes of a dim in one call, for those of the next read them. */
-static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *g, dpari_gx_plan *p)
+static DPARI_COLD dpar_status dpari_gx_move_mirrors(const dpari_gx *grid, dpari_gx_plan *plan)
 {
-    dpar_status st = DPAR_OK;
-    int32_t i, n = 0;
-    for (i = 0; i < p->mirrors && st == DPAR_OK; i++) {
-        const dpari_gx_mirror *m = &p->mirror[i];
-        p->box[n] = m->box;
-        p->box[n].to = (char *)p->at[m->item] + m->to;
-        p->box[n++].from = (char *)p->at[m->item] + m->from;
-        if (i + 1 == p->mirrors || m[1].dim != m->dim) {
-            st = g->mem->move(g->mem->ctx, p->box, n);
-            n = 0;
+    int32_t i, count = 0;
+    for (i = 0; i < plan->mirrors; i++) {
+        const dpari_gx_mirror *mirror = &plan->mirror[i];
+        dpar_mem_box *box = &plan->box[count];
+        *box = mirror->box;
+        box->to = (char *)plan->at[mirror->item] + mirror->to;
+        box->from = (char *)plan->at[mirror->item] + mirror->from;
+        count++;
+        if (i + 1 == plan->mirrors || mirror[1].dim != mirror->dim) {
+            const dpar_status status = grid->mem->move(grid->mem->ctx, plan->box, count);
+            if (status != DPAR_OK) {
+                return status;
+            }
+            count = 0;
         }
     }
-    st = st == DPAR_OK && g->mem != g->head.comm->mem ? g->mem->wait(g->mem->ctx) : st;
-    if (st != DPAR_OK) {
-        dpar_comm_abort(g->head.comm, st, "grid: mirrors in a device's memory failed");
+    return grid->mem != grid->head.comm->mem ? grid->mem->wait(grid->mem->ctx) : DPAR_OK;
+}
+
+static DPARI_COLD dpar_status dpari_gx_fill_there(const dpari_gx *grid, dpari_gx_plan *plan)
+{
+    const dpar_status status = dpari_gx_move_mirrors(grid, plan);
+    if (status != DPAR_OK) {
+        dpar_comm_abort(grid->head.comm, status, "grid: mirrors in a device's memory failed");
     }
-    return st;
+    return status;
 }
 
 static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
@@ -6681,8 +6872,7 @@ static dpar_status dpari_gx_fill(const dpari_gx *g, dpari_gx_plan *p)
     return DPAR_OK;
 }
 
-/* ---- plans ------------------------------------------------------------------------------------
- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
 /* Array i of a plan: where the exchange is narrower, so is its halo. */
 static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, int32_t i)
@@ -6809,34 +6999,36 @@ static DPARI_COLD void dpari_gx_state_kinds(dpari_facts *f, const void *given)
 }
 
 /* Plans an exchange of known arrays. COLLECTIVE. */
-static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *g, void *const *list, int32_t n,
+static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *list, int32_t n,
                                                 int32_t depth, dpari_gx_plan **plan, dpar_why *why)
 {
-    dpar_comm *c = g->head.comm;
-    dpari_gx_plan *p = NULL, **last = &g->plans;
+    dpar_comm *comm = grid->head.comm;
+    dpari_gx_plan *made = NULL, **last = &grid->plans;
     dpari_gx_numbers given;
-    dpar_halo_plan_desc o;
-    dpar_status st = dpari_gx_describe(g, list, n, depth, &p, why);
-    given.g = g;
+    dpar_halo_plan_desc desc;
+    dpar_status status = dpari_gx_describe(grid, list, n, depth, &made, why);
+    given.g = grid;
     given.list = list;
     given.n = n;
     given.depth = depth;
-    st = dpari_agree_on(c, st, "grid exchange", dpari_gx_state_kinds, &given, why);
-    if (st == DPAR_OK) {
-        void *memory = dpari_gx_lay_out_rest(g, p);
-        dpari_gx_options(p, &o);
-        st = dpar_halo_plan_init(memory, p->exchange, c, &o, &p->x, why);
+    status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
+    if (status == DPAR_OK) {
+        void *memory = dpari_gx_lay_out_rest(grid, made);
+        dpari_gx_options(made, &desc);
+        status = dpar_halo_plan_init(memory, made->exchange, comm, &desc, &made->x, why);
     }
-    if (st != DPAR_OK) {
-        dpari_os_unmap(p ? p->rest : NULL, p ? p->rest_bytes : 0);
-        dpari_os_unmap(p, p ? p->bytes : 0);
-        return st;
+    if (status != DPAR_OK) {
+        if (made) {
+            dpari_os_unmap(made->rest, made->rest_bytes);
+            dpari_os_unmap(made, made->bytes);
+        }
+        return status;
     }
     while (*last) { /* the order in which they were made: the same on all ranks */
         last = &(*last)->next;
     }
-    *last = p;
-    *plan = p;
+    *last = made;
+    *plan = made;
     return DPAR_OK;
 }
 
@@ -6873,37 +7065,39 @@ static DPARI_COLD void dpari_gx_state_list(dpari_facts *f, const void *given)
     }
 }
 
-static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *g, void *const *list, int32_t n,
-                                                  int32_t depth, dpar_why *why)
+/* Checks the arrays and the depth of an exchange, without the other ranks. */
+static DPARI_COLD dpar_status dpari_gx_check_list(const dpari_gx *grid, void *const *list,
+                                                  int32_t count, int32_t depth, dpar_why *why)
 {
     int32_t i;
-    if (!list || n < 1 || n > 4096) {
-        return dpari_wrong(why,
-                           list ? "grid: a list of %d arrays (1 to 4096)"
-                                : "grid: the list is NULL, of %d arrays",
-                           n);
+    if (!list) {
+        return dpari_wrong(why, "grid: the list is NULL, of %d arrays", count);
     }
-    if (depth < 0 || depth > g->widest) {
+    if (count < 1 || count > 4096) {
+        return dpari_wrong(why, "grid: a list of %d arrays (1 to 4096)", count);
+    }
+    if (depth < 0 || depth > grid->widest) {
         return dpari_say(DPAR_E_RANGE, why, "grid: depth %d, the halo is %ld wide", depth,
-                         g->widest);
+                         grid->widest);
     }
-    for (i = 0; i < n; i++) {
-        const dpari_gx_array *a = !list[i] || g->d.type == 0 || dpari_gx_find(g, list[i])
-                                      ? NULL
-                                      : dpari_gx_in_another(g, list[i]);
-        if (a) {
+    for (i = 0; i < count; i++) {
+        const dpari_gx_array *other = NULL;
+        if (list[i] && grid->d.type != 0 && !dpari_gx_find(grid, list[i])) {
+            other = dpari_gx_in_another(grid, list[i]);
+        }
+        if (other) {
             return dpari_wrong(
                 why,
                 "grid: number %d of the arrays given lies in another, %ld bytes behind "
                 "its first own point: wanted is the address of that",
-                i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)a->at);
+                i, (int64_t)(uintptr_t)list[i] - (int64_t)(uintptr_t)other->at);
         }
-        if (!dpari_gx_shape_at(g, list[i])) {
+        if (!dpari_gx_shape_at(grid, list[i])) {
             return dpari_wrong(why,
                                "grid: array %d of the list of %d is not of this grid: give the "
                                "address of its first own point, which dpar_grid_array returned or "
                                "dpar_grid_attach was given",
-                               i, n);
+                               i, count);
         }
     }
     return DPAR_OK;
@@ -6975,8 +7169,7 @@ static int dpari_gx_back(dpari_gx *g, void *u)
     return 1;
 }
 
-/* ---- exchanges --------------------------------------------------------------------------------
- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* Checks that none of these arrays takes part in an exchange that has begun and not ended. */
 static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const *list, int32_t n)
@@ -6993,13 +7186,31 @@ static DPARI_COLD dpar_status dpari_gx_check_way(const dpari_gx *g, void *const 
     return DPAR_OK;
 }
 
-static dpar_status dpari_gx_run(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+/* Finds the plan of an exchange and binds it, unless an array is in an exchange already. */
+static dpar_status dpari_gx_ready(dpari_gx *grid, void *const *list, int32_t count, int32_t depth,
+                                  dpari_gx_plan **plan)
 {
-    dpari_gx_plan *p;
-    dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
-    st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
-    st = st == DPAR_OK ? dpar_halo_plan_exchange(p->x) : st;
-    return st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(g, p) : st;
+    if (grid->under_way > 0) {
+        const dpar_status status = dpari_gx_check_way(grid, list, count);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    return dpari_gx_take(grid, list, count, depth, plan);
+}
+
+static dpar_status dpari_gx_run(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
+{
+    dpari_gx_plan *plan;
+    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_exchange(plan->x);
+    if (status != DPAR_OK || plan->mirrors == 0) {
+        return status;
+    }
+    return dpari_gx_fill(grid, plan);
 }
 
 DPAR_API dpar_status dpar_grid_exchange(dpar_grid *grid, void *u)
@@ -7019,18 +7230,21 @@ DPAR_API dpar_status dpar_grid_exchange_many(dpar_grid *grid, void *const *array
     return g ? dpari_gx_run(g, arrays, count, depth) : DPAR_E_ARG;
 }
 
-static dpar_status dpari_gx_start(dpari_gx *g, void *const *list, int32_t n, int32_t depth)
+static dpar_status dpari_gx_start(dpari_gx *grid, void *const *list, int32_t count, int32_t depth)
 {
-    dpari_gx_plan *p;
-    dpar_status st = g->under_way > 0 ? dpari_gx_check_way(g, list, n) : DPAR_OK;
-    st = st == DPAR_OK ? dpari_gx_take(g, list, n, depth, &p) : st;
-    st = st == DPAR_OK ? dpar_halo_plan_begin(p->x) : st;
-    if (st == DPAR_OK) {
-        p->active = 1;
-        g->under_way++;
-        g->now = g;
+    dpari_gx_plan *plan;
+    dpar_status status = dpari_gx_ready(grid, list, count, depth, &plan);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st;
+    status = dpar_halo_plan_begin(plan->x);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    plan->active = 1;
+    grid->under_way++;
+    grid->now = grid;
+    return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_grid_begin(dpar_grid *grid, void *u)
@@ -7047,33 +7261,44 @@ DPAR_API dpar_status dpar_grid_begin_many(dpar_grid *grid, void *const *arrays, 
 }
 
 /* The plan of the exchange under way that u takes part in. */
-static dpar_status dpari_gx_active(dpar_grid *grid, const void *u, dpari_gx_plan **plan)
+static dpar_status dpari_gx_active(dpar_grid *handle, const void *array, dpari_gx_plan **plan)
 {
-    const dpari_gx *g = dpari_gx_of(grid);
-    *plan = g ? dpari_gx_way(g, u) : NULL;
-    return *plan ? DPAR_OK
-           : g   ? dpari_comm_wrong(grid->comm, "grid: no exchange of this array has begun")
-                 : DPAR_E_ARG;
+    const dpari_gx *grid = dpari_gx_of(handle);
+    *plan = NULL;
+    if (!grid) {
+        return DPAR_E_ARG;
+    }
+    *plan = dpari_gx_way(grid, array);
+    if (!*plan) {
+        return dpari_comm_wrong(handle->comm, "grid: no exchange of this array has begun");
+    }
+    return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_grid_test(dpar_grid *grid, void *u)
 {
-    dpari_gx_plan *p;
-    const dpar_status st = dpari_gx_active(grid, u, &p);
-    return st == DPAR_OK ? dpar_halo_plan_test(p->x) : st;
+    dpari_gx_plan *plan;
+    const dpar_status status = dpari_gx_active(grid, u, &plan);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_test(plan->x);
 }
 
 DPAR_API dpar_status dpar_grid_end(dpar_grid *grid, void *u)
 {
-    dpari_gx_plan *p;
-    dpar_status st = dpari_gx_active(grid, u, &p);
-    if (st == DPAR_OK) {
-        st = dpar_halo_plan_end(p->x);
-        p->active = 0;
-        dpari_gx_of(grid)->under_way--;
-        st = st == DPAR_OK && p->mirrors > 0 ? dpari_gx_fill(dpari_gx_of(grid), p) : st;
+    dpari_gx_plan *plan;
+    dpar_status status = dpari_gx_active(grid, u, &plan);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st;
+    status = dpar_halo_plan_end(plan->x);
+    plan->active = 0;
+    dpari_gx_of(grid)->under_way--;
+    if (status != DPAR_OK || plan->mirrors == 0) {
+        return status;
+    }
+    return dpari_gx_fill(dpari_gx_of(grid), plan);
 }
 
 DPAR_API DPARI_COLD dpar_halo_plan *dpar_grid_plan(dpar_grid *grid, void *const *list, int32_t n)
@@ -7088,8 +7313,7 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
     return grid ? &dpari_gx_in(grid)->halo : NULL;
 }
 
-/* ---- core and rim -----------------------------------------------------------------------------
- */
+/* ---- core and rim ---------------------------------------------------------------------------- */
 
 /* Own cells of a dim that have all that they read: those further than the halo from a side that an
  * exchange or a mirror fills. */
@@ -7149,8 +7373,7 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     return 0;
 }
 
-/* ---- the whole array --------------------------------------------------------------------------
- */
+/* ---- the whole array ------------------------------------------------------------------------- */
 
 /* A block that goes to or comes from rank 0. */
 typedef struct dpari_gx_block {
@@ -7167,113 +7390,145 @@ static DPARI_COLD int64_t dpari_gx_owned(const dpari_gx_shape *s, int32_t rank, 
 }
 
 /* Between the block and this rank's array, or (whole) rank 0's whole one. */
-static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *g, const dpari_gx_block *k,
+static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx_block *block,
                                             const dpar_box *own, int whole)
 {
-    const dpari_gx_shape *s = k->shape;
-    const int32_t dims = g->head.dims;
-    const int out = k->back == whole; /* into the block */
+    const dpari_gx_shape *shape = block->shape;
+    const int32_t dims = grid->head.dims;
+    const int out = block->back == whole; /* into the block */
     dpar_mem_box b;
-    dpar_status st;
-    int64_t dense = s->components, step = dense, at = 0;
-    int64_t *there = out ? b.from_stride : b.to_stride, *here = out ? b.to_stride : b.from_stride;
-    char *array = whole ? k->whole : k->array;
+    dpar_status status;
+    int64_t dense = shape->components, step = dense, at = 0;
+    int64_t *there = out ? b.from_stride : b.to_stride;
+    int64_t *here = out ? b.to_stride : b.from_stride;
+    char *array = whole ? block->whole : block->array;
     int32_t d;
     dpari_zero(&b, sizeof b);
-    b.to_type = b.from_type = s->type;
+    b.to_type = b.from_type = shape->type;
     b.op = DPAR_COPY;
     b.dims = dims + 1;
     b.extent[dims] = dense;
-    there[dims] = whole ? 1 : s->f.component_stride;
+    there[dims] = whole ? 1 : shape->f.component_stride;
     here[dims] = 1;
     for (d = dims - 1; d >= 0; d--) {
         b.extent[d] = own->hi[d] - own->lo[d];
-        there[d] = whole ? step : s->f.stride[d];
+        there[d] = whole ? step : shape->f.stride[d];
         here[d] = dense;
         at += whole ? own->lo[d] * step : 0;
-        step *= dpar_halo_points(&s->halo, d);
+        step *= dpar_halo_points(&shape->halo, d);
         dense *= b.extent[d];
     }
-    array += at * dpar_type_bytes(s->type);
-    b.to = out ? k->dense : array;
-    b.from = out ? array : k->dense;
-    if (!g->mem) {
+    array += at * dpar_type_bytes(shape->type);
+    b.to = out ? block->dense : array;
+    b.from = out ? array : block->dense;
+    if (!grid->mem) {
         return dpar_mem_move_box(&b);
     }
-    st = g->mem->move(g->mem->ctx, &b, 1);
-    return st == DPAR_OK ? g->mem->wait(g->mem->ctx) : st;
+    status = grid->mem->move(grid->mem->ctx, &b, 1);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return grid->mem->wait(grid->mem->ctx);
 }
 
 /* Rank after rank: its array, its block, a message, rank 0's whole array; or the other way. */
-static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *g, const dpari_gx_block *k)
+static DPARI_COLD dpar_status dpari_gx_blocks(const dpari_gx *grid, const dpari_gx_block *block)
 {
-    dpar_comm *c = g->head.comm;
-    dpar_status st = DPAR_OK;
+    enum { ARRAY, MESSAGE, WHOLE, STEPS };
+    dpar_comm *comm = grid->head.comm;
+    const int32_t end = comm->rank > 0 ? comm->rank + 1 : comm->size;
+    const int receives = block->back == (comm->rank > 0);
+    const int32_t type = block->shape->type;
     dpar_box own;
     int32_t r, i;
-    for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
-        const int64_t n = dpari_gx_owned(k->shape, r, &own);
-        const int32_t other = c->rank > 0 ? 0 : r;
-        for (i = 0; i < 3 && st == DPAR_OK; i++) {
-            const int step = k->back ? 2 - i : i;
-            if (step == 1 && other != c->rank) {
-                st = k->back == (c->rank > 0)
-                         ? dpar_recv(c, k->dense, n, k->shape->type, other, 0, NULL)
-                         : dpar_send(c, k->dense, n, k->shape->type, other, 0, NULL);
-            } else if ((step == 0 && r == c->rank) || (step == 2 && c->rank == 0)) {
-                st = dpari_gx_copy(g, k, &own, step / 2);
+    for (r = comm->rank; r < end; r++) { /* rank 0 serves all, others only themselves */
+        const int64_t count = dpari_gx_owned(block->shape, r, &own);
+        const int32_t other = comm->rank > 0 ? 0 : r;
+        for (i = 0; i < STEPS; i++) {
+            const int step = block->back ? WHOLE - i : i;
+            dpar_status status = DPAR_OK;
+            if (step == MESSAGE && other == comm->rank) {
+                continue;
+            }
+            if (step == MESSAGE && receives) {
+                status = dpar_recv(comm, block->dense, count, type, other, 0, NULL);
+            } else if (step == MESSAGE) {
+                status = dpar_send(comm, block->dense, count, type, other, 0, NULL);
+            } else if ((step == ARRAY && r == comm->rank) || (step == WHOLE && comm->rank == 0)) {
+                status = dpari_gx_copy(grid, block, &own, step == WHOLE);
+            }
+            if (status != DPAR_OK) {
+                return status;
             }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *g, void *u, void *whole, int back)
+/* The local part: checks the array and allocates *block, for the largest part that passes here. */
+static DPARI_COLD dpar_status dpari_gx_whole_block(dpari_gx *grid, void *at, const void *whole,
+                                                   int pins, void **block, dpar_why *why)
 {
-    dpar_comm *c = g ? g->head.comm : NULL;
-    const int pins = g && g->mem && g->mem != c->mem;
-    dpari_gx_numbers given;
-    dpari_gx_block k;
+    const dpar_comm *comm = grid->head.comm;
+    const int32_t end = comm->rank > 0 ? comm->rank + 1 : comm->size;
+    const dpari_gx_shape *shape;
     int64_t bytes = 0;
-    void *block = NULL;
-    dpar_status st;
-    dpar_why why;
     dpar_box own;
     int32_t r;
-    if (!g) {
+    dpar_status status = dpari_gx_check_list(grid, &at, 1, 0, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (comm->rank == 0 && !whole) {
+        return dpari_wrong(why, "grid: rank 0 gave NULL for the whole array");
+    }
+    shape = dpari_gx_shape_at(grid, at);
+    for (r = comm->rank; r < end; r++) {
+        bytes = dpari_most(bytes, dpari_gx_owned(shape, r, &own));
+    }
+    bytes *= dpar_type_bytes(shape->type);
+    status = dpar_comm_alloc(grid->head.comm, bytes, block);
+    if (status == DPAR_OK && pins) {
+        status = grid->mem->pin(grid->mem->ctx, *block, bytes);
+    }
+    return dpari_say(status, why, "grid: %ld bytes for a block cannot be had", bytes);
+}
+
+/* Gathers the array at rank 0, or (back) scatters it from there. */
+static DPARI_COLD dpar_status dpari_gx_whole(dpari_gx *grid, void *at, void *whole, int back)
+{
+    dpari_gx_numbers given;
+    dpari_gx_block part;
+    void *block = NULL;
+    dpar_comm *comm;
+    dpar_status status;
+    dpar_why why;
+    int pins;
+    if (!grid) {
         return DPAR_E_ARG;
     }
-    st = dpari_gx_check_list(g, &u, 1, 0, &why);
-    k.shape = dpari_gx_shape_at(g, u);
-    k.array = (char *)u;
-    if (st == DPAR_OK && c->rank == 0 && !whole) {
-        st = dpari_wrong(&why, "grid: rank 0 gave NULL for the whole array");
-    }
-    if (st == DPAR_OK) {
-        for (r = c->rank; r < (c->rank > 0 ? c->rank + 1 : c->size); r++) {
-            bytes = dpari_most(bytes, dpari_gx_owned(k.shape, r, &own));
-        }
-        bytes *= dpar_type_bytes(k.shape->type);
-        st = dpar_comm_alloc(c, bytes, &block);
-        st = st == DPAR_OK && pins ? g->mem->pin(g->mem->ctx, block, bytes) : st;
-        (void)dpari_say(st, &why, "grid: %ld bytes for a block cannot be had", bytes);
-    }
-    given.g = g;
-    given.list = &u;
+    comm = grid->head.comm;
+    pins = grid->mem && grid->mem != comm->mem;
+    status = dpari_gx_whole_block(grid, at, whole, pins, &block, &why);
+    given.g = grid;
+    given.list = &at;
     given.n = 1;
     given.depth = 0;
-    st = dpari_gx_say(g, dpari_agree_on(c, st, "grid", dpari_gx_state_list, &given, &why), &why);
-    if (st == DPAR_OK) {
-        k.whole = (char *)whole;
-        k.dense = (char *)block;
-        k.back = back;
-        st = dpari_gx_blocks(g, &k);
+    status = dpari_agree_on(comm, status, "grid", dpari_gx_state_list, &given, &why);
+    status = dpari_gx_say(grid, status, &why);
+    if (status == DPAR_OK) {
+        part.shape = dpari_gx_shape_at(grid, at);
+        part.array = (char *)at;
+        part.whole = (char *)whole;
+        part.dense = (char *)block;
+        part.back = back;
+        status = dpari_gx_blocks(grid, &part);
         if (pins) {
-            (void)g->mem->unpin(g->mem->ctx, block);
+            (void)grid->mem->unpin(grid->mem->ctx, block);
         }
     }
-    dpar_comm_release(c, block);
-    return st;
+    dpar_comm_release(comm, block);
+    return status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_grid_gather(dpar_grid *grid, void *u, void *whole)
@@ -7323,8 +7578,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     return DPAR_OK;
 }
 
-/* ---- who owns what, as text -------------------------------------------------------------------
- */
+/* ---- who owns what, as text ------------------------------------------------------------------ */
 
 static DPARI_COLD void dpari_gx_list(dpar_text *t, const int64_t *v, int32_t n, const char *by)
 {
