@@ -44,100 +44,118 @@ typedef struct dpari_pm {
     dpari_po_pages pages;
 } dpari_pm;
 
-/* ---- what is given ----------------------------------------------------------------------------
- */
+/* ---- what is given --------------------------------------------------------------------------- */
 
-static dpar_status dpari_pm_check_owners(const dpar_comm *c, const int32_t *owner, int64_t n,
+static dpar_status dpari_pm_check_owners(const dpar_comm *comm, const int32_t *owner, int64_t count,
                                          const char *what, dpar_why *why)
 {
     int64_t i;
-    for (i = 0; owner && i < n; i++) {
-        if (owner[i] < 0 || owner[i] >= c->size) {
+    if (!owner) {
+        return DPAR_OK;
+    }
+    for (i = 0; i < count; i++) {
+        if (owner[i] < 0 || owner[i] >= comm->size) {
             return dpari_wrong(why, "%s %ld: its owner is to be rank %d of %d", what, i, owner[i],
-                               c->size);
+                               comm->size);
         }
     }
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *c,
-                                             const dpar_points_migration_desc *d, dpar_why *why)
+/* Checks what this rank gives, without the other ranks. */
+static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
+                                             const dpar_points_migration_desc *desc, dpar_why *why)
 {
-    dpar_status st = dpari_po_host(c, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_po_host(comm, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (!d || d->point_count < 0 || d->element_count < 0) {
-        return dpari_wrong(why, "%ld points, %ld elements", d ? d->point_count : 0,
-                           d ? d->element_count : 0);
+    if (!desc) {
+        return dpari_wrong(why, "%ld points, %ld elements", (int64_t)0, (int64_t)0);
     }
-    if (d->element_count > 0 &&
-        (!d->corner || d->corner_count < 1 || d->corner_count > DPARI_PM_MOST_CORNERS)) {
-        return dpari_wrong(why, "corner is NULL, or %d corners are not 1 to %d", d->corner_count,
+    if (desc->point_count < 0 || desc->element_count < 0) {
+        return dpari_wrong(why, "%ld points, %ld elements", desc->point_count, desc->element_count);
+    }
+    if (desc->element_count > 0 &&
+        (!desc->corner || desc->corner_count < 1 || desc->corner_count > DPARI_PM_MOST_CORNERS)) {
+        return dpari_wrong(why, "corner is NULL, or %d corners are not 1 to %d", desc->corner_count,
                            (int32_t)DPARI_PM_MOST_CORNERS);
     }
-    if (d->point_count > INT32_MAX ||
-        (d->element_count > 0 &&
-         d->element_count > (INT32_MAX - d->point_count) / d->corner_count)) {
+    if (desc->point_count > INT32_MAX ||
+        (desc->element_count > 0 &&
+         desc->element_count > (INT32_MAX - desc->point_count) / desc->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
                          "%ld points and %ld elements of %d corners: 2^31 - 1 numbers are possible",
-                         d->point_count, d->element_count, d->corner_count);
+                         desc->point_count, desc->element_count, desc->corner_count);
     }
-    st = dpari_pm_check_owners(c, d->owner, d->point_count, "point", why);
-    return st != DPAR_OK
-               ? st
-               : dpari_pm_check_owners(c, d->element_owner, d->element_count, "element", why);
+    status = dpari_pm_check_owners(comm, desc->owner, desc->point_count, "point", why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_pm_check_owners(comm, desc->element_owner, desc->element_count, "element", why);
 }
 
-static DPARI_COLD dpar_status dpari_pm_some(const int64_t *said, const char *what, dpar_why *why)
+/* An optional array must be given by all ranks that have points (or elements), or by none. `given`
+ * is one of the pairs in dpari_pm.said. */
+static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
-    return said[0] && said[1]
-               ? dpari_say(DPAR_E_MISMATCH, why, "%s is given on some ranks, NULL on others", what)
-               : DPAR_OK;
+    if (given[0] && given[1]) {
+        return dpari_say(DPAR_E_MISMATCH, why, "%s is given on some ranks, NULL on others", what);
+    }
+    return DPAR_OK;
+}
+
+/* Compares what all ranks said. The result is the same on all of them. */
+static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *why)
+{
+    static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
+    int32_t i;
+    for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
+        const dpar_status status = dpari_pm_some(said + 2 * i, name[i], why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    if (said[DPARI_PM_CORNERS] > 0 && said[DPARI_PM_CORNERS] != -said[DPARI_PM_NO_CORNERS]) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "elements have %ld corners on one rank, %ld on another",
+                         -said[DPARI_PM_NO_CORNERS], said[DPARI_PM_CORNERS]);
+    }
+    if ((said[DPARI_PM_NO_OWNER] || said[DPARI_PM_NO_ELEMENT_OWNER]) && !said[DPARI_PM_OWNER] &&
+        !said[DPARI_PM_ELEMENT_OWNER]) {
+        return dpari_wrong(why, "neither owner nor element_owner is given");
+    }
+    return DPAR_OK;
 }
 
 /* Checks that all ranks describe the same kind of movement. Collective; all ranks get the same
  * message. */
-static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *x, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *d = x->d;
-    int64_t *s = x->said;
-    dpar_status st;
-    s[DPARI_PM_OWNER] = d->point_count > 0 && d->owner;
-    s[DPARI_PM_NO_OWNER] = d->point_count > 0 && !d->owner;
-    s[DPARI_PM_ELEMENT_OWNER] = d->element_count > 0 && d->element_owner;
-    s[DPARI_PM_NO_ELEMENT_OWNER] = d->element_count > 0 && !d->element_owner;
-    s[DPARI_PM_ID] = d->point_count > 0 && d->id;
-    s[DPARI_PM_NO_ID] = d->point_count > 0 && !d->id;
-    s[DPARI_PM_ELEMENT_ID] = d->element_count > 0 && d->element_id;
-    s[DPARI_PM_NO_ELEMENT_ID] = d->element_count > 0 && !d->element_id;
-    s[DPARI_PM_CORNERS] = d->element_count > 0 ? d->corner_count : 0;
-    s[DPARI_PM_NO_CORNERS] = d->element_count > 0 ? -d->corner_count : -INT32_MAX;
-    st = dpar_all_reduce(x->c, s, s, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
-    if (st != DPAR_OK) {
-        return dpari_po_said(x->c, st, why);
+    const dpar_points_migration_desc *desc = move->d;
+    int64_t *said = move->said;
+    const int points = desc->point_count > 0, elements = desc->element_count > 0;
+    dpar_status status;
+    said[DPARI_PM_OWNER] = points && desc->owner;
+    said[DPARI_PM_NO_OWNER] = points && !desc->owner;
+    said[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
+    said[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
+    said[DPARI_PM_ID] = points && desc->id;
+    said[DPARI_PM_NO_ID] = points && !desc->id;
+    said[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
+    said[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
+    said[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
+    said[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
+    status = dpar_all_reduce(move->c, said, said, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
+    if (status != DPAR_OK) {
+        return dpari_po_said(move->c, status, why);
     }
-    st = dpari_pm_some(s + DPARI_PM_OWNER, "owner", why);
-    st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ELEMENT_OWNER, "element_owner", why) : st;
-    st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ID, "id", why) : st;
-    st = st == DPAR_OK ? dpari_pm_some(s + DPARI_PM_ELEMENT_ID, "element_id", why) : st;
-    if (st == DPAR_OK && s[DPARI_PM_CORNERS] > 0 &&
-        s[DPARI_PM_CORNERS] != -s[DPARI_PM_NO_CORNERS]) {
-        st =
-            dpari_say(DPAR_E_MISMATCH, why, "elements have %ld corners on one rank, %ld on another",
-                      -s[DPARI_PM_NO_CORNERS], s[DPARI_PM_CORNERS]);
-    }
-    if (st == DPAR_OK && (s[DPARI_PM_NO_OWNER] || s[DPARI_PM_NO_ELEMENT_OWNER]) &&
-        !s[DPARI_PM_OWNER] && !s[DPARI_PM_ELEMENT_OWNER]) {
-        st = dpari_wrong(why, "neither owner nor element_owner is given");
-    }
-    x->corners = (int32_t)s[DPARI_PM_CORNERS];
-    x->slots = d->element_count * x->corners;
-    return st;
+    move->corners = (int32_t)said[DPARI_PM_CORNERS];
+    move->slots = desc->element_count * move->corners;
+    return dpari_pm_compare(said, why);
 }
 
-/* ---- the mesh as it lies ----------------------------------------------------------------------
- */
+/* ---- the mesh as it lies --------------------------------------------------------------------- */
 
 /* Distinct ids among n, ascending, into id[]; which[i]: which of them number i is. */
 static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *item, int64_t *id,
@@ -159,38 +177,43 @@ static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *it
     return distinct;
 }
 
-static dpar_status dpari_pm_read(dpari_pm *x, dpar_why *why)
+/* Lists the distinct points that own elements read. Local; takes the memory of the whole move. */
+static dpar_status dpari_pm_read(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *d = x->d;
-    dpar_status st = DPAR_OK;
+    const dpar_points_migration_desc *desc = move->d;
+    dpar_status status = DPAR_OK;
     dpari_po_pages pages;
     dpari_po_item *item;
     dpari_zero(&pages, sizeof pages);
-    item = (dpari_po_item *)dpari_po_take(&pages, 2 * x->slots, sizeof *item, &st, why);
-    x->reading = (int64_t *)dpari_po_take(&x->pages, x->slots, 8, &st, why);
-    x->slot = (int32_t *)dpari_po_take(&x->pages, x->slots, 4, &st, why);
-    x->element_owner = (int32_t *)dpari_po_take(&x->pages, d->element_count, 4, &st, why);
-    if (st == DPAR_OK) {
-        x->reads = dpari_pm_distinct(d->corner, x->slots, item, x->reading, x->slot);
-        x->owner = (int32_t *)dpari_po_take(&x->pages, d->point_count + x->reads, 4, &st, why);
+    item = (dpari_po_item *)dpari_po_take(&pages, 2 * move->slots, sizeof *item, &status, why);
+    move->reading = (int64_t *)dpari_po_take(&move->pages, move->slots, 8, &status, why);
+    move->slot = (int32_t *)dpari_po_take(&move->pages, move->slots, 4, &status, why);
+    move->element_owner =
+        (int32_t *)dpari_po_take(&move->pages, desc->element_count, 4, &status, why);
+    if (status == DPAR_OK) {
+        move->reads = dpari_pm_distinct(desc->corner, move->slots, item, move->reading, move->slot);
+        move->owner = (int32_t *)dpari_po_take(&move->pages, desc->point_count + move->reads, 4,
+                                               &status, why);
     }
     dpari_po_free(&pages);
-    return st;
+    return status;
 }
 
-static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *x, dpar_why *why)
+/* Makes the plan of the mesh as it is, whose ghosts are the points that own elements read. */
+static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
 {
-    dpar_points_desc d;
-    dpari_zero(&d, sizeof d);
-    d.own_count = x->d->point_count;
-    d.own_id = !x->said[DPARI_PM_ID] ? NULL : x->d->id ? x->d->id : x->reading; /* of no ids */
-    d.ghost_count = x->reads;
-    d.ghost_id = x->reading;
-    return dpar_points_make(x->c, &d, &x->old, why);
+    dpar_points_desc desc;
+    dpari_zero(&desc, sizeof desc);
+    desc.own_count = move->d->point_count;
+    if (move->said[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
+        desc.own_id = move->d->id ? move->d->id : move->reading;
+    }
+    desc.ghost_count = move->reads;
+    desc.ghost_id = move->reading;
+    return dpar_points_make(move->c, &desc, &move->old, why);
 }
 
-/* ---- owners -----------------------------------------------------------------------------------
- */
+/* ---- owners ---------------------------------------------------------------------------------- */
 
 /* What a rank bids for a point: the least gets it. A hash, then the rank. */
 static int64_t dpari_pm_bid(int64_t id, int32_t rank)
@@ -199,40 +222,45 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 }
 
 /* Gives each point to one of the ranks that will have an element with it. */
-static dpar_status dpari_pm_bids(dpari_pm *x, dpar_why *why)
+static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *d = x->d;
-    const int64_t all = d->point_count + x->reads;
+    const dpar_points_migration_desc *desc = move->d;
+    const int64_t all = desc->point_count + move->reads;
     dpari_po_pages pages;
-    dpar_points_field v;
-    dpar_status st = DPAR_OK;
+    dpar_points_field field;
+    dpar_status status = DPAR_OK;
     int64_t i, k, *bid;
     dpari_zero(&pages, sizeof pages);
-    bid = (int64_t *)dpari_po_take(&pages, all, 8, &st, why);
-    st = dpari_agree(x->c, st, why);
-    if (st != DPAR_OK) {
-        return st;
+    bid = (int64_t *)dpari_po_take(&pages, all, 8, &status, why);
+    status = dpari_agree(move->c, status, why);
+    if (status != DPAR_OK) {
+        dpari_po_free(&pages);
+        return status;
     }
     for (i = 0; i < all; i++) {
         bid[i] = INT64_MAX;
     }
-    for (i = 0; i < d->element_count; i++) {
-        for (k = i * x->corners; k < (i + 1) * x->corners; k++) {
-            const int64_t at = d->point_count + x->slot[k];
-            bid[at] =
-                dpari_least(bid[at], dpari_pm_bid(x->reading[x->slot[k]], d->element_owner[i]));
+    for (i = 0; i < desc->element_count; i++) {
+        for (k = i * move->corners; k < (i + 1) * move->corners; k++) {
+            const int64_t at = desc->point_count + move->slot[k];
+            const int64_t mine = dpari_pm_bid(move->reading[move->slot[k]], desc->element_owner[i]);
+            bid[at] = dpari_least(bid[at], mine);
         }
     }
-    dpari_zero(&v, sizeof v);
-    v.type = DPAR_I64;
-    v.data = bid;
-    st = dpar_points_reduce_begin(x->old, &v, 1, DPAR_MIN);
-    st = dpari_po_said(x->c, st == DPAR_OK ? dpar_points_end(x->old) : st, why);
-    for (i = 0; i < d->point_count && st == DPAR_OK; i++) {
-        x->owner[i] = bid[i] == INT64_MAX ? x->c->rank : (int32_t)(bid[i] & INT32_MAX);
+    dpari_zero(&field, sizeof field);
+    field.type = DPAR_I64;
+    field.data = bid;
+    status = dpar_points_reduce_begin(move->old, &field, 1, DPAR_MIN);
+    if (status == DPAR_OK) {
+        status = dpar_points_end(move->old);
+    }
+    if (status == DPAR_OK) {
+        for (i = 0; i < desc->point_count; i++) { /* a point that nobody bids for stays */
+            move->owner[i] = bid[i] == INT64_MAX ? move->c->rank : (int32_t)(bid[i] & INT32_MAX);
+        }
     }
     dpari_po_free(&pages);
-    return st;
+    return dpari_po_said(move->c, status, why);
 }
 
 /* The rank that is to have most of an element's corners. */
@@ -254,30 +282,41 @@ static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
 }
 
 /* Who is to have each point, those that own elements read, and each element. */
-static dpar_status dpari_pm_owners(dpari_pm *x, dpar_why *why)
+static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
 {
-    dpar_points_field v;
-    dpar_status st = DPAR_OK;
+    const dpar_points_migration_desc *desc = move->d;
+    dpar_points_field field;
+    dpar_status status;
     int64_t i;
-    if (x->said[DPARI_PM_NO_OWNER]) {
-        st = dpari_pm_bids(x, why);
+    if (move->said[DPARI_PM_NO_OWNER]) {
+        status = dpari_pm_bids(move, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; x->said[DPARI_PM_OWNER] && i < x->d->point_count; i++) {
-        x->owner[i] = x->d->owner[i];
+    if (move->said[DPARI_PM_OWNER]) {
+        for (i = 0; i < desc->point_count; i++) {
+            move->owner[i] = desc->owner[i];
+        }
     }
-    dpari_zero(&v, sizeof v);
-    v.type = DPAR_I32;
-    v.data = x->owner;
-    st = st == DPAR_OK ? dpari_po_said(x->c, dpar_points_exchange_many(x->old, &v, 1), why) : st;
-    for (i = 0; i < x->d->element_count && st == DPAR_OK; i++) {
-        x->element_owner[i] =
-            x->said[DPARI_PM_ELEMENT_OWNER] ? x->d->element_owner[i] : dpari_pm_majority(x, i);
+    dpari_zero(&field, sizeof field);
+    field.type = DPAR_I32;
+    field.data = move->owner;
+    status = dpar_points_exchange_many(move->old, &field, 1);
+    if (status != DPAR_OK) {
+        return dpari_po_said(move->c, status, why);
     }
-    return st;
+    for (i = 0; i < desc->element_count; i++) {
+        if (move->said[DPARI_PM_ELEMENT_OWNER]) {
+            move->element_owner[i] = desc->element_owner[i];
+        } else {
+            move->element_owner[i] = dpari_pm_majority(move, i);
+        }
+    }
+    return DPAR_OK;
 }
 
-/* ---- things that move -------------------------------------------------------------------------
- */
+/* ---- things that move ------------------------------------------------------------------------ */
 
 /* n things with ids, or numbered from `first`, their new owners; and what came of it. */
 typedef struct dpari_pm_move {
@@ -377,39 +416,51 @@ static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *wh
 }
 
 /* Makes the plan from the old places of items to the new ones. */
-static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *things,
+                                                  dpar_why *why)
 {
-    dpar_points_desc d;
-    dpar_points_lists l;
-    dpar_status st = dpari_pm_send(c, m, why);
+    dpar_points_desc desc;
+    dpar_points_lists lists;
     int32_t r;
-    st = st == DPAR_OK ? dpari_pm_receive(c, m, why) : st;
-    if (st == DPAR_OK) {
-        dpari_zero(&d, sizeof d);
-        dpari_zero(&l, sizeof l);
-        for (r = 0; r < c->size; r++) {
-            if (m->sends[r] + m->receives[r] > 0) {
-                m->sends[l.peer_count] = m->sends[r];
-                m->receives[l.peer_count] = m->receives[r];
-                m->peer[l.peer_count++] = r;
-            }
-        }
-        l.peer = m->peer;
-        l.send_count = m->sends;
-        l.receive_count = m->receives;
-        l.send_index = m->send_at;
-        l.receive_index = m->receive_at;
-        d.own_count = m->n;
-        d.ghost_count = m->came;
-        d.lists = &l;
-        st = dpar_points_make(c, &d, &m->plan, why);
+    dpar_status status = dpari_pm_send(comm, things, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_po_free(&m->pages);
-    return st;
+    status = dpari_pm_receive(comm, things, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&desc, sizeof desc);
+    dpari_zero(&lists, sizeof lists);
+    for (r = 0; r < comm->size; r++) {
+        if (things->sends[r] + things->receives[r] > 0) {
+            things->sends[lists.peer_count] = things->sends[r];
+            things->receives[lists.peer_count] = things->receives[r];
+            things->peer[lists.peer_count] = r;
+            lists.peer_count++;
+        }
+    }
+    lists.peer = things->peer;
+    lists.send_count = things->sends;
+    lists.receive_count = things->receives;
+    lists.send_index = things->send_at;
+    lists.receive_index = things->receive_at;
+    desc.own_count = things->n;
+    desc.ghost_count = things->came;
+    desc.lists = &lists;
+    return dpar_points_make(comm, &desc, &things->plan, why);
 }
 
-/* ---- the mesh as it is to lie -----------------------------------------------------------------
- */
+/* The same, and gives back the memory that planning took. */
+static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *things,
+                                                 dpar_why *why)
+{
+    const dpar_status status = dpari_pm_move_lists(comm, things, why);
+    dpari_po_free(&things->pages);
+    return status;
+}
+
+/* ---- the mesh as it is to lie ---------------------------------------------------------------- */
 
 typedef struct dpari_pm_new {
     int64_t slots;
@@ -423,44 +474,49 @@ typedef struct dpari_pm_new {
 } dpari_pm_new;
 
 /* Elements' corners, with their owners, go where the elements go. */
-static dpar_status dpari_pm_corners(dpari_pm *x, dpari_pm_new *n, dpar_why *why)
+static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
-    const int64_t own = x->to->desc.own_count;
+    const int64_t own = move->to->desc.own_count;
     dpari_po_pages pages;
-    dpar_points_field v[2];
-    dpar_status st = DPAR_OK;
+    dpar_points_field field[2];
+    dpar_status status = DPAR_OK;
     int32_t *owner;
     int64_t i;
     dpari_zero(&pages, sizeof pages);
-    owner = (int32_t *)dpari_po_take(&pages, x->slots, 4, &st, why);
-    if (!dpari_mul(x->to->element_count, x->corners, &n->slots) || n->slots > INT32_MAX) {
-        st = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
-                       x->to->element_count, x->corners, x->c->rank);
+    owner = (int32_t *)dpari_po_take(&pages, move->slots, 4, &status, why);
+    if (!dpari_mul(move->to->element_count, move->corners, &mesh->slots) ||
+        mesh->slots > INT32_MAX) {
+        status = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
+                           move->to->element_count, move->corners, move->c->rank);
     }
-    n->corner = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
-    n->owner = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
-    n->reading = (int64_t *)dpari_po_take(&n->pages, n->slots, 8, &st, why);
-    n->slot = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
-    n->local = (int32_t *)dpari_po_take(&n->pages, n->slots, 4, &st, why);
-    n->item = (dpari_po_item *)dpari_po_take(&n->pages, 2 * dpari_most(n->slots, own),
-                                             sizeof *n->item, &st, why);
-    st = dpari_agree(x->c, st, why);
-    for (i = 0; i < x->slots && st == DPAR_OK; i++) {
-        owner[i] = x->owner[x->d->point_count + x->slot[i]];
+    mesh->corner = (int64_t *)dpari_po_take(&mesh->pages, mesh->slots, 8, &status, why);
+    mesh->owner = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
+    mesh->reading = (int64_t *)dpari_po_take(&mesh->pages, mesh->slots, 8, &status, why);
+    mesh->slot = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
+    mesh->local = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
+    mesh->item = (dpari_po_item *)dpari_po_take(&mesh->pages, 2 * dpari_most(mesh->slots, own),
+                                                sizeof *mesh->item, &status, why);
+    status = dpari_agree(move->c, status, why);
+    if (status == DPAR_OK) {
+        for (i = 0; i < move->slots; i++) {
+            owner[i] = move->owner[move->d->point_count + move->slot[i]];
+        }
+        dpari_zero(field, sizeof field);
+        field[0].type = DPAR_I64;
+        field[1].type = DPAR_I32;
+        field[0].components = field[1].components = move->corners;
+        field[0].data = move->reading; /* only read; any address where there are no elements */
+        if (move->slots > 0) {
+            field[0].data = (void *)(uintptr_t)move->d->corner;
+        }
+        field[1].data = owner;
+        field[0].ghosts = mesh->corner;
+        field[1].ghosts = mesh->owner;
+        status = dpar_points_exchange_many(move->to->element_points, field, 2);
+        status = dpari_po_said(move->c, status, why);
     }
-    dpari_zero(v, sizeof v);
-    v[0].type = DPAR_I64;
-    v[1].type = DPAR_I32;
-    v[0].components = v[1].components = x->corners;
-    v[0].data = x->slots > 0 ? (void *)(uintptr_t)x->d->corner : x->reading; /* read alone */
-    v[1].data = owner;
-    v[0].ghosts = n->corner;
-    v[1].ghosts = n->owner;
-    st = st == DPAR_OK
-             ? dpari_po_said(x->c, dpar_points_exchange_many(x->to->element_points, v, 2), why)
-             : st;
     dpari_po_free(&pages);
-    return st;
+    return status;
 }
 
 /* Local indices of those distinct ids that are own points; -1 of the others, and how many. */
@@ -517,63 +573,114 @@ static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, i
     d->owner = owner;
 }
 
-static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *x, dpar_why *why)
+/* Moves the corners and converts them to local indices. Collective; its scratch stays in `mesh`. */
+static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
-    dpari_pm_new n;
-    dpar_status st;
+    void **memory = &move->to->memory[2];
     int64_t reads, ghosts;
-    dpari_zero(&n, sizeof n);
-    st = dpari_pm_corners(x, &n, why);
-    if (st == DPAR_OK) {
-        reads = dpari_pm_distinct(n.corner, n.slots, n.item, n.reading, n.slot);
-        ghosts = dpari_pm_own(x, &n, reads);
-        st = dpari_po_said(
-            x->c, dpar_comm_alloc(x->c, 12 * ghosts + 4 * n.slots + 8, &x->to->memory[2]), why);
-        if (st == DPAR_OK) {
-            x->to->desc.ghost_count = ghosts;
-            dpari_pm_number(x, &n, reads, (int64_t *)x->to->memory[2]);
-        }
-        st = dpari_agree(x->c, st, why);
+    dpar_status status = dpari_pm_corners(move, mesh, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_po_free(&n.pages);
-    return st;
+    reads = dpari_pm_distinct(mesh->corner, mesh->slots, mesh->item, mesh->reading, mesh->slot);
+    ghosts = dpari_pm_own(move, mesh, reads);
+    status = dpar_comm_alloc(move->c, 12 * ghosts + 4 * mesh->slots + 8, memory);
+    if (status == DPAR_OK) {
+        move->to->desc.ghost_count = ghosts;
+        dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
+    }
+    return dpari_agree(move->c, dpari_po_said(move->c, status, why), why);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
-
-static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *x, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *d = x->d;
-    dpar_points_migration *to = x->to;
-    dpari_pm_move m;
-    dpar_status st = dpari_pm_owners(x, why);
-    dpari_zero(&m, sizeof m);
-    m.n = d->point_count;
-    m.id = d->id;
-    m.order = d->order;
-    m.owner = x->owner;
-    m.first = x->old->first_id;
-    st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
-    to->points = m.plan;
-    to->memory[0] = m.ids;
-    to->desc.own_count = m.came;
-    to->desc.own_id = (const int64_t *)m.ids;
-    if (st != DPAR_OK || x->corners == 0) {
-        return st;
+    dpari_pm_new mesh;
+    dpar_status status;
+    dpari_zero(&mesh, sizeof mesh);
+    status = dpari_pm_convert(move, &mesh, why);
+    dpari_po_free(&mesh.pages);
+    return status;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Moves points. What is allocated belongs to the result also after a failure, which frees it. */
+static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
+{
+    dpar_points_migration *to = move->to;
+    dpari_pm_move points;
+    dpar_status status;
+    dpari_zero(&points, sizeof points);
+    points.n = move->d->point_count;
+    points.id = move->d->id;
+    points.order = move->d->order;
+    points.owner = move->owner;
+    points.first = move->old->first_id;
+    status = dpari_pm_move_plan(move->c, &points, why);
+    to->points = points.plan;
+    to->memory[0] = points.ids;
+    to->desc.own_count = points.came;
+    to->desc.own_id = (const int64_t *)points.ids;
+    return status;
+}
+
+/* Moves elements, likewise. */
+static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why)
+{
+    dpar_points_migration *to = move->to;
+    dpari_pm_move elements;
+    dpar_status status;
+    dpari_zero(&elements, sizeof elements);
+    elements.n = move->d->element_count;
+    elements.id = move->d->element_id;
+    elements.order = move->d->element_order;
+    elements.owner = move->element_owner;
+    status = dpari_po_first(move->c, elements.n, &elements.first, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_zero(&m, sizeof m);
-    m.n = d->element_count;
-    m.id = d->element_id;
-    m.order = d->element_order;
-    m.owner = x->element_owner;
-    st = dpari_po_first(x->c, d->element_count, &m.first, why);
-    st = st == DPAR_OK ? dpari_pm_move_plan(x->c, &m, why) : st;
-    to->element_points = m.plan;
-    to->memory[1] = m.ids;
-    to->element_count = m.came;
-    to->element_id = (int64_t *)m.ids;
-    return st == DPAR_OK ? dpari_pm_renumber(x, why) : st;
+    status = dpari_pm_move_plan(move->c, &elements, why);
+    to->element_points = elements.plan;
+    to->memory[1] = elements.ids;
+    to->element_count = elements.came;
+    to->element_id = (int64_t *)elements.ids;
+    return status;
+}
+
+/* Chooses owners and moves the mesh to them. Collective: each step ends with the same status on all
+ * ranks. */
+static DPARI_COLD dpar_status dpari_pm_go(dpari_pm *move, dpar_why *why)
+{
+    dpar_status status = dpari_pm_owners(move, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pm_go_points(move, why);
+    if (status != DPAR_OK || move->corners == 0) {
+        return status;
+    }
+    status = dpari_pm_go_elements(move, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_pm_renumber(move, why);
+}
+
+/* Plans the mesh as it is, moves it, and frees that plan. */
+static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
+{
+    dpar_status closed;
+    dpar_status status = dpari_pm_plan(move, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    move->to->comm = move->c;
+    status = dpari_pm_go(move, why);
+    closed = dpar_points_free(move->old);
+    if (status == DPAR_OK) {
+        status = dpari_po_said(move->c, closed, why);
+    }
+    return status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
@@ -581,55 +688,58 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
                                                            dpar_points_migration **moved,
                                                            dpar_why *why)
 {
-    dpari_pm x;
+    dpari_pm move;
     void *memory = NULL;
-    dpar_status st, closed;
+    dpar_status status;
     if (!c) {
         return dpari_wrong(why, "no communicator");
     }
-    dpari_zero(&x, sizeof x);
-    x.c = c;
-    x.d = d;
-    st = moved ? dpari_pm_check(c, d, why) : dpari_wrong(why, "moved is NULL");
-    st = dpari_agree(c, st, why);
-    st = st == DPAR_OK ? dpari_pm_alike(&x, why) : st;
-    if (st != DPAR_OK) {
-        return st;
+    dpari_zero(&move, sizeof move);
+    move.c = c;
+    move.d = d;
+    status = moved ? dpari_pm_check(c, d, why) : dpari_wrong(why, "moved is NULL");
+    status = dpari_agree(c, status, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = dpari_po_said(c, dpar_comm_alloc(c, sizeof *x.to, &memory), why);
-    st = dpari_agree(c, st == DPAR_OK ? dpari_pm_read(&x, why) : st, why);
-    x.to = (dpar_points_migration *)memory;
-    st = st == DPAR_OK ? dpari_pm_plan(&x, why) : st;
-    if (st == DPAR_OK) {
-        x.to->comm = c;
-        st = dpari_pm_go(&x, why);
-        closed = dpar_points_free(x.old);
-        st = st == DPAR_OK ? dpari_po_said(c, closed, why) : st;
+    status = dpari_pm_alike(&move, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_po_free(&x.pages);
-    if (st == DPAR_OK) {
-        *moved = x.to;
-    } else if (x.to && x.to->comm) {
-        (void)dpar_points_migration_free(x.to);
+    status = dpari_po_said(c, dpar_comm_alloc(c, sizeof *move.to, &memory), why);
+    if (status == DPAR_OK) {
+        status = dpari_pm_read(&move, why);
+    }
+    status = dpari_agree(c, status, why);
+    move.to = (dpar_points_migration *)memory;
+    if (status == DPAR_OK) {
+        status = dpari_pm_run(&move, why);
+    }
+    dpari_po_free(&move.pages);
+    if (status == DPAR_OK) {
+        *moved = move.to;
+    } else if (move.to && move.to->comm) { /* begun: it owns plans and arrays */
+        (void)dpar_points_migration_free(move.to);
     } else {
         dpar_comm_release(c, memory);
     }
-    return st;
+    return status;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_points_migration_free(dpar_points_migration *moved)
 {
-    dpar_comm *c = moved ? moved->comm : NULL;
-    dpar_status st, element_points;
+    dpar_comm *comm;
+    dpar_status points, element_points;
     int32_t i;
     if (!moved) {
         return DPAR_OK;
     }
-    st = dpar_points_free(moved->points);
+    comm = moved->comm;
+    points = dpar_points_free(moved->points);
     element_points = dpar_points_free(moved->element_points);
     for (i = 0; i < 3; i++) {
-        dpar_comm_release(c, moved->memory[i]);
+        dpar_comm_release(comm, moved->memory[i]);
     }
-    dpar_comm_release(c, moved);
-    return st != DPAR_OK ? st : element_points;
+    dpar_comm_release(comm, moved);
+    return points != DPAR_OK ? points : element_points;
 }
