@@ -7208,6 +7208,27 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     return dpari_ddp_stop(d, why.text);
 }
 
+/* Tells all ranks which parameters any rank reported. The flags travel in an array of this
+ * function: an engine for a device looks at where memory is, and that of a caller may be pinned on
+ * one rank. */
+static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
+{
+    enum { FLAGS = 256 };
+    uint8_t flags[FLAGS];
+    int32_t first;
+    for (first = 0; first < d->params; first += FLAGS) {
+        const int32_t count = (int32_t)dpari_least(FLAGS, d->params - first);
+        dpar_status status;
+        memcpy(flags, d->used + first, (size_t)count);
+        status = dpar_all_reduce(d->c, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        memcpy(d->used + first, flags, (size_t)count);
+    }
+    return DPAR_OK;
+}
+
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter)
 {
     const int32_t track_used = d->desc.track_used;
@@ -7232,7 +7253,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scat
         d->used[i] = d->seen[i] != 0;
     }
     if (d->last && track_used && d->status == DPAR_OK) {
-        d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
+        d->status = dpari_ddp_agree_on_used(d);
     }
     if (d->last && d->scatter && !scatter && d->status == DPAR_OK) {
         d->status = dpari_ddp_gather(d->zero1, d->buffer, 0);
