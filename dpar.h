@@ -2197,6 +2197,19 @@ DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *f
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG, which most messages go with. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
+/* A caller may pass NULL for `why` everywhere, as programs for small targets do. Functions with
+ * variable arguments are never inlined, so these macros leave a message and its text out of the
+ * program where the compiler knows that nobody reads it. */
+#if defined(__GNUC__) && defined(__OPTIMIZE__)
+DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
+{
+    return DPARI_IS_CONSTANT(why == NULL);
+}
+#define dpari_say(status, why, ...)                                                                \
+    (dpari_unread(why) ? (dpar_status)(status) : dpari_say(status, why, __VA_ARGS__))
+#define dpari_wrong(why, ...)                                                                      \
+    (dpari_unread(why) ? (dpar_status)DPAR_E_ARG : dpari_wrong(why, __VA_ARGS__))
+#endif
 /* Copies a message of another call, which may lie in the same dpar_why, and returns `status`. */
 DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
 /* The same as dpari_say for functions that take a form and its arguments themselves. */
@@ -3109,8 +3122,9 @@ DPARI_API DPARI_COLD dpar_status dpari_repeat(dpar_status status, dpar_why *why,
     return status;
 }
 
-DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_say(dpar_status status, dpar_why *why,
-                                                          const char *form, ...)
+/* The names are in parentheses because they are also those of macros. */
+DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_say)(dpar_status status, dpar_why *why,
+                                                           const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -3119,7 +3133,7 @@ DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_say(dpar_status status, dp
     return status;
 }
 
-DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_wrong(dpar_why *why, const char *form, ...)
+DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_wrong)(dpar_why *why, const char *form, ...)
 {
     dpar_status status;
     va_list list;

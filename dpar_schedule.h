@@ -2796,24 +2796,34 @@ DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedul
     }
 }
 
-/* Generates by the rule, whatever the name. */
-static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
-                                    void *mem, int64_t bytes, dpar_why *why)
+/* Checks the description and the memory. Not inlined, so that its frame is gone when the lists are
+ * filled, which takes the most stack. */
+DPARI_STATIC_NOINLINE dpar_status dpari_order_room(const dpar_schedule_desc *order, const void *mem,
+                                                   int64_t bytes, dpar_why *why)
 {
     const int64_t needed = dpari_schedule_generate_bytes(order, why);
     if (needed < 0) {
         return dpari_order_check(order, NULL);
     }
-    if (mem == NULL || bytes < needed) {
-        dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why,
-                         "%s of %d ranks and %d micro-batches takes %ld bytes, "
-                         "there are %ld",
-                         dpar_schedule_name(order->rule), order->ranks, order->micros, needed,
-                         mem == NULL ? 0 : bytes);
+    if (mem != NULL && bytes >= needed) {
+        return DPAR_OK;
     }
-    dpari_order_fill(schedule, order, mem, bytes);
-    return DPAR_OK;
+    dpari_needs_bytes(why, needed);
+    return dpari_say(DPAR_E_ROOM, why,
+                     "%s of %d ranks and %d micro-batches takes %ld bytes, there are %ld",
+                     dpar_schedule_name(order->rule), order->ranks, order->micros, needed,
+                     mem == NULL ? 0 : bytes);
+}
+
+/* Generates by the rule, whatever the name. */
+static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
+                                    void *mem, int64_t bytes, dpar_why *why)
+{
+    const dpar_status status = dpari_order_room(order, mem, bytes, why);
+    if (status == DPAR_OK) {
+        dpari_order_fill(schedule, order, mem, bytes);
+    }
+    return status;
 }
 
 DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,

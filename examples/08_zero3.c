@@ -22,28 +22,32 @@ static void backward(int sample, const float *weights, float *grads)
     }
 }
 
+/* Makes the weights whole on every rank. Returns NULL after an error. */
+static const float *gather(dpar_fsdp *fsdp, int32_t direction)
+{
+    const int failed = dpar_fsdp_unshard(fsdp, 0, direction) < 0;
+    return failed ? NULL : (const float *)dpar_fsdp_weight(fsdp, 0);
+}
+
 static int train(dpar_comm *world, void *unused)
 {
     const int64_t sizes[1] = {WEIGHTS}; /* the number of weights of each layer: there is one */
-    const float zeros[WEIGHTS] = {0};
-    dpar_fsdp_desc desc = {0}; /* zeros select ZeRO-3 in f32 */
+    /* Zeros select ZeRO-3 in f32; prefetch gathers a layer while the one before it is used. */
+    dpar_fsdp_desc desc = {.units = 1, .count = sizes, .prefetch = 1};
     dpar_fsdp *fsdp = NULL;
     dpar_why why;
     (void)unused;
-    desc.units = 1;
-    desc.count = sizes;
-    desc.prefetch = 1; /* gathers a layer while the one before it is used */
     dpar_optimizer_init(&desc.optimizer, DPAR_OPTIMIZER_SGD);
     if (dpar_fsdp_make(world, &desc, &fsdp, &why) < 0) {
         return dpar_fail(world, &why);
     }
-    dpar_fsdp_set(fsdp, 0, zeros);
-    for (int step = 0; step < STEPS; step++) {
+    for (int step = 0; step < STEPS; step++) { /* weights begin at 0; dpar_fsdp_set changes that */
         dpar_fsdp_zero(fsdp);
-        if (dpar_fsdp_begin(fsdp, 1) < 0 || dpar_fsdp_unshard(fsdp, 0, DPAR_ACTION_BACKWARD) < 0) {
+        dpar_fsdp_begin(fsdp, 1);
+        const float *weights = gather(fsdp, DPAR_ACTION_BACKWARD); /* whole until reshard */
+        if (weights == NULL) {
             return dpar_fail(world, NULL);
         }
-        const float *weights = (const float *)dpar_fsdp_weight(fsdp, 0); /* whole until reshard */
         for (int s = world->rank; s < SAMPLES; s += world->size) {
             backward(s, weights, (float *)dpar_fsdp_gradient(fsdp, 0, NULL));
         }
@@ -53,10 +57,10 @@ static int train(dpar_comm *world, void *unused)
             return dpar_fail(world, NULL);
         }
     }
-    if (dpar_fsdp_unshard(fsdp, 0, DPAR_ACTION_FORWARD) < 0) {
+    const float *weights = gather(fsdp, DPAR_ACTION_FORWARD);
+    if (weights == NULL) {
         return dpar_fail(world, NULL);
     }
-    const float *weights = (const float *)dpar_fsdp_weight(fsdp, 0);
     if (world->rank == 0) {
         printf("%d ranks: weights %.4f %.4f %.4f\n", (int)world->size, weights[0], weights[1],
                weights[2]);

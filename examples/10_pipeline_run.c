@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* 10 - runs a pipeline by 1F1B. Each rank is a stage with one weight; they learn to multiply by 3.
- *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/10_pipeline_run.c -o build/10 && build/10 --ranks 4
  *   4 stages together multiply by 3.0000
  */

@@ -14,27 +14,20 @@ static int solve(dpar_comm *world, void *unused)
     static double x[N], r[N], q[N];
     int64_t first = 0, own = 0, ghosts = 0, steps;
     double rr = 0.0, before = 1.0;
-    dpar_points_desc desc = {0};
     dpar_points *plan = NULL;
     dpar_why why;
     (void)unused;
     dpar_split_range(DPAR_SPLIT_EVEN, N, world->size, world->rank, &first, &own);
-    for (int64_t i = 0; i < own; i++) {
-        const int64_t k = first + i;
-        id[ROW * i] = (k + 1) % N;
-        id[ROW * i + 1] = (k + N - 1) % N;
-        id[ROW * i + 2] = N - 1 - k;
-    }
     for (int64_t i = 0; i < ROW * own; i++) {
-        if (id[i] < first || id[i] >= first + own) { /* another rank owns it */
-            ghost[ghosts] = id[i];
-            ghosts++;
+        const int64_t row = first + i / ROW;
+        const int64_t columns[ROW] = {(row + 1) % N, (row + N - 1) % N, N - 1 - row};
+        id[i] = columns[i % ROW];
+        if (id[i] < first || id[i] >= first + own) {
+            ghost[ghosts++] = id[i]; /* another rank owns it */
         }
     }
-    desc.own_count = own; /* own_id NULL: ids are numbered consecutively over the ranks */
-    desc.ghost_count = ghosts;
-    desc.ghost_id = ghost;
-    if (dpar_points_make(world, &desc, &plan, &why) < 0) {
+    const dpar_points_desc desc = {.own_count = own, .ghost_count = ghosts, .ghost_id = ghost};
+    if (dpar_points_make(world, &desc, &plan, &why) < 0) { /* no own_id: rows in order of ranks */
         return dpar_fail(world, &why);
     }
     double *d = (double *)dpar_points_array(plan, DPAR_F64, 1); /* own values, then ghosts */

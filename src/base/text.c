@@ -423,8 +423,9 @@ DPARI_API DPARI_COLD dpar_status dpari_repeat(dpar_status status, dpar_why *why,
     return status;
 }
 
-DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_say(dpar_status status, dpar_why *why,
-                                                          const char *form, ...)
+/* The names are in parentheses because they are also those of macros. */
+DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_say)(dpar_status status, dpar_why *why,
+                                                           const char *form, ...)
 {
     va_list list;
     va_start(list, form);
@@ -433,7 +434,7 @@ DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_say(dpar_status status, dp
     return status;
 }
 
-DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status dpari_wrong(dpar_why *why, const char *form, ...)
+DPARI_API DPARI_COLD DPARI_NO_REALS dpar_status(dpari_wrong)(dpar_why *why, const char *form, ...)
 {
     dpar_status status;
     va_list list;

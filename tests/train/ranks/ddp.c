@@ -47,7 +47,45 @@ typedef struct model {
     dpar_ddp_desc o;
     int32_t is_ready[MOST], ends, sent, wrong_order; /* for the hook */
     int64_t elements;                                /* that the hook saw */
+    dpar_bucket bucket[MOST];                        /* that the descriptor asks for */
+    int32_t buckets;
 } model;
+
+/* Computes the buckets from the descriptor alone: 1 MiB first, then 25 MiB, unless it says more. */
+static void expect_buckets(model *m)
+{
+    const int64_t each = dpar_type_bytes(m->o.type);
+    int64_t first = m->o.first_bucket_bytes, size = m->o.bucket_bytes, start[MOST];
+    dpar_buckets_desc how;
+    dpar_why why;
+    memset(&how, 0, sizeof how);
+    first = first > 0 ? first : INT64_C(1) << 20;
+    size = size > 0 ? size : INT64_C(25) << 20;
+    how.params = m->params;
+    how.numel = m->count;
+    how.first = (first + each - 1) / each;
+    how.size = (size + each - 1) / each;
+    how.align = 1;
+    if (m->form == OF_DPAR) {
+        how.align = m->o.align > 0 ? m->o.align : 64;
+    }
+    CHECK_INT(dpar_buckets_init(&how, start, m->bucket, MOST, &m->buckets, &why), DPAR_OK);
+}
+
+/* The elements of a bucket: padding is sent only where dpar lays gradients out. */
+static int64_t elements_of(const model *m, int32_t bucket)
+{
+    const dpar_bucket *b = &m->bucket[bucket];
+    int64_t sum = 0;
+    int32_t i;
+    if (m->form == OF_DPAR) {
+        return b->hi - b->lo;
+    }
+    for (i = b->first; i < b->last; i++) {
+        sum += m->count[i];
+    }
+    return sum;
+}
 
 /* The all-reduce that is there without a hook; looks at what it is called for. */
 static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int64_t count,
@@ -55,18 +93,12 @@ static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int
 {
     model *m = (model *)ctx;
     dpar_status st;
-#ifdef DPAR_IMPLEMENTATION /* a build that can look into a dpar_ddp */
-    const dpar_bucket *b = &m->d->bucket[bucket];
-    int64_t sum = 0;
     int32_t i;
-    CHECK(bucket >= 0 && bucket < m->d->buckets);
-    CHECK_INT(count, b->hi - b->lo);
-    for (i = b->first; i < b->last; i++) {
+    CHECK(bucket >= 0 && bucket < m->buckets);
+    CHECK_INT(count, elements_of(m, bucket));
+    for (i = m->bucket[bucket].first; i < m->bucket[bucket].last; i++) {
         CHECK(m->is_ready[i] || (m->some && m->ends));
-        sum += m->count[i];
     }
-    CHECK(m->form == OF_DPAR ? count >= sum : count == sum);
-#endif
     m->wrong_order += bucket != m->sent++;
     m->elements += count;
     st = dpar_all_reduce(c, data, data, count, type, m->o.sum ? DPAR_SUM : DPAR_AVG, work);
@@ -257,6 +289,7 @@ static int64_t run_form(model *m, uint64_t seed, unsigned char *to)
     if (m->form != OF_DPAR) {
         lay(m);
     }
+    expect_buckets(m);
     if ((seed + (uint64_t)m->form) % 2 == 0) {
         make_in_place(m);
     } else {
@@ -272,11 +305,13 @@ static int64_t run_form(model *m, uint64_t seed, unsigned char *to)
             backward(m, i, seed + (uint64_t)step);
         }
         if (m->o.hook != NULL) { /* all buckets, each once, in their order */
+            int64_t elements = 0;
+            for (k = 0; k < m->buckets; k++) {
+                elements += elements_of(m, k);
+            }
+            CHECK_INT(m->sent, m->buckets);
             CHECK_INT(m->wrong_order, 0);
-#ifdef DPAR_IMPLEMENTATION
-            CHECK_INT(m->sent, m->d->buckets);
-            CHECK_INT(m->elements, m->d->elements);
-#endif
+            CHECK_INT(m->elements, elements);
         }
         compare(m, seed + (uint64_t)step);
         for (k = 0; k < m->params; k++) {
