@@ -1994,8 +1994,8 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #define DPARI_PRINTF(form, first)
 #endif
 
-/* Marks a function with variable arguments that takes no real numbers. Without the mark, it keeps
- * the registers for them on the stack, which takes 128 bytes on x86-64. */
+/* Marks a function with variable arguments that takes no real numbers. Without the mark such a
+ * function keeps the registers of real numbers on its stack: 128 bytes on x86-64. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #if __GNUC__ >= 11
 #define DPARI_NO_REALS __attribute__((target("general-regs-only")))
@@ -3057,8 +3057,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 's') {
-            const char *s = va_arg(*list, const char *);
-            dpar_text_put(width > 0 ? &c : t, s != NULL ? s : "(none)");
+            dpar_text_put(width > 0 ? &c : t, va_arg(*list, const char *));
         } else if (*form == '%') {
             dpari_text_char(t, '%');
         } else {

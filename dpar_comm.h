@@ -2298,8 +2298,6 @@ DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
 /* ---- messages ---- */
 
-/* Copies the text into *why, if there is one. */
-DPARI_INTERNAL void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
 DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
 /* "all-reduce #12 (4 f32, sum)" */
@@ -10489,13 +10487,6 @@ DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank)
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_INTERNAL DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
-{
-    dpar_text t;
-    dpar_text_init(&t, why->text, sizeof why->text);
-    dpar_text_put(&t, text);
-}
-
 DPARI_API dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
@@ -10503,7 +10494,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g)
         /* who still reads what this rank writes from here on sees the record, too
          * (tests/model/order.c) */
         __atomic_thread_fence(__ATOMIC_RELEASE);
-        dpari_why_set(&g->comm.why, record->text);
+        (void)dpari_repeat(record->status, &g->comm.why, record->text);
         g->broken_from = record->from;
         g->comm.status = record->status;
     }
@@ -10532,8 +10523,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status s
         dpari_os_sleep(100e-6);
     }
     if (g->comm.status == DPAR_OK) {
-        dpari_why_set(&g->comm.why, text);
-        g->comm.status = status;
+        g->comm.status = dpari_repeat(status, &g->comm.why, text);
     }
     return g->comm.status;
 }
@@ -10549,7 +10539,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_w
         record.state != DPARI_ABORT_SET) {
         return 0;
     }
-    dpari_why_set(why, record.text);
+    (void)dpari_repeat(record.status, why, record.text);
     return 1;
 }
 
@@ -14002,8 +13992,7 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     if (!works) {
         k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
         if (!k) {
-            dpari_why_set(&c->why, "batch: no memory for so many calls");
-            return DPAR_E_MEMORY;
+            return dpari_say(DPAR_E_MEMORY, &c->why, "batch: no memory for %d calls", n);
         }
     }
     for (int32_t pass = 0; pass < 2; pass++) {
@@ -14092,8 +14081,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
         DPARI_STORE(&n->progress, 1U);
         if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
             DPARI_STORE(&n->progress, 0U);
-            dpari_why_set(&c->why, "no thread could be started for progress");
-            return DPAR_E_SYSTEM;
+            return dpari_say(DPAR_E_SYSTEM, &c->why, "no thread could be started for progress");
         }
     } else if (!on && n->progress) {
         DPARI_STORE(&n->progress, 2U); /* it still takes the lock, once */
@@ -14283,8 +14271,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     dpar_status status = DPAR_OK;
     int32_t lost;
     if (last && n->lent) {
-        dpari_why_set(&c->why, "close: dpar_launch closes this communicator itself");
-        return DPAR_E_ARG;
+        return dpari_wrong(&c->why, "close: dpar_launch closes this communicator itself");
     }
     dpari_lock(n);
     s->closing = 1;

@@ -89,7 +89,7 @@ END {
                 if (taken[file, l, k] > 0) taken_branches[folder]++
                 else miss(module ": " k ": " trimmed(t), module ~ judge)
             }
-            if (from == 0 && t ~ /^ .*(dpari_[a-z_]*(say|wrong|refuse|fail)[a-z_]*|dpari_why_set|dpari_os_why|dpari_alloc_why|dpari_advice_why|dpar_fail)\(/ &&
+            if (from == 0 && t ~ /^ .*(dpari_[a-z_]*(say|wrong|refuse|fail)[a-z_]*|dpari_os_why|dpari_alloc_why|dpari_advice_why|dpar_fail)\(/ &&
                 t !~ /^ *(if|while|for) \(.*\{$/) from = l
             if (from > 0 && t ~ /[;{}]( \/\*.*\*\/)?$/) {
                 sentences(from, l)

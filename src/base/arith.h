@@ -56,8 +56,8 @@
 #define DPARI_PRINTF(form, first)
 #endif
 
-/* Marks a function with variable arguments that takes no real numbers. Without the mark, it keeps
- * the registers for them on the stack, which takes 128 bytes on x86-64. */
+/* Marks a function with variable arguments that takes no real numbers. Without the mark such a
+ * function keeps the registers of real numbers on its stack: 128 bytes on x86-64. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #if __GNUC__ >= 11
 #define DPARI_NO_REALS __attribute__((target("general-regs-only")))

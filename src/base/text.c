@@ -358,8 +358,7 @@ static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *fo
         }
         dpar_text_init(&c, cell, sizeof cell);
         if (*form == 's') {
-            const char *s = va_arg(*list, const char *);
-            dpar_text_put(width > 0 ? &c : t, s != NULL ? s : "(none)");
+            dpar_text_put(width > 0 ? &c : t, va_arg(*list, const char *));
         } else if (*form == '%') {
             dpari_text_char(t, '%');
         } else {

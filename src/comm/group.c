@@ -42,13 +42,6 @@ DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank)
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_INTERNAL DPARI_COLD void dpari_why_set(dpar_why *why, const char *text)
-{
-    dpar_text t;
-    dpar_text_init(&t, why->text, sizeof why->text);
-    dpar_text_put(&t, text);
-}
-
 DPARI_API dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
@@ -56,7 +49,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g)
         /* who still reads what this rank writes from here on sees the record, too
          * (tests/model/order.c) */
         __atomic_thread_fence(__ATOMIC_RELEASE);
-        dpari_why_set(&g->comm.why, record->text);
+        (void)dpari_repeat(record->status, &g->comm.why, record->text);
         g->broken_from = record->from;
         g->comm.status = record->status;
     }
@@ -85,8 +78,7 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status s
         dpari_os_sleep(100e-6);
     }
     if (g->comm.status == DPAR_OK) {
-        dpari_why_set(&g->comm.why, text);
-        g->comm.status = status;
+        g->comm.status = dpari_repeat(status, &g->comm.why, text);
     }
     return g->comm.status;
 }
@@ -102,7 +94,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_w
         record.state != DPARI_ABORT_SET) {
         return 0;
     }
-    dpari_why_set(why, record.text);
+    (void)dpari_repeat(record.status, why, record.text);
     return 1;
 }
 

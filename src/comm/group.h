@@ -203,8 +203,6 @@ DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
 /* ---- messages ---- */
 
-/* Copies the text into *why, if there is one. */
-DPARI_INTERNAL void dpari_why_set(dpar_why *why, const char *text);
 /* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
 DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
 /* "all-reduce #12 (4 f32, sum)" */

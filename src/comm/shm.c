@@ -514,8 +514,7 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     if (!works) {
         k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
         if (!k) {
-            dpari_why_set(&c->why, "batch: no memory for so many calls");
-            return DPAR_E_MEMORY;
+            return dpari_say(DPAR_E_MEMORY, &c->why, "batch: no memory for %d calls", n);
         }
     }
     for (int32_t pass = 0; pass < 2; pass++) {
@@ -604,8 +603,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
         DPARI_STORE(&n->progress, 1U);
         if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
             DPARI_STORE(&n->progress, 0U);
-            dpari_why_set(&c->why, "no thread could be started for progress");
-            return DPAR_E_SYSTEM;
+            return dpari_say(DPAR_E_SYSTEM, &c->why, "no thread could be started for progress");
         }
     } else if (!on && n->progress) {
         DPARI_STORE(&n->progress, 2U); /* it still takes the lock, once */
@@ -795,8 +793,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     dpar_status status = DPAR_OK;
     int32_t lost;
     if (last && n->lent) {
-        dpari_why_set(&c->why, "close: dpar_launch closes this communicator itself");
-        return DPAR_E_ARG;
+        return dpari_wrong(&c->why, "close: dpar_launch closes this communicator itself");
     }
     dpari_lock(n);
     s->closing = 1;

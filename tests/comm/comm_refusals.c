@@ -252,7 +252,7 @@ static void test_no_memory(dpar_comm *c)
     CHECK(few_pages_said(&few, splits, c, 1 << 12));
     CHECK(few_pages_has(&few, "split: rank 0 has no memory for a communicator: out of addresses"));
     CHECK(few_pages_said(&few, too_many_calls, c, 64));
-    CHECK(few_pages_has(&few, "batch: no memory for so many calls"));
+    CHECK(few_pages_has(&few, "batch: no memory for "));
 }
 
 static void test_no_start(void)
