@@ -6774,10 +6774,11 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status status;
-    if (comm == NULL || ddp == NULL) {
-        return dpari_wrong(why, "dpar_ddp_make: communicator or result is NULL");
+    if (comm == NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: the communicator is NULL");
     }
-    status = dpari_ddp_count(comm, desc, &buckets, &needed, why);
+    status = ddp == NULL ? dpari_wrong(why, "dpar_ddp_make: the result is NULL")
+                         : dpari_ddp_count(comm, desc, &buckets, &needed, why);
     if (status == DPAR_OK) {
         status = dpari_made_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
                                    &memory, why);
@@ -7497,12 +7498,13 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     dpari_zero1_given g;
     dpar_zero1 *z = NULL;
     dpar_status status;
-    if (ddp == NULL || zero1 == NULL) {
-        return dpari_wrong(why, "dpar_zero1_make: ddp or result is NULL");
+    if (ddp == NULL) {
+        return dpari_wrong(why, "dpar_zero1_make: the ddp is NULL");
     }
     dpari_zero(&g, sizeof g);
     g.desc = desc;
-    status = dpari_zero1_judge(ddp, &g, why);
+    status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
+                           : dpari_zero1_judge(ddp, &g, why);
     if (status == DPAR_OK) {
         z = dpari_zero1_lay(ddp, &g);
         status = z != NULL ? dpari_zero1_fill(z) : DPAR_E_MEMORY;

@@ -393,10 +393,11 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status status;
-    if (comm == NULL || ddp == NULL) {
-        return dpari_wrong(why, "dpar_ddp_make: communicator or result is NULL");
+    if (comm == NULL) {
+        return dpari_wrong(why, "dpar_ddp_make: the communicator is NULL");
     }
-    status = dpari_ddp_count(comm, desc, &buckets, &needed, why);
+    status = ddp == NULL ? dpari_wrong(why, "dpar_ddp_make: the result is NULL")
+                         : dpari_ddp_count(comm, desc, &buckets, &needed, why);
     if (status == DPAR_OK) {
         status = dpari_made_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
                                    &memory, why);

@@ -218,12 +218,13 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
     dpari_zero1_given g;
     dpar_zero1 *z = NULL;
     dpar_status status;
-    if (ddp == NULL || zero1 == NULL) {
-        return dpari_wrong(why, "dpar_zero1_make: ddp or result is NULL");
+    if (ddp == NULL) {
+        return dpari_wrong(why, "dpar_zero1_make: the ddp is NULL");
     }
     dpari_zero(&g, sizeof g);
     g.desc = desc;
-    status = dpari_zero1_judge(ddp, &g, why);
+    status = zero1 == NULL ? dpari_wrong(why, "dpar_zero1_make: the result is NULL")
+                           : dpari_zero1_judge(ddp, &g, why);
     if (status == DPAR_OK) {
         z = dpari_zero1_lay(ddp, &g);
         status = z != NULL ? dpari_zero1_fill(z) : DPAR_E_MEMORY;

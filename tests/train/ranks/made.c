@@ -15,6 +15,9 @@ enum { UNITS = 3, NUMEL = 37 };
 
 static const char *const unit_names[UNITS] = {"wte", "h.0", "h.1"};
 
+/* A result that is NULL on the last rank alone: all ranks hear of it. */
+#define unless_last(c, result) ((c)->rank == (c)->size - 1 ? NULL : (result))
+
 static double gradient_of(int rank, int step, int u, int i)
 {
     return (double)((int)(scrambled((uint32_t)(rank * 97 + step * 7 + u), i) % 9u) - 4);
@@ -86,9 +89,10 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
             backward(f, c->rank, step, u);
             if (u == 2 && zero == 3 && step == 0) { /* three at once were not announced */
                 CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_E_ROOM);
-                CHECK_TEXT(c->why.text, "fsdp: no memory is left for the weights of unit 'h.0' beside "
-                                        "those of unit 'wte', unit 'h.1', which are in use; "
-                                        "desc.units_in_use sets how many");
+                CHECK_TEXT(c->why.text,
+                           "fsdp: no memory is left for the weights of unit 'h.0' beside "
+                           "those of unit 'wte', unit 'h.1', which are in use; "
+                           "desc.units_in_use sets how many");
             }
             CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
             CHECK_INT(dpar_fsdp_ready(f, u), DPAR_OK);
@@ -256,7 +260,7 @@ static void fsdp_refused(dpar_comm *c)
     CHECK_INT(dpar_fsdp_free(f), DPAR_OK);
     CHECK_INT(dpar_fsdp_make(c, NULL, &f, &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_make(NULL, &o, &f, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_fsdp_make(c, &o, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_fsdp_make(c, &o, unless_last(c, &f), &why), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_free(NULL), DPAR_OK);
 }
 
@@ -431,12 +435,12 @@ static void pipeline_refused(dpar_comm *c)
     CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_ARG);
     if (c->size > 1) {
         o.order = "1f1b";
-    o.micro_batches = last ? 5 : 4;
-    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_MISMATCH);
+        o.micro_batches = last ? 5 : 4;
+        CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_MISMATCH);
         o.count = last ? 6 : 5;
         o.order = "1f1b";
-    o.micro_batches = 4;
-    CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_MISMATCH);
+        o.micro_batches = 4;
+        CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_MISMATCH);
         o.count = COUNT;
     }
     o.backward = NULL;
@@ -448,6 +452,8 @@ static void pipeline_refused(dpar_comm *c)
     o.order = last ? NULL : "1f1b";
     CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "either an order or a schedule") != NULL);
+    o.order = "1f1b";
+    CHECK_INT(dpar_pipeline_make(c, &o, unless_last(c, &p), &why), DPAR_E_ARG);
     CHECK(p == NULL);
     CHECK_INT(dpar_pipeline_free(NULL), DPAR_OK);
 }
@@ -481,9 +487,8 @@ static void attention_made(dpar_comm *c, int ulysses)
     CHECK(bytes > 64);
     CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
     why.bytes = 0; /* the last rank has too few */
-    CHECK_INT(
-        attention_in(memory, bytes - (c->rank == c->size - 1), c, &layer, &plan[0], &why),
-        DPAR_E_ROOM);
+    CHECK_INT(attention_in(memory, bytes - (c->rank == c->size - 1), c, &layer, &plan[0], &why),
+              DPAR_E_ROOM);
     CHECK_INT(why.bytes, bytes);
     CHECK_INT(attention_in(memory, bytes, c, &layer, &plan[0], &why), DPAR_OK);
     CHECK_INT(plan[0]->tokens, plan[1]->tokens);
@@ -508,6 +513,7 @@ static void attention_made(dpar_comm *c, int ulysses)
     CHECK(out[0][0] != 0.0);
     CHECK_INT(dpar_attention_free(plan[1]), DPAR_OK);
     CHECK_INT(dpar_attention_free(plan[0]), DPAR_OK);
+    CHECK_INT(dpar_attention_make(c, &layer, unless_last(c, &plan[1]), &why), DPAR_E_ARG);
     layer.heads = c->rank == c->size - 1 ? -1 : HEADS;
     CHECK_INT(dpar_attention_make(c, &layer, &plan[1], &why), DPAR_E_ARG);
     CHECK_INT(dpar_attention_make(NULL, &layer, &plan[1], &why), DPAR_E_ARG);
@@ -581,6 +587,7 @@ static void experts_made(dpar_comm *c)
         }
     }
     CHECK_INT(dpar_experts_free(plan), DPAR_OK);
+    CHECK_INT(dpar_experts_make(c, &layer, unless_last(c, &plan), &why), DPAR_E_ARG);
     layer.choices = c->rank == c->size - 1 ? 0 : CHOICES;
     CHECK_INT(dpar_experts_make(c, &layer, &plan, &why), DPAR_E_ARG);
     CHECK_INT(dpar_experts_make(NULL, &layer, &plan, &why), DPAR_E_ARG);

@@ -401,7 +401,7 @@ static void make_refused(dpar_comm *c)
     CHECK_INT(flat_open(&m.f, 0), DPAR_OK);
     o = zero_of(&m);
     CHECK_INT(dpar_zero1_make(NULL, &o, &zero, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_zero1_make(m.f.d, &o, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_zero1_make(m.f.d, &o, c->rank == c->size - 1 ? NULL : &zero, &why), DPAR_E_ARG);
     CHECK_INT(dpar_zero1_make(m.f.d, NULL, &zero, &why), DPAR_E_ARG);
     of->kind = 0;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
