@@ -27,16 +27,14 @@ static void test_launch(void)
     REFUSED(dpar_launch(1, NULL, NULL, NULL, &why), DPAR_E_ARG,
             "dpar_launch: the function is NULL");
     REFUSED(dpar_launch(0, nothing, NULL, NULL, &why), DPAR_E_ARG, "0 ranks, but 1 .. 1024");
-    REFUSED(dpar_launch(1 << 30, nothing, NULL, NULL, &why), DPAR_E_ARG,
-            "1073741824 ranks, but");
+    REFUSED(dpar_launch(1 << 30, nothing, NULL, NULL, &why), DPAR_E_ARG, "1073741824 ranks, but");
     o.grace_s = -1.0;
     REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "grace_s must be 0 .. 1e9");
     o.grace_s = 0.0, o.timeout_s = (double)NAN;
     REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG,
             "timeout_s is not a finite number");
     o.timeout_s = 0.0, o.threads = 2;
-    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG,
-            "threads must be 0 or 1, not 2");
+    REFUSED(dpar_launch(1, nothing, NULL, &o, &why), DPAR_E_ARG, "threads must be 0 or 1, not 2");
     REFUSED(dpar_init(NULL, NULL, &why), DPAR_E_ARG, "world is NULL");
 }
 

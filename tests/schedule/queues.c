@@ -10,8 +10,9 @@
 
 #include <stdlib.h>
 
-/* Bytes of each of the four buffers, of which the largest case uses less than half. The test also runs on boards
- * with 16 MB of memory (tests/compile/targets.sh), where the buffers and the stack must fit. */
+/* Bytes of each of the four buffers, of which the largest case uses less than half. The test also
+ * runs on boards with 16 MB of memory (tests/compile/targets.sh), where the buffers and the stack
+ * must fit. */
 enum { ROOM = 1 << 21, MOST = 1 << 15 };
 static int64_t made[ROOM / 8], lowered[ROOM / 8], moved[ROOM / 8], work[ROOM / 8];
 

@@ -1718,7 +1718,8 @@ static int room_case(dpar_comm *c)
     bad += experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
     bad += plan_alloc(c, 2 * bytes, 0, &memory) != 0 || plan_alloc(c, each, 1, &mine) != 0;
     why.bytes = 0;
-    bad += experts_in(memory, bytes - last, c, &l, &plan, &why) != DPAR_E_ROOM || why.bytes != bytes;
+    bad +=
+        experts_in(memory, bytes - last, c, &l, &plan, &why) != DPAR_E_ROOM || why.bytes != bytes;
     l.width = last ? 2 : 1;
     if (c->size > 1) {
         bad += experts_in(memory, 2 * bytes, c, &l, &plan, &why) != DPAR_E_MISMATCH ||
@@ -1732,8 +1733,8 @@ static int room_case(dpar_comm *c)
     }
     bad += experts_route(plan, mine, each, TOKENS, chosen, NULL, &route, &why) != DPAR_E_ROOM;
     snprintf(expected, sizeof expected,
-             "experts %d .. %d are given %d rows, their bound is 3 (layer.max_rows)", (int)c->size - 1,
-             (int)c->size - 1, TOKENS * (int)c->size);
+             "experts %d .. %d are given %d rows, their bound is 3 (layer.max_rows)",
+             (int)c->size - 1, (int)c->size - 1, TOKENS * (int)c->size);
     bad += strstr(why.text, expected) == NULL || route != NULL;
     /* three tokens of the last rank alone */
     bad += experts_route(plan, mine, each, last ? 3 : 0, chosen, NULL, &route, &why) != 0;
