@@ -322,8 +322,8 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
 
 /* A text that functions append to. */
 typedef struct dpar_text {
-    char *at;     /* the caller's buffer */
-    size_t room;  /* bytes of the buffer; if 0, nothing is written and only `used` counts */
+    char *buffer;    /* the caller's buffer */
+    size_t capacity; /* bytes of the buffer; if 0, nothing is written and only `used` counts */
     size_t used;  /* bytes of the whole text, without the NUL; the text was cut if used >= room */
     size_t line;  /* private: where the current line begins */
     size_t width; /* private: UTF-8 characters of the current line */
@@ -359,15 +359,15 @@ typedef struct dpar_mesh_axis {
 
 /* Ranks with named axes, made by the functions below. The rank at coord[] is offset + the sum of
  * coord[i] * axis[i].stride, at most 2^31 - 1, and no two coordinates have the same rank. Keep both
- * true if you set `offset` yourself.
+ * true if you set `first_rank` yourself.
  *
  * Functions take a set of axes as a number in which bit i stands for axis i. They ignore bits of
  * axes that the mesh does not have.
  */
 typedef struct dpar_mesh {
-    int32_t axes;   /* number of axes, 0..DPAR_MAX_AXES */
-    int32_t size;   /* number of ranks, the product of the sizes */
-    int32_t offset; /* rank at coordinate 0, 0, ... */
+    int32_t axes;       /* number of axes, 0..DPAR_MAX_AXES */
+    int32_t size;       /* number of ranks, the product of the sizes */
+    int32_t first_rank; /* rank at coordinate 0, 0, ... */
     dpar_mesh_axis axis[DPAR_MAX_AXES];
 } dpar_mesh;
 
@@ -379,7 +379,8 @@ enum {
                                 strings */
 };
 
-/* Makes a mesh of named axes with first rank 0. Set mesh->offset afterwards for another first rank.
+/* Makes a mesh of named axes with first rank 0. Set mesh->first_rank afterwards for another first
+ * rank.
  *
  * names:  one name of 1 to 15 characters for each axis, all different, such as "dp tp" or "dp-tp".
  * sizes:  one size for each name, at least 1. One size may be -1 if `ranks` is given, and is then
@@ -453,7 +454,7 @@ DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
  *
  * Members are counted with the axis of the smallest stride fastest. In every mesh that the
  * functions above make, member ranks therefore ascend, which is also the order of an all-gather.
- * The first rank of group g is dpar_mesh_group_member(mesh, ~which, mesh->offset, g).
+ * The first rank of group g is dpar_mesh_group_member(mesh, ~which, mesh->first_rank, g).
  */
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
@@ -992,7 +993,7 @@ enum {
     DPAR_TRANSFER_SEND  /* the transfers that a rank sends */
 };
 
-/* A value of `per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
+/* A value of `ranks_per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
 enum { DPAR_REDISTRIBUTE_PRIMARY = -1 };
 
 /* A walk over one rank's transfers: call dpar_redistribute_first, then dpar_redistribute_next until
@@ -1127,7 +1128,7 @@ typedef struct dpar_route_desc {
     /* [node_room], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
      * dims. */
     dpar_route_node *nodes;
-    int32_t node_room;
+    int32_t node_capacity;
 } dpar_route_desc;
 
 /* Finds the least expensive sequence of collectives from one layout to another on the same mesh.
@@ -1172,7 +1173,7 @@ DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *l, const dpar_rout
  *
  *     dpar_buckets_desc how = {0};
  *     how.params = 3;
- *     how.numel = numel;                      elements of each
+ *     how.count = numel;                      elements of each
  *     how.ranks = 4;                          one bucket, 4 equal shards
  *     how.forward = 1;
  *     dpar_buckets_init(&how, start, bucket, 1, &buckets, &why);
@@ -1193,7 +1194,7 @@ DPAR_API dpar_status dpar_route_step_apply(const dpar_layout *l, const dpar_rout
 typedef struct dpar_buckets_desc {
     int32_t params;       /* number of parameters */
     int32_t ranks;        /* ranks that share each bucket equally; 0 selects 1 */
-    const int64_t *numel; /* [params], elements of each parameter */
+    const int64_t *count; /* [params], elements of each parameter */
     int64_t first; /* the first bucket ends once it has this many elements; 0 selects `size` */
     /* other buckets end once they have this many elements; 0 puts all parameters in one bucket */
     int64_t size;
@@ -1209,8 +1210,8 @@ typedef struct dpar_bucket {
     /* The bucket's range in the buffer, with padding: lo <= i < hi. Each rank has (hi - lo) / ranks
      * elements. */
     int64_t lo, hi;
-    int64_t used;        /* elements without the padding at the end: lo + used <= hi */
-    int32_t first, last; /* the bucket holds parameters first <= i < last */
+    int64_t used;                   /* elements without the padding at the end: lo + used <= hi */
+    int32_t first_param, end_param; /* the bucket holds parameters first <= i < last */
 } dpar_bucket;
 
 /* Computes where each parameter begins and how the buffer is cut into buckets. The result is the
@@ -1304,8 +1305,8 @@ DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t gro
 
 /* The heads that one rank has. */
 typedef struct dpar_heads_share {
-    int32_t query, queries; /* the first query head of the rank, and how many it has */
-    int32_t group, groups;  /* the first key-value head of the rank, and how many it has */
+    int32_t first_query, queries; /* the first query head of the rank, and how many it has */
+    int32_t first_group, groups;  /* the first key-value head of the rank, and how many it has */
     /* This rank is number `copy` of `copies` ranks that hold these groups. Copy 0 is primary: it
      * saves them, and the gradients of the other copies are added to its own. */
     int32_t copy, copies;
@@ -1379,11 +1380,11 @@ typedef struct dpar_stage_layers_desc {
     int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0 selects 1 */
     /* Layers of the first and of the last stage, over all chunks; 0 gives them as many as the
      * others. */
-    int32_t first, last;
+    int32_t first_layers, last_layers;
     int32_t embedding, loss; /* 1 counts it as a layer, before the first or after the last */
     /* 1 lets every second chunk run from the last stage to the first, so that stage 0 has both ends
      * of the model (V schedules). */
-    int32_t turns;
+    int32_t v_shape;
 } dpar_stage_layers_desc;
 
 /* Computes the layers [*lo, *hi) of one chunk of a stage. Shares are equal; if they do not divide,
@@ -1842,10 +1843,10 @@ enum {
  * number may resume, too.
  */
 typedef struct dpar_sampler {
-    int32_t rest;  /* DPAR_SAMPLER_PAD, ... */
-    int32_t ranks; /* ranks that read samples: the data-parallel ones */
-    int64_t count; /* samples of an epoch, 0..2^62 */
-    int64_t first; /* positions already consumed by all ranks together */
+    int32_t remainder; /* DPAR_SAMPLER_PAD, ... */
+    int32_t ranks;     /* ranks that read samples: the data-parallel ones */
+    int64_t count;     /* samples of an epoch, 0..2^62 */
+    int64_t first;     /* positions already consumed by all ranks together */
     /* Consecutive positions that a rank gets at a time, such as Megatron's micro-batch. With 0 or 1
      * rank r reads r, r + ranks, ..., as in torch. */
     int64_t run;
@@ -2710,8 +2711,8 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
 
 DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
 {
-    t->at = buffer;
-    t->room = bytes;
+    t->buffer = buffer;
+    t->capacity = bytes;
     t->used = 0;
     t->line = 0;
     t->width = 0;
@@ -2722,9 +2723,9 @@ DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes
 
 DPARI_API DPARI_COLD void dpari_text_char(dpar_text *t, char c)
 {
-    if (t->used + 1 < t->room) {
-        t->at[t->used] = c;
-        t->at[t->used + 1] = 0;
+    if (t->used + 1 < t->capacity) {
+        t->buffer[t->used] = c;
+        t->buffer[t->used + 1] = 0;
     }
     t->used++;
     t->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */
@@ -3463,7 +3464,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *name
 DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
 {
     int32_t i;
-    if (a->axes != b->axes || a->offset != b->offset) {
+    if (a->axes != b->axes || a->first_rank != b->first_rank) {
         return 0;
     }
     for (i = 0; i < a->axes; i++) {
@@ -3589,7 +3590,8 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
 {
     dpari_digits s;
     int32_t i;
-    if (rank < mesh->offset || !dpari_digits_find(&s, mesh, (int64_t)rank - mesh->offset, 0)) {
+    if (rank < mesh->first_rank ||
+        !dpari_digits_find(&s, mesh, (int64_t)rank - mesh->first_rank, 0)) {
         return 0;
     }
     for (i = 0; i < mesh->axes; i++) {
@@ -3603,7 +3605,7 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
 
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
 {
-    int32_t i, rank = mesh->offset;
+    int32_t i, rank = mesh->first_rank;
     for (i = 0; i < mesh->axes; i++) {
         if (coord[i] < 0 || coord[i] >= mesh->axis[i].size) {
             return -1;
@@ -3683,17 +3685,17 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     dpar_mesh m;
     if (!dpar_mesh_coords(mesh, rank, coord)) {
         return dpari_wrong(why, "rank %d is not in the mesh of %d ranks from %d on", rank,
-                           mesh->size, mesh->offset);
+                           mesh->size, mesh->first_rank);
     }
     dpari_zero(&m, sizeof(m));
     m.size = 1;
-    m.offset = rank;
+    m.first_rank = rank;
     for (i = 0; i < mesh->axes; i++) {
         const dpar_mesh_axis *a = &mesh->axis[i];
         if (which >> i & 1u) {
             m.axis[m.axes++] = *a;
             m.size *= a->size;
-            m.offset -= coord[i] * a->stride;
+            m.first_rank -= coord[i] * a->stride;
         }
     }
     *out = m;
@@ -3788,7 +3790,7 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         }
         y = &b->axis[k];
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
-            a->offset != b->offset) {
+            a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
                              "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
                              "the other: their groups differ",
@@ -3812,7 +3814,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
     if (st != DPAR_OK) {
         return st;
     }
-    m.offset = mesh->offset;
+    m.first_rank = mesh->first_rank;
     for (i = 0; i < m.axes; i++) {
         m.axis[i].stride *= one.stride;
     }
@@ -6885,7 +6887,7 @@ static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_la
            from->axis[axis].op == to->axis[axis].op &&
            from->mesh.axis[axis].size == to->mesh.axis[axis].size &&
            from->mesh.axis[axis].stride == to->mesh.axis[axis].stride &&
-           from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
+           from->mesh.first_rank == to->mesh.first_rank && from->mesh.axes == to->mesh.axes;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
@@ -7301,7 +7303,7 @@ static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
 static void dpari_walk_node(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
-    int64_t last = to->offset, node, end;
+    int64_t last = to->first_rank, node, end;
     int32_t i, base = dpar_mesh_rank(m, w->base);
     w->node = w->rank;
     w->mates = 1;
@@ -7318,7 +7320,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *w)
     for (i = 0; i < to->axes; i++) {
         last += (int64_t)(to->axis[i].size - 1) * to->axis[i].stride;
     }
-    node = dpari_most(node, to->offset);
+    node = dpari_most(node, to->first_rank);
     w->node = (int32_t)node;
     w->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
 }
@@ -8268,20 +8270,20 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     if (st != DPAR_OK) {
         return st;
     }
-    if (q->node_room < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_room, q->step_cost);
+    if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
+        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_capacity, q->step_cost);
     }
     r.l = q->from;
     r.byte_cost = q->byte_cost;
     r.step_cost = q->step_cost;
     r.node = nodes;
-    r.room = q->node_room;
-    dpari_zero(nodes, (size_t)q->node_room * sizeof(*nodes));
+    r.room = q->node_capacity;
+    dpari_zero(nodes, (size_t)q->node_capacity * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
-            return dpari_say(st, why, "%d nodes are too few for this search", q->node_room);
+            return dpari_say(st, why, "%d nodes are too few for this search", q->node_capacity);
         }
         return dpari_say(st, why, "no sequence of collectives leads there");
     }
@@ -8466,7 +8468,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
         dpar_status st;
         i = how->forward ? k : how->params - 1 - k;
-        st = dpari_flat_lay(i, how->numel[i], align, &end, &at, why);
+        st = dpari_flat_lay(i, how->count[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -8484,8 +8486,8 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
             bucket[n].lo = lo;
             bucket[n].hi = end;
             bucket[n].used = at - lo;
-            bucket[n].first = how->forward ? begun : i;
-            bucket[n].last = how->forward ? k + 1 : how->params - begun;
+            bucket[n].first_param = how->forward ? begun : i;
+            bucket[n].end_param = how->forward ? k + 1 : how->params - begun;
         }
         n++;
         lo = end;
@@ -8632,21 +8634,21 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
         return s;
     }
     if (h->groups >= h->ranks) {
-        s.group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
-        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.group;
-        s.query = s.group * each;
+        s.first_group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
+        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.first_group;
+        s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
     } else { /* the ranks of a group: EVEN, so that each group has some */
-        s.group = dpari_even_of(h->ranks, h->groups, rank);
+        s.first_group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
-        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group);
-        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group + 1) - first;
+        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
+        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group + 1) - first;
         s.copy = rank - first;
         s.copies = among;
-        s.query = dpari_heads_cut(h->rule, each, among, s.copy);
-        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.query;
-        s.query += s.group * each;
+        s.first_query = dpari_heads_cut(h->rule, each, among, s.copy);
+        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.first_query;
+        s.first_query += s.first_group * each;
     }
     return s;
 }
@@ -8666,14 +8668,15 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     }
     if (order == DPAR_HEADS_QKV_BY_KIND) {
         for (i = 0; i < 3; i++) {
-            run[i][0] = i == 0 ? s.query : h->queries + (i - 1) * (int64_t)h->groups + s.group;
+            run[i][0] =
+                i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
     } else { /* queries are cut only where a rank has one group */
-        run[0][0] = s.group * (each + 2) + (s.query - s.group * each);
+        run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
-        run[1][0] = s.group * (each + 2) + each;
-        run[1][1] = (s.group + s.groups) * (each + 2);
+        run[1][0] = s.first_group * (each + 2) + each;
+        run[1][1] = (s.first_group + s.groups) * (each + 2);
         if (s.groups > 1) {
             run[0][1] = run[1][0];
         }
@@ -8809,41 +8812,41 @@ static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunk
                                   int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
-    others -= (s->first > 0) + (s->last > 0);
-    plain = round * others + dpari_most(0, in - (s->first > 0)); /* other chunks before v */
+    others -= (s->first_layers > 0) + (s->last_layers > 0);
+    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
     before = others > 0
                  ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
                  : 0;
-    if (s->first > 0) {
-        before += s->first / chunks * (round + (in > 0));
+    if (s->first_layers > 0) {
+        before += s->first_layers / chunks * (round + (in > 0));
     }
-    return before + s->last / chunks * round;
+    return before + s->last_layers / chunks * round;
 }
 
 static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                       dpar_why *why)
 {
-    int32_t given = (s->first > 0) + (s->last > 0);
-    if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first < 0 || s->last < 0) {
+    int32_t given = (s->first_layers > 0) + (s->last_layers > 0);
+    if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
         return dpari_wrong(why, "%d layers on %d stages of %d chunks", s->layers, s->stages,
                            chunks);
     }
-    if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->turns < 0 ||
-        s->turns > 1) {
+    if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
+        s->v_shape > 1) {
         return dpari_wrong(why, "embedding=%d, loss=%d, turns=%d: each is 0 or 1", s->embedding,
-                           s->loss, s->turns);
+                           s->loss, s->v_shape);
     }
-    if (given > 0 && (s->turns || s->embedding || s->loss)) {
+    if (given > 0 && (s->v_shape || s->embedding || s->loss)) {
         return dpari_wrong(why, "first=%d, last=%d: not together with embedding, loss or turns",
-                           s->first, s->last);
+                           s->first_layers, s->last_layers);
     }
     if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
         return dpari_say(DPAR_E_DIVIDE, why, "first=%d and last=%d of %d layers on %d stages",
-                         s->first, s->last, s->layers, s->stages);
+                         s->first_layers, s->last_layers, s->layers, s->stages);
     }
-    if (s->first % chunks != 0 || s->last % chunks != 0) {
+    if (s->first_layers % chunks != 0 || s->last_layers % chunks != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "%d chunks do not divide first=%d and last=%d", chunks,
-                         s->first, s->last);
+                         s->first_layers, s->last_layers);
     }
     return DPAR_OK;
 }
@@ -8853,7 +8856,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
                                                   dpar_why *why)
 {
     int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
-    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;
+    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first_layers - s->last_layers,
+            v, from, to;
     dpar_status st = dpari_stages_check(s, chunks, rest, why);
     if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
         st = dpari_wrong(why, "chunk %d of stage %d: there are %d and %d", chunk, stage, chunks,
@@ -8862,7 +8866,7 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
     if (st != DPAR_OK) {
         return st;
     }
-    v = (int64_t)chunk * s->stages + (s->turns && chunk % 2 ? s->stages - 1 - stage : stage);
+    v = (int64_t)chunk * s->stages + (s->v_shape && chunk % 2 ? s->stages - 1 - stage : stage);
     from = dpari_stage_before(s, chunks, rest, v) - s->embedding;
     to = dpari_stage_before(s, chunks, rest, v + 1) - s->embedding;
     *lo = (int32_t)dpari_most(0, dpari_least(from, s->layers));
@@ -9491,14 +9495,14 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
 static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_mesh *m = &h->grid.mesh;
-    int64_t last = m->offset;
+    int64_t last = m->first_rank;
     int32_t i;
     for (i = 0; i < m->axes; i++) {
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
-    if (m->offset != 0 || last != m->size - 1) {
+    if (m->first_rank != 0 || last != m->size - 1) {
         return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
-                           m->offset, last);
+                           m->first_rank, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {
@@ -10318,8 +10322,8 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
 DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
-    if (s->rest < DPAR_SAMPLER_PAD || s->rest > DPAR_SAMPLER_EXACT) {
-        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->rest);
+    if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
+        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->remainder);
     }
     if (s->ranks < 1 || s->run < 0) {
         return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,
@@ -10352,10 +10356,10 @@ DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank)
     if (rank < 0 || rank >= s->ranks) {
         return 0;
     }
-    if (s->rest == DPAR_SAMPLER_PAD) {
+    if (s->remainder == DPAR_SAMPLER_PAD) {
         return (rounds + (after > 0)) * s->run;
     }
-    if (s->rest == DPAR_SAMPLER_DROP) {
+    if (s->remainder == DPAR_SAMPLER_DROP) {
         return rounds * s->run;
     }
     return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
@@ -10383,7 +10387,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
     if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
         return -1;
     }
-    return k == most && s->rest != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
+    return k == most && s->remainder != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
 }
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */

@@ -76,7 +76,7 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is fo
  * i < extent, in all dims,
  *
  *     v = from[i . from_stride], of type from_type
- *     v is rounded to `through`, negated if `negate`, and converted to to_type
+ *     v is rounded to `round_type`, negated if `negate`, and converted to to_type
  *     to[i . to_stride] = v, or itself op v
  *     from[i . from_stride] = 0 if `clear`
  *
@@ -84,14 +84,14 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is fo
 typedef struct dpar_mem_box {
     void *to, *from;            /* index 0 of either side; one or both in the device's memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* a type no wider than either; no rounding if it is 0 or both
+    int32_t round_type;         /* a type no wider than either; no rounding if it is 0 or both
                                    types */
     int32_t op;                 /* DPAR_COPY; or DPAR_SUM, DPAR_MAX, DPAR_MIN, computed in to_type,
                                    16-bit floats in F32 */
-    int32_t negate; /* 1 flips the sign bit of floats and negates integers, which wrap */
-    int32_t clear;  /* 1 sets `from` to 0 afterwards */
-    int32_t dims;   /* 0..DPAR_MEM_DIMS */
-    int32_t room;   /* reserved; 0 */
+    int32_t negate;   /* 1 flips the sign bit of floats and negates integers, which wrap */
+    int32_t clear;    /* 1 sets `from` to 0 afterwards */
+    int32_t dims;     /* 0..DPAR_MEM_DIMS */
+    int32_t reserved; /* reserved; 0 */
     int64_t extent[DPAR_MEM_DIMS];
     int64_t to_stride[DPAR_MEM_DIMS];   /* in elements, of either sign */
     int64_t from_stride[DPAR_MEM_DIMS]; /* in elements; 0 in a dim repeats the same element along
@@ -109,14 +109,14 @@ typedef struct dpar_mem_span {
      * that has bytes is allowed and every bit is copied. If from is NULL and scale 0, to_type may
      * be any type that has bytes. */
     int32_t to_type, from_type;
-    int32_t add;  /* 1 adds to what `to` holds; 0 overwrites it */
-    int32_t room; /* reserved; 0 */
+    int32_t accumulate; /* 1 adds to what `to` holds; 0 overwrites it */
+    int32_t reserved;   /* reserved; 0 */
     double scale;
 } dpar_mem_span;
 
 /* A reduction of several parts, in the order of the collectives. Computes v = x[0] op x[1] op ...,
  * where x[p] = from[p * stride + i]; DPAR_AVG divides by the number of parts. Then v is multiplied
- * by scale, and to[i] = v, or to[i] + v. All is computed in the type `sums` and rounded once to
+ * by scale, and to[i] = v, or to[i] + v. All is computed in the type `sum_type` and rounded once to
  * to_type. Sums and products of integers wrap, and DPAR_AVG divides the wrapped sum, rounding
  * towards zero. */
 typedef struct dpar_mem_reduce {
@@ -124,12 +124,12 @@ typedef struct dpar_mem_reduce {
     const void *from;
     int64_t count, parts, stride; /* at least 1 part; stride in elements is 0 or at least count */
     int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both the same type of integers */
-    int32_t sums;                 /* F64, or F32 if neither type is F64; for integers their type */
+    int32_t sum_type;             /* F64, or F32 if neither type is F64; for integers their type */
     int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX or MIN; NaN if any part is NaN */
-    int32_t add;                  /* 1 adds to what `to` holds; must be 0 for integers */
-    int32_t room;                 /* reserved; 0 */
-    double scale;                 /* rounded to `sums`; 1 skips the multiplication. Must be 1 for
-                                     integers */
+    int32_t accumulate;           /* 1 adds to what `to` holds; must be 0 for integers */
+    int32_t reserved;             /* reserved; 0 */
+    double scale; /* rounded to `sum_type`; 1 skips the multiplication. Must be 1 for
+                     integers */
 } dpar_mem_reduce;
 
 /* A search for NaN and infinity. Sets *found to first + the smallest i for which in[i] is one, or
@@ -140,7 +140,7 @@ typedef struct dpar_mem_finite {
     int32_t type; /* F64, F32, BF16 or F16 */
     /* 1 leaves *found unchanged if it is 0 or more, so that several arrays can be searched one
      * after the other */
-    int32_t keep;
+    int32_t keep_found;
     int64_t *found;
 } dpar_mem_finite;
 
@@ -256,15 +256,15 @@ typedef struct dpar_call {
     int32_t root; /* of broadcast, reduce, gather and scatter; for send and recv the peer */
     int32_t tag;  /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number of yours, such
                      as that of a buffer or layer, which ranks compare as they compare counts */
-    int32_t varies;           /* 1 if pieces differ by rank (the _v forms) */
+    int32_t variable_counts;  /* 1 if pieces differ by rank (the _v forms) */
     const void *in;           /* input; for broadcast the same as out */
     void *out;                /* output; for broadcast the root's is the input */
     int64_t count;            /* elements of this rank's own piece, as the function defines it */
     const int64_t *in_count;  /* [size] elements of the piece for each rank */
-    const int64_t *in_begin;  /* [size] first element of each piece in `in`; NULL if they are
+    const int64_t *in_first;  /* [size] first element of each piece in `in`; NULL if they are
                                  contiguous in rank order */
     const int64_t *out_count; /* [size] elements of the piece from each rank */
-    const int64_t *out_begin; /* [size] first element of each piece in `out`; NULL if they are
+    const int64_t *out_first; /* [size] first element of each piece in `out`; NULL if they are
                                  contiguous in rank order */
 } dpar_call;
 
@@ -318,10 +318,10 @@ typedef struct dpar_engine {
      * was computed before may be read. It ends when all of them have said so. Without a work, it
      * returns which of three parts of the memory, 0 to 2, to write next; nobody reads that part any
      * more. */
-    dpar_status (*lend)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
-    void *(*reach)(dpar_comm *c, void *memory, int32_t rank);
-    dpar_status (*meet)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
-                        dpar_work *work);
+    dpar_status (*alloc_shared)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
+    void *(*peer_address)(dpar_comm *c, void *memory, int32_t rank);
+    dpar_status (*sync_peers)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
+                              dpar_work *work);
 } dpar_engine;
 
 /* A communicator, made by an engine. You may read rank, size, status, why and sent, and set
@@ -351,16 +351,17 @@ struct dpar_comm {
     dpar_status status;            /* 0, or the error that broke the communicator */
     dpar_why why;                  /* the message of the last error on this communicator */
     int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has sent, by kind of operation
-                                 (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), counted as above. You
-                                 may set them to 0 */
+                                      (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), counted as above.
+                                      You may set them to 0 */
     /* The device memory that training strategies on this communicator work in; NULL for the host's
      * memory. Its engine sets it, or you do so before the first strategy. It must exist as long as
      * the strategies. Communicators that are split from this one inherit it. */
     const dpar_mem *mem;
     dpar_engine engine; /* private, as are all fields that follow */
     void *context;
-    dpar_status (*rest)(void *rest_of); /* posts the steps that an operation has left to post */
-    void *rest_of;                      /* that operation; NULL if none has steps left */
+    dpar_status (*post_pending)(
+        void *pending_owner); /* posts the steps that an operation has left to post */
+    void *pending_owner;      /* that operation; NULL if none has steps left */
     dpar_comm *node; /* communicator of the ranks that share memory with this one, where the
                         engine itself has no shared memory */
     struct dpari_on_end *ends; /* handles to be notified when the communicator is closed */
@@ -607,13 +608,13 @@ typedef struct dpar_world_desc {
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for data that is not in
                            registered memory: a power of two, 4 KiB .. 16 MiB. 0 selects 256 KiB */
     int32_t threads;    /* dpar_launch only: 1 makes ranks threads of this process */
-    int32_t plain;      /* a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and
+    int32_t disable;    /* a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and
                            comparisons */
     int32_t ranks; /* dpar_init_or_launch only: the number of ranks to start if neither --ranks nor
                       DPAR_RANKS nor a launcher sets it. 0 selects 1 */
 } dpar_world_desc;
 
-/* Bits of options.plain. */
+/* Bits of options.disable. */
 enum {
     DPAR_WORLD_NO_CMA = 1,   /* does not read the memory of other processes (process_vm_readv) */
     DPAR_WORLD_NO_MEMFD = 2, /* uses a named segment, unlinked at once, instead of a nameless one */
@@ -700,7 +701,7 @@ enum {
 };
 /* A process as its launcher numbers it, filled in by dpar_launcher_detect. */
 typedef struct dpar_launcher_info {
-    int32_t launcher;               /* DPAR_LAUNCHER_x */
+    int32_t kind;                   /* DPAR_LAUNCHER_x */
     int32_t rank, size;             /* in the whole job */
     int32_t local_rank, local_size; /* on this node; -1 if the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */
@@ -890,13 +891,13 @@ DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64
  * the same on all ranks. */
 typedef struct dpar_redistribute_desc {
     int32_t type;                 /* of the elements, DPAR_F32, ...; no default */
-    int32_t per_node;             /* for layouts: ranks per node, as in dpar_redistribute_first */
+    int32_t ranks_per_node;       /* for layouts: ranks per node, as in dpar_redistribute_first */
     int32_t tag;                  /* of the messages */
     const dpar_layout *from;      /* for layouts: `in` is this rank's part of `from` */
     const dpar_layout *to;        /* for layouts: `out` becomes this rank's part of `to` */
     const dpar_transfer *send;    /* for lists: [sends] boxes of `in` and where they are sent */
     const dpar_transfer *receive; /* for lists: [receives] boxes that are received in `out` */
-    int64_t sends, receives;
+    int64_t send_count, receive_count;
     const void *in; /* NULL on a rank without a part */
     void *out;
     const int64_t *in_shape;  /* [dims] shape of the array `in`. For layouts, NULL selects the local
@@ -908,9 +909,9 @@ typedef struct dpar_redistribute_desc {
     int64_t scratch_bytes; /* its bytes. If they are too few, the move fails with DPAR_E_ROOM, and
                               why.bytes is the number that this rank needs. To ask for it, set this
                               to 1 and scratch to NULL. 0 if dpar allocates */
-    void *there; /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc provides it
-                    until all is done */
-    int64_t there_bytes;
+    void *device_scratch;  /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc
+                              provides it until all is done */
+    int64_t device_scratch_bytes;
 } dpar_redistribute_desc;
 
 /* Moves an array from one layout to another. Each rank passes its part of `from` in `in` and
@@ -6961,8 +6962,8 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
 {
     return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
            b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
-           (b->through == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->through) &&
-                                             dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->round_type == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->round_type) &&
+                                                dpari_mem_box_meet(b->round_type, b->to_type))) &&
            (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
@@ -6977,7 +6978,7 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     p.dims = box->dims;
     p.to_type = box->to_type;
     p.from_type = box->from_type;
-    p.through = box->through;
+    p.through = box->round_type;
     p.op = box->op;
     p.negate = box->negate;
     p.clear = box->clear;
@@ -7020,14 +7021,14 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
     const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
-    if (s->count < 0 || (s->add != 0 && s->add != 1) || dpar_type_bytes(s->to_type) == 0 ||
-        (s->count > 0 && s->to == NULL)) {
+    if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
+        dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
     }
     if (s->from == NULL) {
-        return dpari_is_float(s->to_type) || (none && !s->add);
+        return dpari_is_float(s->to_type) || (none && !s->accumulate);
     }
-    return floats || (s->to_type == s->from_type && one && !s->add);
+    return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
 
 /* As DPARI_ELEMENTS doubles each. */
@@ -7046,7 +7047,7 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
         for (k = 0; k < n; k++) {
             x[k] *= s->scale;
         }
-        if (s->add) {
+        if (s->accumulate) {
             dpari_elements_load(y, s->to, i, n, s->to_type);
             for (k = 0; k < n; k++) {
                 x[k] = y[k] + x[k];
@@ -7077,15 +7078,16 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
     const int one = s->scale >= 1.0 && s->scale <= 1.0 && s->from != NULL;
     const int apart = s->to != s->from;
-    if (one && !s->add && a == b) {
+    if (one && !s->accumulate && a == b) {
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
-    } else if (one && !s->add && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+    } else if (one && !s->accumulate && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
-    } else if (one && s->add && a != DPAR_F64 && b != DPAR_F64 && (a == b || a == DPAR_F32)) {
+    } else if (one && s->accumulate && a != DPAR_F64 && b != DPAR_F64 &&
+               (a == b || a == DPAR_F32)) {
         dpari_mem_span_add(s);
-    } else if (s->from != NULL && !s->add && a == DPAR_F32 && b == DPAR_F32) {
+    } else if (s->from != NULL && !s->accumulate && a == DPAR_F32 && b == DPAR_F32) {
         dpari_kern_scaled((float *)s->to, (const float *)s->from, s->scale, s->count);
-    } else if (s->from == NULL && !s->add && s->scale >= 0.0 && s->scale <= 0.0) {
+    } else if (s->from == NULL && !s->accumulate && s->scale >= 0.0 && s->scale <= 0.0) {
         dpari_zero(s->to, (size_t)(s->count * bytes));
     } else {
         dpari_mem_span_some(s);
@@ -7131,20 +7133,20 @@ static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i,
     const int one = r->scale >= 1.0 && r->scale <= 1.0;
     const float scale = (float)r->scale, parts = (float)r->parts;
     int64_t k;
-    if (r->add) {
+    if (r->accumulate) {
         dpari_elements_load(y, r->to, i, n, r->to_type);
     }
-    for (k = 0; k < n && r->sums == DPAR_F64; k++) {
+    for (k = 0; k < n && r->sum_type == DPAR_F64; k++) {
         x[k] = r->op == DPAR_AVG && r->parts > 1 ? x[k] / (double)r->parts : x[k];
         x[k] = one ? x[k] : x[k] * r->scale;
-        x[k] = r->add ? y[k] + x[k] : x[k];
+        x[k] = r->accumulate ? y[k] + x[k] : x[k];
     }
-    for (k = 0; k < n && r->sums != DPAR_F64; k++) {
+    for (k = 0; k < n && r->sum_type != DPAR_F64; k++) {
         g = r->op == DPAR_AVG && r->parts > 1 ? f[k] / parts : f[k];
         g = one ? g : g * scale;
-        f[k] = r->add ? (float)y[k] + g : g;
+        f[k] = r->accumulate ? (float)y[k] + g : g;
     }
-    if (r->sums == DPAR_F64) {
+    if (r->sum_type == DPAR_F64) {
         dpari_elements_store(r->to, x, i, n, r->to_type);
     } else if (r->to_type == DPAR_F32) {
         dpari_kern_copy((unsigned char *)r->to + 4 * i, f, n * 4, 0);
@@ -7209,12 +7211,13 @@ static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
         return 0;
     }
     if (ints) {
-        return r->from_type == r->to_type && r->sums == r->to_type && r->add == 0 &&
+        return r->from_type == r->to_type && r->sum_type == r->to_type && r->accumulate == 0 &&
                r->scale >= 1.0 && r->scale <= 1.0;
     }
-    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) && dpari_is_wide(r->sums) &&
-           (r->sums == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
-           (r->add == 0 || r->add == 1);
+    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) &&
+           dpari_is_wide(r->sum_type) &&
+           (r->sum_type == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
+           (r->accumulate == 0 || r->accumulate == 1);
 }
 
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
@@ -7236,11 +7239,11 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
     in[1] = y;
     for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
-        dpari_mem_load(x, r->sums, r->from, r->from_type, i, n);
+        dpari_mem_load(x, r->sum_type, r->from, r->from_type, i, n);
         for (p = 1; p < r->parts; p++) {
             const unsigned char *part = (const unsigned char *)r->from + p * r->stride * bytes;
-            dpari_mem_load(y, r->sums, part, r->from_type, i, n);
-            dpari_kern_reduce(out, 1, in, 2, n, r->sums, op, 0);
+            dpari_mem_load(y, r->sum_type, part, r->from_type, i, n);
+            dpari_kern_reduce(out, 1, in, 2, n, r->sum_type, op, 0);
         }
         dpari_mem_reduce_end(r, x, i, n);
     }
@@ -7252,10 +7255,10 @@ static dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
     int64_t at;
     (void)ctx;
     if (f->count < 0 || !dpari_is_float(f->type) || f->found == NULL ||
-        (f->count > 0 && f->in == NULL) || (f->keep != 0 && f->keep != 1)) {
+        (f->count > 0 && f->in == NULL) || (f->keep_found != 0 && f->keep_found != 1)) {
         return DPAR_E_ARG;
     }
-    if (f->keep && *f->found >= 0) {
+    if (f->keep_found && *f->found >= 0) {
         return DPAR_OK;
     }
     at = dpari_kern_finite(f->in, f->count, f->type);
@@ -7359,7 +7362,7 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, 
     s.count = count;
     s.to_type = to_type;
     s.from_type = from_type;
-    s.add = add != 0;
+    s.accumulate = add != 0;
     s.scale = from != NULL ? 1.0 : 0.0;
     return count > 0 ? dpari_do_span(c, &s, 1) : DPAR_OK;
 }
@@ -7380,7 +7383,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
     dpari_zero(&b, sizeof b);
     b.to = to;
     b.from = (void *)(uintptr_t)from; /* read only */
-    b.to_type = b.from_type = b.through = type;
+    b.to_type = b.from_type = b.round_type = type;
     b.op = op;
     b.dims = 2;
     b.extent[0] = rows;
@@ -7647,11 +7650,11 @@ static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64
     dpar_status s = DPAR_OK;
     *in = cut_in ? call->count * c->size : call->count;
     *out = cut_out ? call->count * c->size : call->count;
-    if (call->varies && cut_in) {
-        s = dpari_check_pieces(c, call, call->in_count, call->in_begin, 0, in);
+    if (call->variable_counts && cut_in) {
+        s = dpari_check_pieces(c, call, call->in_count, call->in_first, 0, in);
     }
-    if (call->varies && cut_out && s == DPAR_OK) {
-        s = dpari_check_pieces(c, call, call->out_count, call->out_begin, 1, out);
+    if (call->variable_counts && cut_out && s == DPAR_OK) {
+        s = dpari_check_pieces(c, call, call->out_count, call->out_first, 1, out);
     }
     *in = dpari_call_has_in(c, call) ? *in : 0;
     *out = dpari_call_has_out(c, call) ? *out : 0;
@@ -7662,7 +7665,7 @@ static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, cons
                                  const int64_t *begin)
 {
     int64_t sum = 0;
-    if (!call->varies) {
+    if (!call->variable_counts) {
         return call->count * c->rank;
     }
     for (int32_t r = 0; r < c->rank && !begin; r++) {
@@ -7674,10 +7677,10 @@ static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, cons
 static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
-    for (int32_t r = 0; r < c->size && call->varies; r++) {
+    for (int32_t r = 0; r < c->size && call->variable_counts; r++) {
         if (call->in_count[r] != call->out_count[r] ||
-            (call->in_begin ? call->in_begin[r] : in) !=
-                (call->out_begin ? call->out_begin[r] : out)) {
+            (call->in_first ? call->in_first[r] : in) !=
+                (call->out_first ? call->out_first[r] : out)) {
             return 0;
         }
         in += call->in_count[r];
@@ -7696,11 +7699,11 @@ static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_GATHER:
         return in ==
-               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_begin);
+               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_first);
     case DPAR_CALL_REDUCE_SCATTER:
     case DPAR_CALL_SCATTER:
         return out ==
-               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_begin);
+               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_first);
     default: return in == out;
     }
 }
@@ -7774,7 +7777,7 @@ static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t sum = 0;
     int32_t r;
-    if (!call->varies) {
+    if (!call->variable_counts) {
         return call->count * (c->size - 1);
     }
     for (r = 0; call->in_count && r < c->size; r++) {
@@ -7972,21 +7975,21 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 
 DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
 {
-    c->rest = post;
-    c->rest_of = operation;
+    c->post_pending = post;
+    c->pending_owner = operation;
 }
 
 DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
 {
-    dpari_rest *post = c->rest;
-    void *operation = c->rest_of;
+    dpari_rest *post = c->post_pending;
+    void *operation = c->pending_owner;
     dpari_rest_leave(c, NULL, NULL);
     return post ? post(operation) : DPAR_OK;
 }
 
 DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
 {
-    if (c->rest_of == operation) {
+    if (c->pending_owner == operation) {
         dpari_rest_leave(c, NULL, NULL);
     }
 }
@@ -8095,10 +8098,10 @@ DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
                                        dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.count = c && count ? count[c->rank] : 0;
     call.out_count = count;
-    call.out_begin = begin;
+    call.out_first = begin;
     return dpari_post(c, &call, work);
 }
 
@@ -8107,7 +8110,7 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
                                            dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.op = op;
     call.count = c && count ? count[c->rank] : 0;
     call.in_count = count;
@@ -8119,11 +8122,11 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
                                        const int64_t *out_begin, int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in_count = in_count;
-    call.in_begin = in_begin;
+    call.in_first = in_begin;
     call.out_count = out_count;
-    call.out_begin = out_begin;
+    call.out_first = out_begin;
     return dpari_post(c, &call, work);
 }
 
@@ -8132,10 +8135,10 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
                                    int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, in_count, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.root = root;
     call.out_count = count;
-    call.out_begin = begin;
+    call.out_first = begin;
     return dpari_post(c, &call, work);
 }
 
@@ -8144,10 +8147,10 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
                                     int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, out_count, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.root = root;
     call.in_count = count;
-    call.in_begin = begin;
+    call.in_first = begin;
     return dpari_post(c, &call, work);
 }
 
@@ -8199,12 +8202,12 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
     }
-    if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+    if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 || mesh->first_rank + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpari_text_print(
             &t,
             "split: the mesh's ranks %d .. %ld are not ranks of this communicator of %d, each once",
-            mesh->offset, mesh->offset + last, c->size);
+            mesh->first_rank, mesh->first_rank + last, c->size);
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
@@ -8447,7 +8450,7 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l
 {
     int32_t i, k;
     h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
-    h = dpari_hash(h, l->mesh.offset);
+    h = dpari_hash(h, l->mesh.first_rank);
     for (i = 0; i < l->dims; i++) {
         h = dpari_hash(h, l->extent[i]);
     }
@@ -8941,7 +8944,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
+    } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -8950,7 +8953,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
                          ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
                          : what[0] == 'h'                     ? o->heap_bytes
                          : what[0] == 's'                     ? o->slot_bytes
-                                                              : o->plain);
+                                                              : o->disable);
     }
     return what ? DPAR_E_ARG : DPAR_OK;
 }
@@ -9019,7 +9022,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
                                                          const dpar_world_desc *options,
                                                          dpar_why *why)
 {
-    const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
+    const int32_t plain = options ? options->disable : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int64_t part = 0;
@@ -10338,7 +10341,7 @@ DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t
     now.f.root = call->root;
     now.f.tag = call->tag;
     now.f.state = DPARI_FLIGHT_POSTED;
-    now.f.varies = call->varies;
+    now.f.varies = call->variable_counts;
     now.f.room[0] = now.f.room[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&r->flights, number + 1);
@@ -10644,7 +10647,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g
     f.op = k->call.op;
     f.root = k->call.root;
     f.tag = k->call.tag;
-    f.varies = k->call.varies;
+    f.varies = k->call.variable_counts;
     dpari_put_flight_of(t, g, &f);
     if (g->called != NULL) {
         dpari_text_print(t, " in the memory of %s: ", g->place);
@@ -11001,7 +11004,7 @@ static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
 {
     const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
     const int all = k->call.kind == DPAR_CALL_ALL_REDUCE || k->call.kind == DPAR_CALL_ALL_GATHER;
-    return all && !k->call.varies && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
+    return all && !k->call.variable_counts && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
 }
 
 DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
@@ -11278,9 +11281,9 @@ static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, i
     case DPAR_CALL_ALL_TO_ALL:
         if (call->kind == DPAR_CALL_SCATTER && !root) {
             p.bytes = 0;
-        } else if (call->varies) {
+        } else if (call->variable_counts) {
             p.begin =
-                unit * (call->in_begin ? call->in_begin[to] : dpari_sum_before(call->in_count, to));
+                unit * (call->in_first ? call->in_first[to] : dpari_sum_before(call->in_count, to));
             p.bytes = unit * call->in_count[to];
         } else {
             p.begin = p.bytes * to;
@@ -11304,8 +11307,8 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
     case DPAR_CALL_ALL_TO_ALL:
         if (call->kind == DPAR_CALL_GATHER && call->root != g->comm.rank) {
             p.bytes = 0;
-        } else if (call->varies) {
-            p.begin = unit * (call->out_begin ? call->out_begin[from]
+        } else if (call->variable_counts) {
+            p.begin = unit * (call->out_first ? call->out_first[from]
                                               : dpari_sum_before(call->out_count, from));
             p.bytes = unit * call->out_count[from];
         } else {
@@ -11330,8 +11333,10 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
     const int64_t unit = dpari_unit(call), n = g->comm.size;
     dpari_piece p;
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
-        p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
-        p.bytes = unit * (call->varies ? call->in_count[q] : call->count);
+        const int64_t before =
+            call->variable_counts ? dpari_sum_before(call->in_count, q) : call->count * q;
+        p.begin = unit * before;
+        p.bytes = unit * (call->variable_counts ? call->in_count[q] : call->count);
         return p;
     }
     /* even shares, of whole lines */
@@ -11379,10 +11384,11 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
-                 (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
+                 (uint64_t)(uint32_t)call->type << 12 |
+                 (uint64_t)(uint32_t)call->variable_counts << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
     h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)dpari_tag_compared(call->tag) << 32);
-    if (!call->varies) {
+    if (!call->variable_counts) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_REDUCE_SCATTER) {
         const int64_t *count = call->in_count ? call->in_count : call->out_count;
@@ -11433,7 +11439,7 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
 {
     int64_t at = 0;
-    if (dpari_is_reduction(call) || !call->varies || dpari_gives_one(call)) {
+    if (dpari_is_reduction(call) || !call->variable_counts || dpari_gives_one(call)) {
         memcpy(box, call->in, (size_t)bytes);
         return;
     }
@@ -11473,11 +11479,11 @@ static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
     if (!call->in || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
-    if (call->varies && call->in_count) {
+    if (call->variable_counts && call->in_count) {
         bytes = 0;
         for (int32_t r = 0; r < g->comm.size; r++) {
             int64_t begin =
-                call->in_begin ? call->in_begin[r] : dpari_sum_before(call->in_count, r);
+                call->in_first ? call->in_first[r] : dpari_sum_before(call->in_count, r);
             int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
             bytes = end > bytes ? end : bytes;
         }
@@ -11553,7 +11559,7 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
 {
     const dpar_call *call = &k->call;
     offer->largest = dpari_gives_any(g, call) ? call->count * dpari_unit(call) : 0;
-    if (!call->varies) {
+    if (!call->variable_counts) {
         return dpari_gives_any(g, call) ? dpari_gives(g, call) : 0;
     }
     if (dpari_is_reduction(call)) {
@@ -11572,8 +11578,9 @@ static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t
         (!reduces && call->kind != DPAR_CALL_BROADCAST)) {
         return NULL;
     }
-    *bytes = call->varies ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
-                          : dpari_gives(g, call);
+    *bytes = call->variable_counts
+                 ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
+                 : dpari_gives(g, call);
     return *bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA) ? NULL
            : reduces ? dpari_pace_of(g->sums, *bytes)
                      : dpari_pace_of(g->pace, *bytes);
@@ -11604,7 +11611,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
         }
         offer->in = dpari_ref(g->world, slot, bytes);
         offer->flags |= DPARI_BOXED;
-    } else if (call->varies && !dpari_is_reduction(call)) {
+    } else if (call->variable_counts && !dpari_is_reduction(call)) {
         dpari_table_fill(g, k, 0, &offer->largest);
     }
 }
@@ -11633,7 +11640,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     const int64_t bytes = dpari_gives(g, &k->call);
     memset(&o->at, 0, sizeof o->at);
     g->levels.doubt = 0;
-    o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
+    o->inline_bytes = !k->call.variable_counts && bytes <= DPARI_INLINE ? bytes : -1;
     if (o->inline_bytes < 0) {
         dpari_offer_make(g, k, &o->offer);
         memcpy(entry->payload, &o->offer, sizeof o->offer);
@@ -11675,7 +11682,7 @@ static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32
 {
     dpari_flight f;
     return dpari_flight_find(g->world, g->world_rank[other], g->id, k->sequence, &f) && f.varies &&
-           k->call.varies && f.kind == k->call.kind && f.type == k->call.type &&
+           k->call.variable_counts && f.kind == k->call.kind && f.type == k->call.type &&
            f.op == k->call.op && f.root == k->call.root;
 }
 
@@ -11942,7 +11949,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
                       ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
                         " since the start?"
                       : "");
-    dpar_text_put(&t, "): options.plain = DPAR_WORLD_NO_CMA does without");
+    dpar_text_put(&t, "): options.disable = DPAR_WORLD_NO_CMA does without");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -12015,7 +12022,7 @@ static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32
 {
     const dpar_call *call = &k->call;
     dpari_piece p = {0, call->count * dpari_unit(call)};
-    if (call->varies) {
+    if (call->variable_counts) {
         return dpari_table(g, from, k->sequence)[g->comm.rank];
     }
     p.begin = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
@@ -12024,7 +12031,7 @@ static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32
 
 static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
 {
-    for (int32_t r = 0; r < g->comm.size && k->call.varies; r++) {
+    for (int32_t r = 0; r < g->comm.size && k->call.variable_counts; r++) {
         const int64_t gives = dpari_table(g, r, k->sequence)[g->comm.rank].bytes;
         const int64_t takes = dpari_piece_from(g, &k->call, r).bytes;
         if (gives != takes) {
@@ -12043,8 +12050,8 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     const uint64_t ref = dpari_offer_of(g, k, r)->in;
     const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
     const char *in;
-    if (call->kind != DPAR_CALL_ALL_TO_ALL || call->varies || call->in == call->out || r == me ||
-        !ref) {
+    if (call->kind != DPAR_CALL_ALL_TO_ALL || call->variable_counts || call->in == call->out ||
+        r == me || !ref) {
         return 0;
     }
     in = (const char *)dpari_at(g->world, ref);
@@ -12370,7 +12377,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     if (all.readable ||
         (all.cma && !all.in_place && (k->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);
-        if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
+        if (status != DPAR_OK || (all.boxed && !k->call.variable_counts)) {
             return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);
@@ -13605,7 +13612,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
     dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
     dpari_put_behind(&t, g, k);
     dpar_text_put(&t, ": ");
-    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.room; r++) {
+    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.capacity; r++) {
         if (dpari_work_misses(g, k, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
             dpari_put_rank(&t, g, r);
@@ -14607,7 +14614,7 @@ static void dpari_shrink_wait(dpari_shm *s)
 static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
 {
     int32_t named = 0;
-    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->room; r++) {
+    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->capacity; r++) {
         if (dpari_vote_stays(stay, r)) {
             dpari_text_print(t, "%s%d", named++ ? ", " : "rank ", r);
         }
@@ -15301,7 +15308,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
 /* Checks that the numbers of a launcher fit together. */
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
-    const char *name = dpari_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->kind);
     size_t n = dpari_length(name);
     if (job->size < 1) {
         return dpari_wrong(why, "%.*s: a job of %d ranks", (int32_t)n, name, job->size);
@@ -15420,7 +15427,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
                            "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
     }
     if (l < DPAR_LAUNCHER_COUNT) {
-        found.launcher = l;
+        found.kind = l;
         status = dpari_job_take(site, l, &found, why);
         if (status == DPAR_OK && l == DPAR_LAUNCHER_FLUX) {
             status = dpari_job_flux(site, &found, &many, why);
@@ -15491,10 +15498,10 @@ DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t
     dpari_site_here(&here);
     status = dpari_job_from(&here, job, nodes, why);
     if (status == DPAR_OK && job->id[0] == 0) {
-        if (job->launcher == DPAR_LAUNCHER_HYDRA) {
+        if (job->kind == DPAR_LAUNCHER_HYDRA) {
             starter = dpari_job_proxy(&here);
         }
-        if (job->launcher == DPAR_LAUNCHER_NONE) {
+        if (job->kind == DPAR_LAUNCHER_NONE) {
             starter = (int64_t)getpid();
         }
         starter = starter > 0 ? starter : (int64_t)getppid();
@@ -15577,7 +15584,7 @@ DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
 
 static uint64_t dpari_meet_id(const dpar_launcher_info *job)
 {
-    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
+    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->kind);
     int i;
     for (i = 0; i < 64 && job->id[i] != 0; i++) {
         h = dpari_meet_hash(h, (unsigned char)job->id[i]);
@@ -15976,7 +15983,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (h->poll[0].fd < 0) {
         dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
-                         dpari_launcher_name(h->job->launcher), h->job->id);
+                         dpari_launcher_name(h->job->kind), h->job->id);
     } else {
         dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
         for (r = 1; r < h->job->size; r++) {
@@ -16319,7 +16326,7 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
-                     dpari_os_now() - began, job->id, dpari_launcher_name(job->launcher),
+                     dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
                      strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
     dpari_meet_put_reasons(&t, job);
     return DPAR_E_TIMEOUT;
@@ -17228,7 +17235,7 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
 /* Checks that all ranks are on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
-    const char *name = dpari_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->kind);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_wrong(
             why, "%s says %d ranks: dpar_comm.h joins at most %d of one node; " DPARI_OTHER_NODES,
@@ -17279,7 +17286,7 @@ static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
         return dpari_segment_make(segment, 1, options, why);
     }
     dpari_site_here(&here);
-    fd = job->launcher == DPAR_LAUNCHER_DPAR ? dpari_job_segment(&here) : -1;
+    fd = job->kind == DPAR_LAUNCHER_DPAR ? dpari_job_segment(&here) : -1;
     if (fd >= 0) {
         return dpari_job_inherit(fd, segment, why);
     }
@@ -17378,11 +17385,11 @@ static void dpari_main_write(dpar_text *t)
 {
     size_t done = 0, n;
     dpari_text_char(t, '\n');
-    n = t->used < t->room ? t->used : t->room - 1;
-    t->at[n - 1] = '\n'; /* of a line that was cut, too */
+    n = t->used < t->capacity ? t->used : t->capacity - 1;
+    t->buffer[n - 1] = '\n'; /* of a line that was cut, too */
     fflush(NULL);
     while (done < n) {
-        const ssize_t got = write(2, t->at + done, n - done);
+        const ssize_t got = write(2, t->buffer + done, n - done);
         if (got < 0 && errno != EINTR) {
             break;
         }
@@ -17589,11 +17596,11 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
         return st;
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
-        const char *name = dpari_launcher_name(job->launcher);
+        const char *name = dpari_launcher_name(job->kind);
         return dpari_wrong(why, "--ranks %ld, but %s has started %d ranks", asked, name, job->size);
     }
     *n = (int32_t)(asked > 0 ? asked : usual);
-    if (*n == 0 && job->launcher != DPAR_LAUNCHER_NONE) {
+    if (*n == 0 && job->kind != DPAR_LAUNCHER_NONE) {
         *n = job->size;
     }
     return DPAR_OK;
@@ -18236,7 +18243,7 @@ static dpar_mem_box *dpari_move_box_there(dpari_move *m, int32_t op)
     b = &m->box[m->boxes++];
     dpari_zero(b, sizeof *b);
     b->op = op;
-    b->to_type = b->from_type = b->through = m->type;
+    b->to_type = b->from_type = b->round_type = m->type;
     return b;
 }
 
@@ -18346,7 +18353,7 @@ static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_
     r.parts = parts;
     r.stride = most;
     r.to_type = r.from_type = a->type;
-    r.sums = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
+    r.sum_type = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
     r.op = op;
     r.scale = 1.0;
     for (i = begin; i < end; i += n) {
@@ -19325,14 +19332,14 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
         return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
                          desc->scratch_bytes, bytes);
     }
-    if (there && desc->there != NULL && bytes > desc->there_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", desc->there_bytes,
-                         bytes);
+    if (there && desc->device_scratch != NULL && bytes > desc->device_scratch_bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
+                         desc->device_scratch_bytes, bytes);
     }
     memory->scratch = desc->scratch;
     if (there) {
-        memory->there = desc->there;
-        if (desc->there == NULL) {
+        memory->there = desc->device_scratch;
+        if (desc->device_scratch == NULL) {
             status = dpar_comm_alloc(move->c, bytes, &memory->there);
         }
         if (desc->scratch == NULL) { /* also after a failure: dpari_move_release gives it back */
@@ -19356,7 +19363,7 @@ static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc
         }
         return;
     }
-    if (o->there == NULL && at->there != NULL) {
+    if (o->device_scratch == NULL && at->there != NULL) {
         (void)dpari_do_wait(m->c); /* what uses it; orders nothing over NCCL: release waits */
         dpar_comm_release(m->c, at->there);
     }
@@ -19589,7 +19596,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
         dpari_zero(&none, sizeof none);
         desc = &none;
     }
-    dpari_lists_source(&source, desc->send, desc->sends, desc->receive, desc->receives);
+    dpari_lists_source(&source, desc->send, desc->send_count, desc->receive, desc->receive_count);
     status = dpari_lists_build(&lists, c, &source, desc, &memory, why);
     status = dpari_lists_move(&lists, status, why);
     dpari_move_release(&lists, desc, &memory);
@@ -19604,14 +19611,14 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
 static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_mesh *mesh,
                                               dpar_why *why)
 {
-    int64_t last = mesh->offset;
+    int64_t last = mesh->first_rank;
     int32_t i;
     for (i = 0; i < mesh->axes; i++) {
         last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
     }
-    if (mesh->offset < 0 || last >= comm->size) {
+    if (mesh->first_rank < 0 || last >= comm->size) {
         return dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
-                           mesh->offset, last, comm->size);
+                           mesh->first_rank, last, comm->size);
     }
     return DPAR_OK;
 }
@@ -19686,15 +19693,15 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
         return status;
     }
     all->may_fall_apart =
-        dpari_sums_apart(from, type) && desc->per_node != DPAR_REDISTRIBUTE_PRIMARY;
+        dpari_sums_apart(from, type) && desc->ranks_per_node != DPAR_REDISTRIBUTE_PRIMARY;
     for (k = 0; k <= all->may_fall_apart; k++) {
-        all->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : desc->per_node;
+        all->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : desc->ranks_per_node;
         status = dpari_redistribution_total(all, k, why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    all->source.per_node = desc->per_node;
+    all->source.per_node = desc->ranks_per_node;
     if ((all->out[0].ops || all->in[0].ops) && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
         return dpari_wrong(why, "elements of %s cannot be combined", name);
@@ -19847,7 +19854,7 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_com
     if (status != DPAR_OK) {
         return status;
     }
-    all->source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : desc->per_node;
+    all->source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : desc->ranks_per_node;
     dpari_move_build(&all->move, &all->source, &all->out[apart], &all->in[apart], memory);
     dpari_move_zeros(&all->move, desc->to, (unsigned char *)memory->there);
     return dpari_move_go(&all->move, why);

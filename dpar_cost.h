@@ -7219,7 +7219,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
         dpari_config_note(c, "'audio_config': its tower is left out");
     }
-    dpari_copy_text(m.note, sizeof(m.note), c->note.at, sizeof(m.note));
+    dpari_copy_text(m.note, sizeof(m.note), c->note.buffer, sizeof(m.note));
     *model = m;
     return DPAR_OK;
 }
@@ -12363,7 +12363,7 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     dpari_zero(&order, sizeof order);
     order.rule = job->work->trains ? s->schedule : DPAR_SCHEDULE_FORWARD_ONLY;
     order.ranks = s->pp;
-    order.micros = micros;
+    order.micro_batches = micros;
     order.chunks = looped || !job->work->trains ? s->vp : 0;
     st = dpar_schedule_generate(&schedule, &order, mem, bytes, why);
     if (st != DPAR_OK) {
@@ -12373,11 +12373,11 @@ static DPARI_COLD dpar_status dpari_simulated_run(const dpar_job *job, const dpa
     dpari_sim_price(job, s, holds ? 1e9 * send : 0.0, chunks);
     dpari_zero(&times, sizeof times);
     dpari_zero(&how, sizeof how);
-    times.forward.of = chunks->forward;
-    times.input.of = chunks->input;
-    times.weight.of = chunks->weight;
-    times.hold_forward.of = chunks->kept;
-    times.hold_weight.of = chunks->back;
+    times.forward.each = chunks->forward;
+    times.input.each = chunks->input;
+    times.weight.each = chunks->weight;
+    times.hold_forward.each = chunks->kept;
+    times.hold_weight.each = chunks->back;
     times.latency.all = holds ? 0 : (int64_t)(1e9 * send);
     how.times = &times;
     how.rank = chunks->rank;

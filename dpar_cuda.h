@@ -16,7 +16,7 @@
  *             return 1;
  *         }
  *         dpar_cuda_mem(&gpu, &mem);
- *         printf("GPU %d has %d multiprocessors\n", (int)gpu.device, (int)gpu.units);
+ *         printf("GPU %d has %d multiprocessors\n", (int)gpu.device, (int)gpu.multiprocessors);
  *         return dpar_cuda_close(&gpu) < 0;
  *     }
  *
@@ -50,9 +50,9 @@
  * tables, except for squares, clip, optimize, dot, cross_entropy, attention_merge, moments and
  * norm. Exponentials of F32 logits are within 2^-39. There are no atomics, so that the same input
  * gives the same bits in every run, on every device, whatever the launch. Do not use nvcc's
- * -use_fast_math, which turns subnormal f32 into zeros. options.fast computes exponentials, and
- * optimizers of f32 and 16-bit weights, in f32, within about 2^-22 of the update instead of 2^-24.
- * Calls use up to 300 KiB of the host's stack.
+ * -use_fast_math, which turns subnormal f32 into zeros. options.fast_math computes exponentials,
+ * and optimizers of f32 and 16-bit weights, in f32, within about 2^-22 of the update instead of
+ * 2^-24. Calls use up to 300 KiB of the host's stack.
  *
  * Speed: accesses have 16 bytes if both sides allow it. Types are constants of the kernels for the
  * operations that training uses most. A copy uses one block for each piece, and other operations
@@ -84,10 +84,10 @@ typedef struct CUstream_st *dpar_cuda_stream;
 typedef struct dpar_cuda_desc {
     dpar_cuda_stream stream; /* all work is enqueued on it; NULL is the default stream */
     int32_t device;          /* 1 + the number of the device; 0 selects the current device */
-    int32_t fast;            /* 1 computes exponentials and optimizers in f32, as described above */
-    int32_t blocks; /* the most blocks of a launch; 0 selects as many as run at once. Results do not
-                       depend on it */
-    int32_t room;   /* 0 */
+    int32_t fast_math;       /* 1 computes exponentials and optimizers in f32, as described above */
+    int32_t max_blocks; /* the most blocks of a launch; 0 selects as many as run at once. Results do
+                           not depend on it */
+    int32_t reserved;   /* 0 */
 } dpar_cuda_desc;
 
 enum { DPARI_CUDA_PINS = 128 };
@@ -97,10 +97,10 @@ enum { DPARI_CUDA_PINS = 128 };
 typedef struct dpar_cuda {
     dpar_cuda_stream stream;
     int32_t device;
-    int32_t units;      /* multiprocessors */
-    int32_t threads;    /* the most threads of a multiprocessor */
-    int32_t capability; /* compute capability times 10: 90 is 9.0 */
-    int32_t fast, blocks;
+    int32_t multiprocessors; /* multiprocessors */
+    int32_t threads;         /* the most threads of a multiprocessor */
+    int32_t capability;      /* compute capability times 10: 90 is 9.0 */
+    int32_t fast_math, max_blocks;
     void *scratch; /* memory of the device for partial results, used by one stream only */
     int64_t scratch_bytes;
     int64_t launches;  /* number of kernel launches so far; you may set it to 0 */
@@ -204,7 +204,7 @@ typedef struct dpar_cuda_dropout {
     uint64_t seed, stream;
     uint64_t dropped; /* elements with words below it are dropped */
     float kept;       /* 1 - p, rounded */
-    float room;       /* 0 */
+    float reserved;   /* 0 */
 } dpar_cuda_dropout;
 
 /* Fills in dropout of probability p, at most 1: an element is dropped if its number of (seed,
@@ -218,7 +218,7 @@ DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, ui
     d->stream = stream;
     d->dropped = whole + (p > 0.0 && p < 1.0 && most - (double)whole > 0.5 ? 1 : 0);
     d->kept = (float)(1.0 - p);
-    d->room = 0.0f;
+    d->reserved = 0.0f;
 }
 
 /* Returns the result of dropout for an element with a known word: 0, or x / (1 - p) in f32. */
@@ -256,29 +256,29 @@ DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t bl
 typedef struct dpar_cuda_measure_desc {
     int64_t bytes; /* size of a buffer that is copied; 0 selects 1 GiB, or an eighth of the free
                       memory if that is less */
-    int32_t n;     /* size of the matrices of the product; 0 selects 8192 */
-    int32_t peer;  /* 1 + the device at the other end of the link; 0 selects the next one, if any */
+    int32_t matrix_size; /* size of the matrices of the product; 0 selects 8192 */
+    int32_t peer; /* 1 + the device at the other end of the link; 0 selects the next one, if any */
     /* Enqueues c = a b^T on the stream, bf16 [n][n] each with f32 sums: a callback that calls the
      * library that you compute with. NULL selects cuBLAS, if the dynamic loader finds
      * libcublas.so.13, .12 or `cublas`. */
     dpar_status (*gemm)(void *user, dpar_cuda_stream stream, const void *a, const void *b, void *c,
-                        int32_t n);
+                        int32_t matrix_size);
     void *user;         /* passed to gemm */
     const char *cublas; /* file of cuBLAS; "" for none */
 } dpar_cuda_measure_desc;
 
 /* Results of a measurement. A number that could not be measured is 0. */
 typedef struct dpar_cuda_measurement {
-    char name[64];       /* of the device */
-    char gemm_by[64];    /* what computed the product */
-    double copy_Bps;     /* bytes read and written a second by `move`, device to device */
-    double gemm_flops;   /* FLOP/s of the product of bf16 matrices of random numbers */
-    double launch_s;     /* host seconds for each kernel, from a thousand that do nothing */
-    double link_Bps;     /* bytes a second to the other device, one direction */
-    double pcie_Bps;     /* bytes a second from pinned host memory, one direction */
-    double memory_bytes; /* of the device */
-    int32_t units;       /* multiprocessors */
-    int32_t capability;  /* compute capability times 10 */
+    char name[64];           /* of the device */
+    char gemm_library[64];   /* what computed the product */
+    double copy_Bps;         /* bytes read and written a second by `move`, device to device */
+    double gemm_flops;       /* FLOP/s of the product of bf16 matrices of random numbers */
+    double launch_s;         /* host seconds for each kernel, from a thousand that do nothing */
+    double link_Bps;         /* bytes a second to the other device, one direction */
+    double pcie_Bps;         /* bytes a second from pinned host memory, one direction */
+    double memory_bytes;     /* of the device */
+    int32_t multiprocessors; /* multiprocessors */
+    int32_t capability;      /* compute capability times 10 */
 } dpar_cuda_measurement;
 
 /* Measures the speed of a device: each number several times, of which it takes the median. It waits
@@ -857,8 +857,8 @@ static dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
 /* Blocks for `work` pieces of work of one block each: at most one wave. */
 static int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
 {
-    int64_t most = (int64_t)gpu->units * (gpu->threads / DPARI_CUDA_THREADS);
-    most = gpu->blocks > 0 ? gpu->blocks : most;
+    int64_t most = (int64_t)gpu->multiprocessors * (gpu->threads / DPARI_CUDA_THREADS);
+    most = gpu->max_blocks > 0 ? gpu->max_blocks : most;
     most = most < 1 ? 1 : most;
     return work < most ? (work < 1 ? 1 : work) : most;
 }
@@ -886,7 +886,7 @@ static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*ke
  * little before and between, which so comes nearest to the memory's rate. */
 static int64_t dpari_cuda_each(const dpar_cuda *gpu, int64_t work)
 {
-    const int64_t most = gpu->blocks > 0 ? (int64_t)gpu->blocks : INT64_C(0x7fffffff);
+    const int64_t most = gpu->max_blocks > 0 ? (int64_t)gpu->max_blocks : INT64_C(0x7fffffff);
     return work < most ? (work < 1 ? 1 : work) : most;
 }
 
@@ -1409,7 +1409,7 @@ static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t 
 /* What values are rounded to on the way; where nothing is said: not. */
 static int32_t dpari_cuda_through(const dpar_mem_box *box)
 {
-    return box->through != DPAR_TYPE_NONE ? box->through : box->from_type;
+    return box->round_type != DPAR_TYPE_NONE ? box->round_type : box->from_type;
 }
 
 /* How the box is walked: kind, and elements of a unit. */
@@ -1797,7 +1797,7 @@ static int dpari_cuda_box_same(const dpar_mem_box *a, const dpar_mem_box *b)
 {
     int32_t d;
     if (a->to != b->to || a->from != b->from || a->to_type != b->to_type ||
-        a->from_type != b->from_type || a->through != b->through || a->op != b->op ||
+        a->from_type != b->from_type || a->round_type != b->round_type || a->op != b->op ||
         a->negate != b->negate || a->clear != b->clear || a->dims != b->dims) {
         return 0;
     }
@@ -1818,8 +1818,8 @@ static const dpari_cuda_known *dpari_cuda_known_of(const dpar_cuda *gpu, const d
     int32_t i, k;
     for (k = 0; n > 1 && k < DPARI_CUDA_KNOWN; k++) {
         const dpari_cuda_known *one = &memory->known[k];
-        if (one->n != n || one->units != gpu->units || one->threads != gpu->threads ||
-            one->blocks != gpu->blocks || one->most != gpu->arguments) {
+        if (one->n != n || one->units != gpu->multiprocessors || one->threads != gpu->threads ||
+            one->blocks != gpu->max_blocks || one->most != gpu->arguments) {
             continue;
         }
         for (i = 0; i < n && dpari_cuda_box_same(&one->box[i], &box[i]); i++) {
@@ -1849,9 +1849,9 @@ static void dpari_cuda_kept(dpar_cuda *gpu, const dpar_mem_box *box, int32_t n, 
     dpari_cuda_known *k = memory->now;
     if (k != NULL && k->launches == 1 && st == DPAR_OK) {
         k->n = n;
-        k->units = gpu->units;
+        k->units = gpu->multiprocessors;
         k->threads = gpu->threads;
-        k->blocks = gpu->blocks;
+        k->blocks = gpu->max_blocks;
         k->most = gpu->arguments;
         memcpy(k->box, box, (size_t)n * sizeof box[0]);
     }
@@ -1877,7 +1877,7 @@ static int64_t dpari_cuda_chunks(const Box *piece, int32_t n, int64_t each, int6
 template <typename Batch> static int dpari_cuda_little(const dpar_cuda *gpu, const Batch *b)
 {
     return dpari_cuda_chunks(b->piece, b->n, 4 * DPARI_CUDA_THREADS, NULL) <
-           (int64_t)gpu->units * 2;
+           (int64_t)gpu->multiprocessors * 2;
 }
 
 template <typename Batch, int PER> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
@@ -3012,9 +3012,9 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
 {
     const int floats =
         dpari_cuda_is_float(s->to_type) && (s->from == NULL || dpari_cuda_is_float(s->from_type));
-    const int same =
-        s->to_type == s->from_type && s->from != NULL && s->scale == 1.0 && !s->add && !stochastic;
-    const int zero = s->from == NULL && s->scale == 0.0 && !s->add;
+    const int same = s->to_type == s->from_type && s->from != NULL && s->scale == 1.0 &&
+                     !s->accumulate && !stochastic;
+    const int zero = s->from == NULL && s->scale == 0.0 && !s->accumulate;
     int64_t count = s->count;
     int32_t width;
     if (count < 0 || dpar_type_bytes(s->to_type) == 0 || !(floats || same || zero) ||
@@ -3031,7 +3031,7 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
     p->to_type = s->to_type;
     p->from_type = s->from == NULL ? s->to_type : s->from_type;
     p->scale = s->scale;
-    p->add = s->add != 0;
+    p->add = s->accumulate != 0;
     p->stochastic = stochastic != 0;
     p->count = count;
     if (same || zero) {
@@ -3047,7 +3047,7 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, int stochastic, dpari_c
     p->even = (uint8_t)(s->from == NULL ||
                         dpari_cuda_even(s->from, p->head, dpari_cuda_width(s->from_type)));
     if (width <= 4 && dpari_cuda_width(p->from_type) <= 4) {
-        p->raw = s->from != NULL && s->scale == 1.0 && !s->add && !stochastic ? 2 : 3;
+        p->raw = s->from != NULL && s->scale == 1.0 && !s->accumulate && !stochastic ? 2 : 3;
     }
     return 1;
 }
@@ -3128,12 +3128,12 @@ struct dpari_cuda_sum {
 template <typename W>
 __device__ static inline void dpari_cuda_sum_end(const dpar_mem_reduce &r, W *x, const W *y)
 {
-    const int counts = r.parts > 1 || r.scale != 1.0 || r.add;
+    const int counts = r.parts > 1 || r.scale != 1.0 || r.accumulate;
     DPARI_CUDA_UNROLL
     for (int e = 0; e < 4; e++) {
         x[e] = r.op == DPAR_AVG && r.parts > 1 ? dpari_cuda_divide(x[e], (W)r.parts) : x[e];
         x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
-        x[e] = r.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+        x[e] = r.accumulate ? dpari_cuda_add(y[e], x[e]) : x[e];
         x[e] = counts ? dpari_cuda_plain(x[e]) : x[e]; /* a NaN has stayed one */
     }
 }
@@ -3166,7 +3166,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
             }
         }
     }
-    if (r.add) {
+    if (r.accumulate) {
         dpari_cuda_load<0>(&made, r.to, i, r.count, tw, 1);
         dpari_cuda_widen(&made, r.to_type, y);
     }
@@ -3216,12 +3216,12 @@ __device__ static inline void dpari_cuda_sum_all(const dpar_mem_reduce &r, int64
             }
         }
     }
-    if (r.add) {
+    if (r.accumulate) {
         dpari_cuda_load_all<0, FOURS>(made, r.to, i, width);
     }
     DPARI_CUDA_UNROLL
     for (int k = 0; k < FOURS; k++) {
-        if (r.add) {
+        if (r.accumulate) {
             dpari_cuda_widen(&made[k], TYPE, y);
         }
         dpari_cuda_sum_end(r, x[k], y);
@@ -3348,10 +3348,11 @@ static int dpari_cuda_reduce_fine(const dpar_mem_reduce *r, int ints)
 {
     const int wide = r->to_type == DPAR_F64 || r->from_type == DPAR_F64;
     if (ints) {
-        return r->from_type == r->to_type && r->sums == r->to_type && !r->add && r->scale == 1.0;
+        return r->from_type == r->to_type && r->sum_type == r->to_type && !r->accumulate &&
+               r->scale == 1.0;
     }
     return dpari_cuda_is_float(r->to_type) && dpari_cuda_is_float(r->from_type) &&
-           (r->sums == DPAR_F64 || (r->sums == DPAR_F32 && !wide));
+           (r->sum_type == DPAR_F64 || (r->sum_type == DPAR_F32 && !wide));
 }
 
 static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
@@ -3378,8 +3379,8 @@ static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
     s.units = dpari_cuda_fours(r->count, s.head);
     s.even = dpari_cuda_even(r->from, s.head, fw) && r->stride * fw % (fw >= 4 ? 16 : 8) == 0;
     return dpari_cuda_launch(gpu, "reduce",
-                             r->sums == DPAR_F64 ? dpari_cuda_sum_kernel_of<double>(&s)
-                                                 : dpari_cuda_sum_kernel_of<float>(&s),
+                             r->sum_type == DPAR_F64 ? dpari_cuda_sum_kernel_of<double>(&s)
+                                                     : dpari_cuda_sum_kernel_of<float>(&s),
                              s, dpari_cuda_units_blocks(gpu, s.units));
 }
 
@@ -3501,7 +3502,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         least = s.part[k] < least ? s.part[k] : least;
     }
     least = dpari_cuda_block_least(least);
-    if (threadIdx.x == 0 && !(s.f.keep && *s.f.found >= 0)) {
+    if (threadIdx.x == 0 && !(s.f.keep_found && *s.f.found >= 0)) {
         *s.f.found = least < INT64_MAX ? s.f.first + least : -1;
     }
 }
@@ -3694,7 +3695,7 @@ static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares
     blocks = (s.units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS;
     blocks = blocks < DPARI_CUDA_PARTS ? blocks : (int64_t)DPARI_CUDA_PARTS;
     s.parts = (int32_t)(blocks < 1 ? 1 : blocks);
-    blocks = gpu->blocks > 0 && gpu->blocks < s.parts ? gpu->blocks : s.parts;
+    blocks = gpu->max_blocks > 0 && gpu->max_blocks < s.parts ? gpu->max_blocks : s.parts;
     st = dpari_cuda_launch(gpu, "squares",
                            s.even && squares->type == DPAR_BF16
                                ? dpari_cuda_square_kernel<DPAR_BF16>
@@ -4181,8 +4182,10 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.even_copy = (uint8_t)(x->copy != NULL &&
                             dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
     blocks = (s.units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS;
-    blocks = gpu->fast && state == 4 ? dpari_cuda_each(gpu, blocks) : dpari_cuda_wave(gpu, blocks);
-    return dpari_cuda_launch(gpu, "optimize", dpari_cuda_step_kernel_of(&s, gpu->fast), s, blocks);
+    blocks =
+        gpu->fast_math && state == 4 ? dpari_cuda_each(gpu, blocks) : dpari_cuda_wave(gpu, blocks);
+    return dpari_cuda_launch(gpu, "optimize", dpari_cuda_step_kernel_of(&s, gpu->fast_math), s,
+                             blocks);
 }
 
 /* ---- rows --------------------------------------------------------------------------------------
@@ -4672,7 +4675,7 @@ static dpar_status dpari_cuda_scatter_now(dpar_cuda *gpu, dpari_cuda_scatter *s)
         st = dpari_cuda_launch(gpu, "scatter",
                                s->s.type == DPAR_F64 ? dpari_cuda_scatter_hot_kernel<double>
                                                      : dpari_cuda_scatter_hot_kernel<float>,
-                               *s, dpari_cuda_wave(gpu, 4 * (int64_t)gpu->units));
+                               *s, dpari_cuda_wave(gpu, 4 * (int64_t)gpu->multiprocessors));
     }
     s->r = dpari_cuda_rows_of(s->n, (s->s.width + 3) / 4);
     return st != DPAR_OK
@@ -4969,7 +4972,7 @@ DPARI_CUDA_FN double dpari_cuda_lowest(void)
 }
 
 /* How exponentials are computed. F64 logits: to the last bits. F32 ones: in f64, but only to 2^-39,
- * as what comes of them is rounded to F32; where options.fast is given, in F32. */
+ * as what comes of them is rounded to F32; where options.fast_math is given, in F32. */
 enum { DPARI_CUDA_EXACT, DPARI_CUDA_SHORT, DPARI_CUDA_FAST };
 
 template <int HOW> __device__ static inline double dpari_cuda_exp(double x)
@@ -5363,7 +5366,7 @@ static int dpari_cuda_entropy_fine(const dpar_mem_cross_entropy *x)
 static dpar_status dpari_cuda_entropy_op(void *ctx, const dpar_mem_cross_entropy *entropy)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
-    const int fast = gpu->fast && entropy->type == DPAR_F32;
+    const int fast = gpu->fast_math && entropy->type == DPAR_F32;
     const int64_t blocks = dpari_cuda_wave(gpu, entropy->tokens);
     void (*kernel)(const dpari_cuda_entropy);
     dpari_cuda_entropy s;
@@ -6217,7 +6220,8 @@ static dpar_status dpari_cuda_norm_sum(dpar_cuda *gpu, const dpari_cuda_norm *s)
 static int64_t dpari_cuda_norm_each(const dpar_cuda *gpu, int64_t planes, int64_t points)
 {
     int64_t each = 16384;
-    while (each > 4096 && planes * ((points + each - 1) / each) < 16 * (int64_t)gpu->units) {
+    while (each > 4096 &&
+           planes * ((points + each - 1) / each) < 16 * (int64_t)gpu->multiprocessors) {
         each /= 2;
     }
     return each;
@@ -7193,7 +7197,7 @@ static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
         error = cudaDriverGetVersion(&driver);
     }
     gpu->arguments = driver >= 12010 ? (int32_t)DPARI_CUDA_ARGUMENTS : 4096;
-    gpu->units = units;
+    gpu->multiprocessors = units;
     gpu->threads = threads;
     gpu->capability = 10 * major + minor;
     return error;
@@ -7204,8 +7208,9 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *option
     dpar_cuda made;
     int device = 0;
     cudaError_t error = cudaSuccess;
-    if (gpu == NULL || (options != NULL && (options->device < 0 || options->blocks < 0 ||
-                                            (options->fast != 0 && options->fast != 1)))) {
+    if (gpu == NULL ||
+        (options != NULL && (options->device < 0 || options->max_blocks < 0 ||
+                             (options->fast_math != 0 && options->fast_math != 1)))) {
         return dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_open",
                               "gpu is NULL, or device, blocks or fast are out of their domain");
     }
@@ -7228,8 +7233,8 @@ DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_desc *option
     }
     if (options != NULL) {
         made.stream = options->stream;
-        made.fast = options->fast;
-        made.blocks = options->blocks;
+        made.fast_math = options->fast_math;
+        made.max_blocks = options->max_blocks;
     }
     made.scratch_bytes = DPARI_CUDA_SCRATCH;
     error = cudaMalloc(&made.scratch, DPARI_CUDA_SCRATCH);
@@ -7306,7 +7311,7 @@ static dpar_status dpari_cuda_timed_once(dpari_cuda_timed *t)
         memset(&box, 0, sizeof box);
         box.to = t->b;
         box.from = t->a;
-        box.to_type = box.from_type = box.through = DPAR_U8;
+        box.to_type = box.from_type = box.round_type = DPAR_U8;
         box.dims = 1;
         box.extent[0] = t->bytes;
         box.to_stride[0] = box.from_stride[0] = 1;
@@ -7452,9 +7457,9 @@ static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measurement *ma
     dpari_cuda_noise noise = {(uint16_t *)(void *)t->a, count};
     double seconds;
     if (t->probe->gemm == NULL) {
-        t->blas = dpari_cuda_blas_open(t, made->gemm_by, sizeof made->gemm_by, &library);
+        t->blas = dpari_cuda_blas_open(t, made->gemm_library, sizeof made->gemm_library, &library);
     } else {
-        (void)snprintf(made->gemm_by, sizeof made->gemm_by, "the caller's function");
+        (void)snprintf(made->gemm_library, sizeof made->gemm_library, "the caller's function");
     }
     if (t->probe->gemm != NULL || t->blas != NULL) {
         (void)dpari_cuda_launch(t->gpu, "noise", dpari_cuda_noise_kernel, noise,
@@ -7559,8 +7564,8 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
     memset(&m, 0, sizeof m);
     t.gpu = gpu;
     t.probe = probe != NULL ? probe : &none;
-    t.n = t.probe->n > 0 ? t.probe->n : 8192;
-    if (t.probe->bytes < 0 || t.probe->n < 0 || t.probe->n > 65536 ||
+    t.n = t.probe->matrix_size > 0 ? t.probe->matrix_size : 8192;
+    if (t.probe->bytes < 0 || t.probe->matrix_size < 0 || t.probe->matrix_size > 65536 ||
         cudaGetDeviceProperties(&about, gpu->device) != cudaSuccess ||
         cudaMemGetInfo(&left, &total) != cudaSuccess) {
         (void)cudaGetLastError();
@@ -7580,7 +7585,7 @@ DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_measure_d
         t.c = t.b + room;
         (void)snprintf(m.name, sizeof m.name, "%.63s", about.name);
         m.memory_bytes = (double)total;
-        m.units = gpu->units;
+        m.multiprocessors = gpu->multiprocessors;
         m.capability = gpu->capability;
         (void)cudaMemsetAsync(t.a, 85, (size_t)(2 * room + matrix), gpu->stream);
         dpari_cuda_probe_all(&t, &m);
@@ -7620,8 +7625,8 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
 {
     char head[128];
     int64_t at = 0, i;
-    const int64_t n =
-        snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name, (int)made->units);
+    const int64_t n = snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
+                               (int)made->multiprocessors);
     for (i = 0; i < n && i < (int64_t)sizeof head - 1; i++, at++) {
         if (at < bytes - 1) {
             text[at] = head[i];
@@ -7631,8 +7636,9 @@ DPAR_API int64_t dpar_cuda_measurement_write(const dpar_cuda_measurement *made,
     at = dpari_cuda_line(text, bytes, at, "hbm",
                          peak_memory_Bps > 0.0 ? made->copy_Bps / peak_memory_Bps : 0.0,
                          "share of the memory's peak, copying");
-    at = dpari_cuda_line(text, bytes, at, "gemm",
-                         peak_flops > 0.0 ? made->gemm_flops / peak_flops : 0.0, made->gemm_by);
+    at =
+        dpari_cuda_line(text, bytes, at, "gemm",
+                        peak_flops > 0.0 ? made->gemm_flops / peak_flops : 0.0, made->gemm_library);
     at = dpari_cuda_line(text, bytes, at, "launch_us", made->launch_s * 1e6, "host, a kernel");
     at = dpari_cuda_line(text, bytes, at, "link_share",
                          peak_link_Bps > 0.0 ? made->link_Bps / peak_link_Bps : 0.0,

@@ -131,7 +131,7 @@ enum {
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
 
 /* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
- * columns are the peer, `way` (the method), `hops`, pieces (boxes), bytes, bytes that the peer
+ * columns are the peer, `method`, `hops`, pieces (boxes), bytes, bytes that the peer
  * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
  * axis, so that it is 1 for a neighbour.
  *
@@ -1033,7 +1033,7 @@ static void dpari_doctor_slingshot(dpari_doctor *d)
     dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
     dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
     /* the mark of Cray's MPI, under Slurm and Flux too */
-    if (d->c->job.launcher == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
+    if (d->c->job.kind == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
         dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
         dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
     }
@@ -1065,7 +1065,7 @@ static void dpari_doctor_devices(dpari_doctor *d)
                            "%s does not say the local rank, so no rank knows which of %d GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
                            "beside DPAR_RANK and DPAR_SIZE",
-                           dpari_launcher_name(c->job.launcher), c->gpus);
+                           dpari_launcher_name(c->job.kind), c->gpus);
     }
     /* a single visible one may be another for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
@@ -2127,11 +2127,11 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
         if (c->speed[i] > 0) {
             dpari_text_print(&o, " %.4g Gb/s", (double)c->speed[i] * 1e-3);
         }
-        if (t.used + o.used + 6 < t.room) {
+        if (t.used + o.used + 6 < t.capacity) {
             dpar_text_put(&t, one);
         } else if (chart->ports[t.used - 1] != '.') {
             dpar_text_put(&t, ", ...");
-            t.room = t.used + 1; /* that was the last word */
+            t.capacity = t.used + 1; /* that was the last word */
         }
     }
 }
@@ -2271,7 +2271,7 @@ static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_j
     dpari_text_print(out, ": %d ranks on %d%s", j->size, j->nodes,
                      j->nodes == 1 ? " node\n" : " nodes\n");
     dpari_doctor_head(out, "launcher");
-    dpar_text_put(out, dpari_launcher_name(c->job.launcher));
+    dpar_text_put(out, dpari_launcher_name(c->job.kind));
     if (c->mpi[0] != 0) {
         dpari_text_print(out, ", MPI %s", c->mpi);
     }
@@ -2465,8 +2465,8 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, "its numbers do not fit together, see below\n");
         return;
     }
-    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->launcher),
-                     j->rank, j->size);
+    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->kind), j->rank,
+                     j->size);
     if (j->local_rank >= 0) {
         dpari_text_int(out, j->local_rank);
     } else {
@@ -2672,7 +2672,7 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
  * they were in registered memory. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
 {
-    const int32_t way = x->options.way;
+    const int32_t way = x->options.method;
     int32_t i, beside = 0;
     for (i = 0; i < x->peers; i++) {
         beside += x->peer[i].world >= 0;
@@ -2896,7 +2896,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
         b.to = &f;
         b.from = &bits;
         b.to_type = DPAR_F32;
-        b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
+        b.from_type = b.round_type = type == DPAR_TF32 ? DPAR_F32 : type;
         (void)dpar_mem_move_box(&b);
         d = (double)f;
         break;
@@ -3156,7 +3156,7 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_
     dpari_hx_place(&x->array[field], at, w->components, &spot);
     dpari_zero(&b, sizeof b);
     b.dims = dims + 1;
-    b.to_type = b.from_type = b.through = f->type;
+    b.to_type = b.from_type = b.round_type = f->type;
     b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
     b.from = x->part[2 * field + spot.part] + spot.at * w->width;
     b.extent[dims] = w->components;

@@ -28,7 +28,7 @@
  *             return dpar_fail(world, NULL);
  *         }
  *         if (g->first[0] == 0) {                          the hot end; exchanges do not touch these cells
- *             for (x = -1; x <= g->own[1]; x++) {
+ *             for (x = -1; x <= g->count[1]; x++) {
  *                 u[x - g->stride[0]] = 1.0;
  *                 v[x - g->stride[0]] = 1.0;
  *             }
@@ -38,8 +38,8 @@
  *                 return dpar_fail(world, NULL);
  *             }
  *             change = 0.0;
- *             for (y = 0; y < g->own[0]; y++) {
- *                 for (x = 0; x < g->own[1]; x++) {
+ *             for (y = 0; y < g->count[0]; y++) {
+ *                 for (x = 0; x < g->count[1]; x++) {
  *                     const double *from = u + y * g->stride[0] + x;
  *                     const double around = from[-1] + from[1] + from[-g->stride[0]] + from[g->stride[0]];
  *                     const double step = 0.2 * (around - 4.0 * from[0]);
@@ -137,7 +137,7 @@
  *             return dpar_fail(c, NULL);
  *         }
  *         options.field = &field;
- *         options.fields = 1;
+ *         options.field_count = 1;
  *         if (dpar_halo_plan_bytes(c, &options, &bytes, &why) < 0) {
  *             return dpar_fail(c, &why);
  *         }
@@ -194,19 +194,19 @@
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* the field's points and the widths to exchange. Fields of one plan may
                               differ in it: in points, widths and dims */
-    const dpar_halo *room; /* the halo that the array has, if that is wider than the one to exchange
-                              (see "Two widths" below); otherwise NULL */
-    int32_t type;          /* DPAR_F64, ...; no default */
-    int32_t vector;        /* 1: each component changes its sign across a fold or a pole. 2: two
-                              components, u along the last dim and v along the one before, which are
-                              rotated where the grid is (cubed sphere) */
+    const dpar_halo *array_halo; /* the halo that the array has, if that is wider than the one to
+                                    exchange (see "Two widths" below); otherwise NULL */
+    int32_t type;                /* DPAR_F64, ...; no default */
+    int32_t vector; /* 1: each component changes its sign across a fold or a pole. 2: two
+                       components, u along the last dim and v along the one before, which are
+                       rotated where the grid is (cubed sphere) */
     /* For cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field is
      * DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars. */
     int32_t pair;
     /* The type in which values are sent: F32 for F64; F16 or BF16 for F32. 0 sends them as they
      * are. Values are rounded to nearest, also if no message is needed, so that bits are the same
      * everywhere */
-    int32_t wire;
+    int32_t wire_type;
     int32_t components;       /* elements at each point; 0 selects 1 */
     int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
                                  one plane per component, requires strides (DPAR_E_ARG) */
@@ -217,12 +217,13 @@ typedef struct dpar_halo_field {
      * Any order and any padding is possible. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points,
      * with x as dim 1, has stride = {nx + 2, 1} and origin = {1, 1}. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; dense if all 0 */
-    int64_t origin[DPAR_MAX_DIMS]; /* if strides are set, the index of the first own point in the
+    int64_t first[DPAR_MAX_DIMS];  /* if strides are set, the index of the first own point in the
                                       array. If all are 0, data is the address of that point, and
                                       halos are before it too. Ignored without strides */
-    void *data;  /* address of element 0, 0, ... of the array; NULL on a rank without points */
-    void *halos; /* for the compact form: the halo, while `data` has only the own points. It has
-                    slab after slab (dpar_halo_slab), each dense in C order with components last */
+    void *data; /* address of element 0, 0, ... of the array; NULL on a rank without points */
+    void *compact_halo; /* for the compact form: the halo, while `data` has only the own points. It
+                           has slab after slab (dpar_halo_slab), each dense in C order with
+                           components last */
     /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
      * long as the plan. NULL for host memory. It may differ from rank to rank. If c has a memory of
      * its own and sends everything by messages (no ranks share memory), it is c->mem. The host then
@@ -255,9 +256,9 @@ enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
  *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
  *     dpar_halo_field inner = field;
  *     inner.halo = &thin;
- *     inner.room = &wide;
+ *     inner.array_halo = &wide;
  *
- * With strides, `origin` also refers to the first own point of the wider one. Fails with DPAR_E_ARG
+ * With strides, `first` also refers to the first own point of the wider one. Fails with DPAR_E_ARG
  * if the two differ in grid, mesh, owners or points, or if halos are compact, because their buffer
  * has one width. Fails with DPAR_E_RANGE if the exchanged box is not inside the other one. */
 
@@ -275,8 +276,8 @@ enum {
  * of all others. All ranks pass the same, except for strides, addresses and timers. */
 typedef struct dpar_halo_plan_desc {
     const dpar_halo_field *field; /* [fields]; read only by bytes, init and tune */
-    int32_t fields;               /* 1 .. 4096 */
-    int32_t way;                  /* DPAR_HALO_x */
+    int32_t field_count;          /* 1 .. 4096 */
+    int32_t method;               /* DPAR_HALO_x */
     /* 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
      * three steps. This takes fewer messages and more waits. It is DPAR_E_ARG with folds, poles,
      * cubes, masked owners, windows, compact halos, and edges without corners.
@@ -434,7 +435,7 @@ DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm 
  * Functions without a `why` leave their message in g->comm->why. Whatever is missing here is in
  * halo_exchange.h, on which this is built; dpar_grid_halo and dpar_grid_plan give access to it. */
 
-/* Puts the points of a field on the faces between cells in a dim (dpar_grid_field.at).
+/* Puts the points of a field on the faces between cells in a dim (dpar_grid_field.location).
  * DPAR_HALO_AT_CELLS, 0, puts them in the middle of the cells. */
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
@@ -450,9 +451,9 @@ typedef struct dpar_grid_desc {
                                            corners. Fields on faces always have edges and corners */
     int64_t cells[DPAR_MAX_DIMS];       /* cells of the whole grid, at least 1 */
     int64_t halo;                       /* width of the halo on every side of every dim, in cells */
-    int64_t low[DPAR_MAX_DIMS];         /* width below, if not 0, in place of `halo`. For a halo on
+    int64_t halo_low[DPAR_MAX_DIMS];    /* width below, if not 0, in place of `halo`. For a halo on
                                            some sides only, set `halo` to 0 */
-    int64_t high[DPAR_MAX_DIMS];        /* width above, in the same way */
+    int64_t halo_high[DPAR_MAX_DIMS];   /* width above, in the same way */
     int32_t periodic[DPAR_MAX_DIMS];    /* 1 makes the dim periodic */
     int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0 */
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
@@ -475,15 +476,15 @@ typedef struct dpar_grid_desc {
                      address that is not known is taken for an array of cells of this type, dense in
                      C order with its halo. It may change from call to call, on each rank
                      independently. With 0 an unknown address is DPAR_E_ARG */
-    int32_t closes; /* 1 makes dpar_grid_free close the communicator too */
+    int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     dpar_why
         *free_why; /* receives the message of dpar_grid_free, which is otherwise lost with
-                      `closes` and with dpar_mpi_grid_make, because grid->comm is then closed. Each
-                      rank has its own, which must exist as long as the grid. May be NULL */
-    int64_t own[DPAR_MAX_DIMS]; /* this rank's cells along each dim in your code, which may differ
-                                   by rank. If the grid's cut gives others, because your rule
-                                   differs or dims are in another order, all ranks get DPAR_E_ARG. 0
-                                   skips the comparison */
+                      `owns_comm` and with dpar_mpi_grid_make, because grid->comm is then closed.
+                      Each rank has its own, which must exist as long as the grid. May be NULL */
+    /* this rank's cells along each dim in your code, which may differ by rank. If the grid's cut
+     * gives others, because your rule differs or dims are in another order, all ranks get
+     * DPAR_E_ARG. 0 skips the comparison */
+    int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
 /* A grid, made by dpar_grid_make. All fields are read-only. */
@@ -494,7 +495,7 @@ typedef struct dpar_grid {
     int32_t coord[DPAR_MAX_DIMS];  /* coordinate of this rank among them */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
     int64_t first[DPAR_MAX_DIMS];  /* first cell that this rank owns */
-    int64_t own[DPAR_MAX_DIMS];    /* number of cells that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;
@@ -502,13 +503,14 @@ typedef struct dpar_grid {
 /* The points, components and strides of an array. Zero it, then set the fields that you need. All
  * ranks pass the same, except for strides. */
 typedef struct dpar_grid_field {
-    int32_t components;        /* elements at each point; 0 selects 1 */
-    int32_t order;             /* of dense arrays: DPAR_ORDER_LAST_FASTEST (0), C's, or
-                                  DPAR_ORDER_FIRST_FASTEST, where             dim 0 is contiguous */
-    int32_t at[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim are for
-                                  a flux or a velocity, in all dims for vertices. A rank has own + 1
-                                  faces and the halo beyond. It shares the outer faces with its
-                                  neighbours; the upper one gets the neighbour's value */
+    int32_t components;              /* elements at each point; 0 selects 1 */
+    /* The order of dense arrays: DPAR_ORDER_LAST_FASTEST (0) is C's, with DPAR_ORDER_FIRST_FASTEST
+     * dim 0 is contiguous. */
+    int32_t order;
+    /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim are for a flux or a velocity, in
+     * all dims for vertices. A rank has own + 1 faces and the halo beyond. It shares the outer
+     * faces with its neighbours; the upper one gets the neighbour's value */
+    int32_t location[DPAR_MAX_DIMS];
     uint32_t odd[DPAR_MAX_DIMS]; /* bit k is set if component k changes its sign at mirrors of this
                                     dim, as the velocity normal to them does. Other bits are 0 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
@@ -519,13 +521,13 @@ typedef struct dpar_grid_field {
 /* A rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
  * nc_put_vara. Components are one more dim. */
 typedef struct dpar_grid_part {
-    int64_t whole[DPAR_MAX_DIMS];  /* points of the whole array, each counted once */
-    int64_t start[DPAR_MAX_DIMS];  /* first of them that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];  /* number of them that this rank owns */
-    int64_t memory[DPAR_MAX_DIMS]; /* points of this rank's array, with its halo */
-    int64_t inside[DPAR_MAX_DIMS]; /* first of these that this rank owns */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours */
-    int64_t component_stride;      /* elements between components */
+    int64_t global_count[DPAR_MAX_DIMS]; /* points of the whole array, each counted once */
+    int64_t start[DPAR_MAX_DIMS];        /* first of them that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];        /* number of them that this rank owns */
+    int64_t local_count[DPAR_MAX_DIMS];  /* points of this rank's array, with its halo */
+    int64_t local_start[DPAR_MAX_DIMS];  /* first of these that this rank owns */
+    int64_t stride[DPAR_MAX_DIMS];       /* elements between neighbours */
+    int64_t component_stride;            /* elements between components */
 } dpar_grid_part;
 
 /* ---- a grid and its arrays ---- */
@@ -708,8 +710,8 @@ typedef struct dpari_stride_spot {
  *
  * and staging memory of a turn is written again when those who read it are done with the exchange
  * before the last. With others one message each way goes; but ranks whose devices reach each other
- * (`reached`: dpar_engine.lend) meet on their streams in place of it, and read what the other
- * packed where it lies. */
+ * (`reached`: dpar_engine.alloc_shared) meet on their streams in place of it, and read what the
+ * other packed where it lies. */
 
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1,      /* the last: components */
@@ -1539,7 +1541,7 @@ DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
 
 DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
-    return f->wire != DPAR_TYPE_NONE ? f->wire : f->type;
+    return f->wire_type != DPAR_TYPE_NONE ? f->wire_type : f->type;
 }
 
 DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
@@ -1589,7 +1591,7 @@ DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_b
 
 DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
 {
-    return f->room ? f->room : f->halo;
+    return f->array_halo ? f->array_halo : f->halo;
 }
 
 /* The array as `rank` holds it, when origin and strides are the defaults. */
@@ -1608,9 +1610,9 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, 
         a->low[d] = own.lo[d] - all.lo[d];
         a->own[d] = own.hi[d] - own.lo[d];
         a->inner[d] = own.lo[d] - first.lo[d];
-        a->origin[d] = f->halos ? 0 : own.lo[d] - whole.lo[d];
+        a->origin[d] = f->compact_halo ? 0 : own.lo[d] - whole.lo[d];
         a->stride[d] = step;
-        step *= f->halos ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
+        step *= f->compact_halo ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
 
@@ -1629,12 +1631,12 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *
 {
     int32_t d;
     dpari_hx_dense(a, f, rank);
-    a->compact = f->halos != NULL;
+    a->compact = f->compact_halo != NULL;
     a->elsewhere = dpari_hx_mem(f) != NULL;
     a->component = f->component_stride != 0 ? f->component_stride : 1;
     if (dpari_hx_strided(f)) {
         for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->origin[d] + a->inner[d];
+            a->origin[d] = f->first[d] + a->inner[d];
             a->stride[d] = f->stride[d];
         }
     }
@@ -1650,7 +1652,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
             return 0;
         }
     }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos &&
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->compact_halo &&
            (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 
@@ -1799,10 +1801,10 @@ static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, 
         return 0;
     }
     if (part == DPARI_HX_HALOS) {
-        for (d = 0; f->halos && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
+        for (d = 0; f->compact_halo && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
             points += dpar_box_volume(&slab) * components;
         }
-        g->base = (int64_t)(uintptr_t)f->halos;
+        g->base = (int64_t)(uintptr_t)f->compact_halo;
         g->dims = 1;
         g->stride[0] = g->unit;
         g->last[0] = points - 1;
@@ -2746,7 +2748,7 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
     unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
     dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->through = x->field[it->field].type;
+    b->to_type = b->from_type = b->round_type = x->field[it->field].type;
     b->op = DPAR_COPY;
     b->dims = it->dims;
     b->to = back ? mine : dense;
@@ -2767,7 +2769,7 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *it, int take
     unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
     dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
-    b->through = dpari_hx_wire(f);
+    b->round_type = dpari_hx_wire(f);
     if (!takes) {
         b->to_type = dpari_hx_wire(f);
         b->clear = adjoint;
@@ -3515,7 +3517,7 @@ static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status st = DPAR_OK;
     if (x->reached > 0) {
-        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
+        st = x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
         if (work) {
             x->messages += st == DPAR_OK;
         } else if (st >= 0) {
@@ -4014,7 +4016,7 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
     for (k = 0; k < 2; k++) {
         for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
             if (h->owner[i] == (k ? b : a)) {
-                block[k] = h->grid.mesh.offset + i;
+                block[k] = h->grid.mesh.first_rank + i;
             }
         }
         if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
@@ -4143,10 +4145,10 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
         return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
                            dpar_type_name(f->type), f->type);
     }
-    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
+    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire_type)) {
         return dpari_wrong(
             why, "field %d cannot travel as %s (wire %d): f64 travels as f32, f32 as f16 or bf16",
-            i, dpar_type_name(f->wire), f->wire);
+            i, dpar_type_name(f->wire_type), f->wire_type);
     }
     if (f->vector < 0 || f->vector > 2) {
         return dpari_wrong(why, "field %d: vector %d (0 to 2)", i, f->vector);
@@ -4167,9 +4169,9 @@ static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, 
         last = h->owner[k] > last ? h->owner[k] : last;
     }
     if ((h->owner && last >= c->size) ||
-        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
+        (!h->owner && (m->first_rank < 0 || m->first_rank + (int64_t)m->size > c->size))) {
         return dpari_wrong(why, "field %d is on ranks up to %ld, the communicator has %d of them",
-                           i, h->owner ? last : m->offset + (int64_t)m->size - 1, c->size);
+                           i, h->owner ? last : m->first_rank + (int64_t)m->size - 1, c->size);
     }
     return DPAR_OK;
 }
@@ -4229,7 +4231,7 @@ static int dpari_hx_can_share(const dpar_halo_field *f)
     for (d = 0; d < f->halo->grid.dims; d++) {
         between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
-    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
+    return between < 2 || !f->compact_halo || !dpari_halo_star(f->halo);
 }
 
 static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
@@ -4265,7 +4267,7 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
     }
     for (d = all->dims - 1; d >= 0; d--) {
         const int64_t stride = strided ? f->stride[d] : step;
-        const int64_t origin = strided ? f->origin[d] : 0;
+        const int64_t origin = strided ? f->first[d] : 0;
         if (stride < -most || stride > most || origin < -most || origin > most ||
             !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
                        stride < 0 ? -stride : stride, &way) ||
@@ -4358,7 +4360,7 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
 static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
                                        dpar_why *why)
 {
-    const dpar_halo *h = f->halo, *room = f->room;
+    const dpar_halo *h = f->halo, *room = f->array_halo;
     dpar_box all, whole;
     const char *no = NULL;
     dpar_status st = dpar_halo_check(room, why);
@@ -4366,7 +4368,7 @@ static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int3
     if (st != DPAR_OK) {
         return st;
     }
-    if (f->halos) {
+    if (f->compact_halo) {
         no = "halos beside the block are as wide as the plan, there is no other room";
     } else if (h->grid.dims != room->grid.dims ||
                !dpari_mesh_same(&h->grid.mesh, &room->grid.mesh) || h->owner != room->owner) {
@@ -4435,7 +4437,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_RANGE, why, "field %d has %d components: 2^24 are possible", i,
                          f->components);
     }
-    st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
+    st = f->array_halo ? dpari_hx_check_room(f, i, c->rank, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -4444,8 +4446,8 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
                          i);
     }
     if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
-        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
-                  : dpar_halo_box(f->halo, c->rank, &all)) &&
+        (f->compact_halo ? dpar_halo_owned(f->halo, c->rank, &all)
+                         : dpar_halo_box(f->halo, c->rank, &all)) &&
         dpari_hx_overlaps(f, c->rank, &all)) {
         return dpari_wrong(
             why,
@@ -4456,7 +4458,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
         return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
     }
-    if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
+    if (!f->data && !f->compact_halo && dpar_halo_box(f->halo, c->rank, &all)) {
         return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
     }
     return dpari_hx_check_way(f, i, o, why);
@@ -4555,9 +4557,10 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_wrong(why, "ordered %d, shared %d, timers %d: each is 0 or 1", o->ordered,
                            o->shared, o->timers);
     }
-    if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
-        return dpari_wrong(why, "way %d (0 to 3), runs of %ld bytes (0 or more), tag %d", o->way,
-                           o->run_bytes, o->tag);
+    if (o->method < DPAR_HALO_AUTO || o->method > DPAR_HALO_DIRECT || o->run_bytes < 0 ||
+        o->tag < 0) {
+        return dpari_wrong(why, "method %d (0 to 3), runs of %ld bytes (0 or more), tag %d",
+                           o->method, o->run_bytes, o->tag);
     }
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
@@ -4571,7 +4574,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
     if (!c || !options || !bytes) {
         return dpari_wrong(why, "communicator, options or result is NULL");
     }
-    st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
+    st = dpari_hx_judge(c, options->field, options->field_count, options, &z, why);
     if (st == DPAR_OK) {
         (void)dpari_hx_layout(&z, NULL, bytes);
     }
@@ -4642,7 +4645,7 @@ static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
     dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
     dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
     dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    dpari_fact(g, "halo.grid.mesh.first_rank", 0, h->grid.mesh.first_rank);
     for (d = 0; d < h->grid.mesh.axes; d++) {
         dpari_hx_state_axis(g, &h->grid, d);
     }
@@ -4666,7 +4669,7 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
     const dpar_halo_plan_desc *o = all->options;
     int32_t i;
     dpari_fact(g, "the number of fields", 0, all->n);
-    dpari_fact(g, "options.way", 0, o->way);
+    dpari_fact(g, "options.method", 0, o->method);
     dpari_fact(g, "options.ordered", 0, o->ordered);
     dpari_fact(g, "options.shared", 0, o->shared);
     dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
@@ -4676,7 +4679,7 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
         const dpar_halo_field *f = &all->fields[i];
         g->of_index = i;
         dpari_fact_type(g, "type", 0, f->type);
-        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
+        dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
         dpari_fact(g, "components", 0, dpari_hx_components(f));
         dpari_fact(g, "vector", 0, f->vector);
         dpari_fact(g, "pair", 0, f->pair);
@@ -4862,9 +4865,9 @@ static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giv
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
     const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
-    const int packs =
-        x->options.way == DPAR_HALO_PACKED || (x->options.way == DPAR_HALO_AUTO && world >= 0 &&
-                                               x->world->crowded && bytes < DPARI_HX_CROWDED);
+    const int packs = x->options.method == DPAR_HALO_PACKED ||
+                      (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
+                       bytes < DPARI_HX_CROWDED);
     return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
            dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
 }
@@ -5130,14 +5133,15 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     dpar_status st;
     int32_t i;
     x->in_order = !x->world && x->c->mem != NULL;
-    x->nears = !x->world && x->steps == 1 && x->options.way != DPAR_HALO_MESSAGES &&
-               of->engine.lend != NULL;
+    x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
+               of->engine.alloc_shared != NULL;
     turns += x->nears;
     for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
     }
     x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
-                  : dpar_comm_alloc(of, x->memory_bytes, &memory);
+    st = x->nears
+             ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
+             : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
         return dpari_repeat(st, why, of->why.text);
     }
@@ -5159,10 +5163,10 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
-    x->part[2 * f + 1] = (unsigned char *)field->halos;
+    x->part[2 * f + 1] = (unsigned char *)field->compact_halo;
     if (x->world) {
         x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
-        x->refs[2 * f + 1] = field->halos ? dpari_ref(x->world, field->halos, 1) : 0;
+        x->refs[2 * f + 1] = field->compact_halo ? dpari_ref(x->world, field->compact_halo, 1) : 0;
     }
 }
 
@@ -5184,7 +5188,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             r[4] = w->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
-            r[7] = x->nears && x->c->engine.reach(x->c, x->memory, x->peer[i].rank) != NULL;
+            r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -5204,7 +5208,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             p->staging = memory + (x->staging - x->memory);
             p->turn = r[5];
         } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
+            p->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, p->rank);
             p->reached = p->staging != NULL;
             p->turn = r[5];
         }
@@ -5278,7 +5282,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
  * either all can, if `later` asks for it, or none. */
 static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
-    const int32_t way = x->options.way;
+    const int32_t way = x->options.method;
     const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
     int32_t i;
     for (i = 0; i < x->fields; i++) {
@@ -5286,8 +5290,8 @@ static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
         dpari_hx_array_of(&x->array[i], f, x->rank);
         x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
                                (later || dpari_ref(x->world, f->data, 1) != 0);
-        x->array[i].reach[1] =
-            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+        x->array[i].reach[1] = shares && !x->array[i].elsewhere && f->compact_halo &&
+                               dpari_ref(x->world, f->compact_halo, 1) != 0;
     }
 }
 
@@ -5383,7 +5387,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar
     x = dpari_hx_layout(&z, memory, &need);
     x->c = c;
     x->node = c->node ? c->node : c;
-    x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->world = o.method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
     x->options.field = x->field;
     x->rank = c->rank;
@@ -5414,7 +5418,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_init(void *memory, int64_t bytes,
                                                     dpar_halo_plan **plan, dpar_why *why)
 {
     return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
-                         options ? options->fields : 0, options, 0, plan, why);
+                         options ? options->field_count : 0, options, 0, plan, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
@@ -5448,7 +5452,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
             f);
     }
     x->field[f].data = data;
-    x->field[f].halos = halos;
+    x->field[f].compact_halo = halos;
     dpari_hx_bind_field(x, f);
     if (!x->bound) {
         x->bound = 1;
@@ -5507,10 +5511,10 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
 static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
 {
     o->ordered = n & 1;
-    o->way = n < 2    ? DPAR_HALO_MESSAGES
-             : n < 4  ? DPAR_HALO_PACKED
-             : n < 10 ? DPAR_HALO_DIRECT
-                      : DPAR_HALO_AUTO;
+    o->method = n < 2    ? DPAR_HALO_MESSAGES
+                : n < 4  ? DPAR_HALO_PACKED
+                : n < 10 ? DPAR_HALO_DIRECT
+                         : DPAR_HALO_AUTO;
     o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
@@ -5518,9 +5522,9 @@ static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
 static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
 {
     int32_t k;
-    for (k = 0; k < o->fields && dpari_hx_can_order(&o->field[k]); k++) {
+    for (k = 0; k < o->field_count && dpari_hx_can_order(&o->field[k]); k++) {
     }
-    return !o->shared && k == o->fields;
+    return !o->shared && k == o->field_count;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
@@ -5563,7 +5567,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* init has judged the fields */
         took = dpari_hx_time(x, &st);
         if (st == DPAR_OK && (least <= 0.0 || took < least)) {
-            best.way = o.way;
+            best.method = o.method;
             best.ordered = o.ordered;
             best.run_bytes = o.run_bytes;
             least = took;
@@ -5746,14 +5750,14 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
         return dpari_wrong(why, "grid: %d dims (1 to %d)", desc->dims, (int32_t)DPAR_MAX_DIMS);
     }
     if (!dpari_gx_flag(desc->star) || !dpari_gx_flag(desc->order) || !dpari_gx_flag(desc->check) ||
-        !dpari_gx_flag(desc->closes)) {
-        return dpari_wrong(why, "grid: star %d, order %d, check %d, closes %d: each is 0 or 1",
-                           desc->star, desc->order, desc->check, desc->closes);
+        !dpari_gx_flag(desc->owns_comm)) {
+        return dpari_wrong(why, "grid: star %d, order %d, check %d, owns_comm %d: each is 0 or 1",
+                           desc->star, desc->order, desc->check, desc->owns_comm);
     }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
-        grid->low[d] = desc->low[d] != 0 ? desc->low[d] : desc->halo;
-        grid->high[d] = desc->high[d] != 0 ? desc->high[d] : desc->halo;
+        grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
+        grid->high[d] = desc->halo_high[d] != 0 ? desc->halo_high[d] : desc->halo;
         grid->widest = dpari_most(grid->widest, dpari_most(grid->low[d], grid->high[d]));
         status = dpari_gx_check_dim(grid, d, why);
         if (status != DPAR_OK) {
@@ -5794,7 +5798,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_wh
 /* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
 static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
 {
-    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.own[d];
+    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.count[d];
     const int64_t below = g->low[d] - first, above = end + g->high[d] - n;
     const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
     if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
@@ -5803,7 +5807,7 @@ static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d
             DPAR_E_RANGE, why,
             "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
             "mirror",
-            d, g->low[d], g->high[d], g->head.own[d]);
+            d, g->low[d], g->high[d], g->head.count[d]);
     }
     return DPAR_OK;
 }
@@ -5856,7 +5860,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
         const int64_t count = own.hi[d] - own.lo[d];
         grid->head.cells[d] = grid->d.cells[d];
         grid->head.first[d] = own.lo[d];
-        grid->head.own[d] = count;
+        grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
             return dpari_say(DPAR_E_RANGE, why,
@@ -5883,12 +5887,12 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
     dpari_fact(f, "check", 0, a->check);
     dpari_fact(f, "halo", 0, a->halo);
     dpari_fact_type(f, "type", 0, a->type);
-    dpari_fact(f, "closes", 0, a->closes);
+    dpari_fact(f, "owns_comm", 0, a->owns_comm);
     for (d = 0; d < a->dims; d++) {
         uint64_t h = 1;
         dpari_fact(f, "cells[#]", d, a->cells[d]);
-        dpari_fact(f, "low[#]", d, a->low[d]);
-        dpari_fact(f, "high[#]", d, a->high[d]);
+        dpari_fact(f, "halo_low[#]", d, a->halo_low[d]);
+        dpari_fact(f, "halo_high[#]", d, a->halo_high[d]);
         dpari_fact(f, "periodic[#]", d, a->periodic[d]);
         dpari_fact(f, "mirror_low[#]", d, a->mirror_low[d]);
         dpari_fact(f, "mirror_high[#]", d, a->mirror_high[d]);
@@ -5936,7 +5940,7 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
 /* Points of this rank's array in a dim, with its halo. */
 static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
 {
-    return g->low[d] + g->head.own[d] + (f->at[d] != 0) + g->high[d];
+    return g->low[d] + g->head.count[d] + (f->location[d] != 0) + g->high[d];
 }
 
 /* Checks type, components and points of an array, without the other ranks. */
@@ -5956,9 +5960,9 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     count = field->components > 1 ? field->components : 1;
     none = count > 31 ? 0 : ~(uint32_t)0 << count;
     for (d = 0; d < grid->head.dims; d++) {
-        if (!dpari_gx_flag(field->at[d])) {
+        if (!dpari_gx_flag(field->location[d])) {
             return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
-                               field->at[d]);
+                               field->location[d]);
         }
         if (field->odd[d] & none) {
             return dpari_wrong(why,
@@ -5989,8 +5993,8 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
     for (d = 0; d < g->head.dims; d++) {
         dense = dense && f->stride[d] == 0;
-        s->halo.points[d] = f->at[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
-        if (f->at[d]) {
+        s->halo.points[d] = f->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        if (f->location[d]) {
             s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
                                   another dim is a corner, in a star, too */
             s->halo.shape = DPAR_STENCIL_BOX;
@@ -6037,7 +6041,7 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape 
 /* Points that are filled or own; beyond open ends there need not be any. */
 static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
 {
-    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.own[d];
+    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.count[d];
     const int ring = g->d.periodic[d];
     return dpari_gx_points(g, f, d) -
            (ring || g->d.mirror_low[d] ? 0 : dpari_most(g->low[d] - first, 0)) -
@@ -6129,17 +6133,17 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_
     return DPAR_OK;
 }
 
-/* Compares the rank's block with the caller's (dpar_grid_desc.own). */
+/* Compares the rank's block with the caller's (dpar_grid_desc.expected_count). */
 static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
 {
     int32_t d;
     for (d = 0; d < g->head.dims; d++) {
-        if (g->d.own[d] != 0 && g->d.own[d] != g->head.own[d]) {
+        if (g->d.expected_count[d] != 0 && g->d.expected_count[d] != g->head.count[d]) {
             return dpari_wrong(
                 why,
                 "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
                 "cutting (cuts), or another order of dims (order)",
-                rank, g->head.own[d], d, g->d.own[d]);
+                rank, g->head.count[d], d, g->d.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -6253,7 +6257,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     }
     comm = freed->head.comm; /* NULL: the world was closed, and all its memory */
     ended = comm && dpari_ended_is(comm);
-    closes = freed->d.closes && !ended;
+    closes = freed->d.owns_comm && !ended;
     said = freed->d.free_why;
     if (comm && comm->status == DPAR_OK) {
         for (plan = freed->plans; plan; plan = plan->next) {
@@ -6297,7 +6301,7 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->f.at[d] != b->f.at[d] || a->f.odd[d] != b->f.odd[d] ||
+        if (a->f.location[d] != b->f.location[d] || a->f.odd[d] != b->f.odd[d] ||
             a->f.stride[d] != b->f.stride[d]) {
             return 0;
         }
@@ -6319,7 +6323,7 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *f, const void *given)
     dpari_fact_type(f, "type", 0, a->s->type);
     dpari_fact(f, "components", 0, a->s->components);
     for (d = 0; d < a->grid->dims; d++) {
-        dpari_fact(f, "at[#]", d, a->s->f.at[d]);
+        dpari_fact(f, "location[#]", d, a->s->f.location[d]);
         dpari_fact(f, "odd[#]", d, a->s->f.odd[d]);
     }
 }
@@ -6397,7 +6401,8 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (shape->f.at[d] != other->f.at[d] || shape->f.stride[d] != other->f.stride[d]) {
+        if (shape->f.location[d] != other->f.location[d] ||
+            shape->f.stride[d] != other->f.stride[d]) {
             return 0;
         }
     }
@@ -6730,11 +6735,11 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s
 {
     int32_t e;
     for (e = 0; e < g->head.dims; e++) {
-        const int64_t faces = s->f.at[e] != 0, below = -g->head.first[e];
+        const int64_t faces = s->f.location[e] != 0, below = -g->head.first[e];
         const int64_t above = g->head.cells[e] + faces - g->head.first[e];
         const int wide = s->halo.shape == DPAR_STENCIL_BOX || e == d;
         box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
-        box->hi[e] = g->head.own[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
+        box->hi[e] = g->head.count[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
         if (e == d) {
             box->lo[e] = side ? dpari_most(above, box->lo[e]) : box->lo[e];
             box->hi[e] = side ? box->hi[e] : dpari_least(below, box->hi[e]);
@@ -6759,7 +6764,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape 
 {
     const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
     const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
-    const int32_t faces = s->f.at[d] != 0;
+    const int32_t faces = s->f.location[d] != 0;
     const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *b = &m->box;
     dpari_stride_piece p;
@@ -6884,10 +6889,10 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, in
     if (p->depth > 0) {
         p->halo[i] = s->halo;
         f->halo = &p->halo[i];
-        f->room = &s->halo;
+        f->array_halo = &s->halo;
         for (d = 0; d < g->head.dims; d++) {
             p->halo[i].low[d] = dpari_gx_width(g, p->depth, d, 0);
-            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.at[d] != 0);
+            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.location[d] != 0);
         }
     }
 }
@@ -6933,9 +6938,9 @@ static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_d
     int32_t i;
     dpari_zero(o, sizeof *o);
     o->field = p->field;
-    o->fields = p->n;
+    o->field_count = p->n;
     for (i = 0; i < p->n; i++) {
-        o->way = p->shape[i]->packed ? DPAR_HALO_PACKED : o->way;
+        o->method = p->shape[i]->packed ? DPAR_HALO_PACKED : o->method;
     }
 }
 
@@ -7319,7 +7324,7 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
  * exchange or a mirror fills. */
 static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *hi)
 {
-    const int64_t first = g->head.first[d], own = g->head.own[d];
+    const int64_t first = g->head.first[d], own = g->head.count[d];
     const int below = first > 0 || g->d.periodic[d] || g->d.mirror_low[d];
     const int above = first + own < g->head.cells[d] || g->d.periodic[d] || g->d.mirror_high[d];
     *lo = dpari_least(below ? g->low[d] : 0, own);
@@ -7352,13 +7357,13 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     dpari_zero(&b, sizeof b);
     b.dims = grid && box ? grid->dims : 0;
     for (d = 0; d < b.dims; d++) {
-        b.hi[d] = grid->own[d];
+        b.hi[d] = grid->count[d];
     }
     for (d = 0; d < b.dims; d++) {
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
             b.lo[d] = side ? hi : 0;
-            b.hi[d] = side ? grid->own[d] : lo;
+            b.hi[d] = side ? grid->count[d] : lo;
             if (b.lo[d] < b.hi[d] && n-- == 0) {
                 *box = b;
                 return 1;
@@ -7567,11 +7572,11 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
-        part->whole[d] = dpar_halo_points(&s.halo, d);
+        part->global_count[d] = dpar_halo_points(&s.halo, d);
         part->start[d] = own.lo[d];
         part->count[d] = own.hi[d] - own.lo[d];
-        part->memory[d] = dpari_gx_points(g, field, d);
-        part->inside[d] = g->low[d];
+        part->local_count[d] = dpari_gx_points(g, field, d);
+        part->local_start[d] = g->low[d];
         part->stride[d] = s.f.stride[d];
     }
     part->component_stride = s.f.component_stride;

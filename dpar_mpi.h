@@ -998,7 +998,7 @@ static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
     return h != NULL && h->sequence == t->sequence + 1 && h->kind == call->kind &&
            h->type == dpari_mpi_said_type(t) && h->op == call->op && h->root == call->root &&
            dpari_tag_compared(h->tag) == dpari_tag_compared(call->tag) &&
-           (call->varies || h->count == call->count);
+           (call->variable_counts || h->count == call->count);
 }
 
 static dpari_mpi_record dpari_mpi_record_of(const dpari_mpi_task *t)
@@ -1649,7 +1649,7 @@ static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
         return 0;
     }
     for (r = 0; r < n; r++) {
-        int64_t begin = call->in_begin != NULL ? call->in_begin[r] : next;
+        int64_t begin = call->in_first != NULL ? call->in_first[r] : next;
         dpari_mpi_copy(dpari_mpi_at(copy, call->type, at),
                        dpari_mpi_past(call->in, call->type, begin),
                        dpari_mpi_bytes(call->type, call->in_count[r]));
@@ -1657,7 +1657,7 @@ static int32_t dpari_mpi_set_aside(dpari_mpi_task *t, void *copy)
         next += call->in_count[r];
     }
     call->in = copy;
-    call->in_begin = NULL;
+    call->in_first = NULL;
     return 1;
 }
 
@@ -1703,7 +1703,7 @@ static int dpari_mpi_get_pieces(dpari_mpi_task *t, void **mine, int64_t *own)
             continue;
         }
         n = dpari_mpi_out_piece(call, r);
-        begin = one ? 0 : call->out_begin != NULL ? call->out_begin[r] : next;
+        begin = one ? 0 : call->out_first != NULL ? call->out_first[r] : next;
         next += n;
         if (r == t->ctx->comm.rank) {
             *mine = dpari_mpi_at(call->out, call->type, begin);
@@ -1738,7 +1738,7 @@ static int dpari_mpi_exchange(dpari_mpi_task *t)
             continue;
         }
         n = dpari_mpi_in_piece(call, c->comm.rank, r);
-        begin = one ? 0 : call->in_begin != NULL ? call->in_begin[r] : next;
+        begin = one ? 0 : call->in_first != NULL ? call->in_first[r] : next;
         next += n;
         from = dpari_mpi_past(call->in, call->type, begin);
         if (r == c->comm.rank && n != own) {
@@ -1871,7 +1871,7 @@ static void dpari_mpi_staged_land(dpari_mpi_task *t)
 
 static int64_t dpari_mpi_piece_of(const dpar_call *call, int32_t r)
 {
-    return call->varies ? call->in_count[r] : call->count;
+    return call->variable_counts ? call->in_count[r] : call->count;
 }
 
 static int64_t dpari_mpi_largest(const dpar_call *call, int32_t n)
@@ -1887,7 +1887,7 @@ static int64_t dpari_mpi_largest(const dpar_call *call, int32_t n)
 
 static int64_t dpari_mpi_elements(const dpar_call *call, int32_t n)
 {
-    return call->varies ? dpari_mpi_sum(call->in_count, n) : call->count * n;
+    return call->variable_counts ? dpari_mpi_sum(call->in_count, n) : call->count * n;
 }
 
 /* How many elements of a piece that has `piece` lie in the block [at, at + len). */
@@ -1916,7 +1916,7 @@ static int dpari_mpi_scatter_call(dpari_mpi_task *t, const void *in, void *out)
     int32_t wide = dpari_mpi_wide(t->call.type);
     MPI_Datatype type = dpari_mpi_summand(wide, t->call.op);
     MPI_Op op = dpari_mpi_op(c->world, wide, t->call.op);
-    if (t->call.varies) {
+    if (t->call.variable_counts) {
         return DPARI_MPI_DO(t, MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out, t->counts, type,
                             op, c->main);
     }
@@ -1938,7 +1938,7 @@ static int dpari_mpi_scatter(dpari_mpi_task *t)
     int64_t most = dpari_mpi_largest(call, t->ctx->comm.size);
     void *out = call->out;
     dpari_mpi_advance(t, most, most);
-    if (call->varies && !dpari_mpi_block_counts(t)) {
+    if (call->variable_counts && !dpari_mpi_block_counts(t)) {
         return MPI_ERR_NO_MEM;
     }
     if (dpari_mpi_out_in_in(t)) {
@@ -2459,7 +2459,7 @@ static int dpari_mpi_join_parts(dpari_mpi_task *t)
         return MPI_ERR_NO_MEM;
     }
     call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_GATHER, part, t->call.out, n);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.out_count = t->pieces;
     return dpari_mpi_post_inside(t, &call);
 }
@@ -2480,7 +2480,7 @@ static int dpari_mpi_sum_inside(dpari_mpi_task *t)
         return MPI_ERR_NO_MEM;
     }
     call = dpari_mpi_inside_call(t, DPAR_CALL_REDUCE_SCATTER, t->call.in, part, n);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in_count = t->pieces;
     return dpari_mpi_post_inside(t, &call);
 }
@@ -2614,9 +2614,9 @@ static int dpari_mpi_gather_inside(dpari_mpi_task *t)
         t, DPAR_CALL_ALL_GATHER,
         dpari_mpi_at(t->call.out, t->call.type, t->pieces[n + dpari_mpi_lane(t)]), t->call.out,
         t->call.count);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.out_count = t->pieces;
-    call.out_begin = t->pieces + n;
+    call.out_first = t->pieces + n;
     t->leg++;
     t->last = t->leg == l->nodes;
     return dpari_mpi_post_inside(t, &call);
@@ -2818,8 +2818,8 @@ static void dpari_mpi_deal_begins(const dpari_mpi_task *t, const dpari_mpi_deals
     int64_t in = 0, out = 0;
     int32_t r;
     for (r = 0; r < t->ctx->comm.size; r++) {
-        d->begin_in[r] = call->in_begin != NULL ? call->in_begin[r] : in;
-        d->begin_out[r] = call->out_begin != NULL ? call->out_begin[r] : out;
+        d->begin_in[r] = call->in_first != NULL ? call->in_first[r] : in;
+        d->begin_out[r] = call->out_first != NULL ? call->out_first[r] : out;
         in += call->in_count[r];
         out += call->out_count[r];
     }
@@ -2931,11 +2931,11 @@ static int dpari_mpi_deal_spill(dpari_mpi_task *t)
     }
     call = dpari_mpi_inside_call(t, DPAR_CALL_ALL_TO_ALL, d.spill, d.spilt, 0);
     call.type = DPAR_U8;
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in_count = d.count;
-    call.in_begin = d.at;
+    call.in_first = d.at;
     call.out_count = d.counts;
-    call.out_begin = d.to;
+    call.out_first = d.to;
     return dpari_mpi_post_inside(t, &call);
 }
 
@@ -3067,11 +3067,11 @@ static int dpari_mpi_deal_stay(dpari_mpi_task *t, const dpari_mpi_deals *d)
         d->counts[i] = t->call.out_count[r];
         d->to[i] = d->begin_out[r];
     }
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in_count = d->count;
-    call.in_begin = d->at;
+    call.in_first = d->at;
     call.out_count = d->counts;
-    call.out_begin = d->to;
+    call.out_first = d->to;
     return dpari_mpi_post_inside(t, &call);
 }
 
@@ -3376,7 +3376,7 @@ static int32_t dpari_mpi_by_nodes(const dpari_mpi_ctx *c, const dpar_call *call)
     const dpari_mpi_levels *l = &c->level;
     const int32_t reduces = dpari_kind_reduces(call->kind);
     const int32_t half = reduces && dpari_mpi_is_half(call->type);
-    if (l->inside == NULL || call->varies || (reduces && c->options.rank_order) ||
+    if (l->inside == NULL || call->variable_counts || (reduces && c->options.rank_order) ||
         (half && (call->kind != DPAR_CALL_ALL_REDUCE ||
                   dpari_mpi_bytes(DPAR_F32, call->count) >= DPARI_MPI_LANES))) {
         return 0; /* large sums of 16-bit floats: in rank order half the bytes travel */
@@ -3394,7 +3394,7 @@ static int32_t dpari_mpi_by_trades(const dpari_mpi_ctx *c, const dpar_call *call
 {
     const int64_t bytes = dpari_mpi_bytes(call->type, call->count);
     const int32_t few = c->comm.size <= DPARI_MPI_DIRECT;
-    if (c->options.blocking || call->varies) {
+    if (c->options.blocking || call->variable_counts) {
         return 0;
     }
     return call->kind == DPAR_CALL_BARRIER ||
@@ -3419,9 +3419,9 @@ static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
     const int64_t *counts = call->kind == DPAR_CALL_ALL_GATHER       ? call->out_count
                             : call->kind == DPAR_CALL_REDUCE_SCATTER ? call->in_count
                                                                      : NULL;
-    uint64_t h = 1 + (uint64_t)(call->varies != 0);
+    uint64_t h = 1 + (uint64_t)(call->variable_counts != 0);
     int32_t r;
-    for (r = 0; call->varies && counts != NULL && r < n; r++) {
+    for (r = 0; call->variable_counts && counts != NULL && r < n; r++) {
         h = (h ^ (uint64_t)counts[r]) * UINT64_C(0x9e3779b97f4a7c15);
         h ^= h >> 29;
     }
@@ -3436,7 +3436,7 @@ static int dpari_mpi_check(dpari_mpi_task *t)
     t->check[1] = call->type;
     t->check[2] = call->op;
     t->check[3] = call->root;
-    t->check[4] = call->varies ? 0 : call->count;
+    t->check[4] = call->variable_counts ? 0 : call->count;
     t->check[5] = dpari_mpi_pieces_hash(call, t->ctx->comm.size);
     t->check[6] = dpari_tag_compared(call->tag);
     for (i = 0; i < 7; i++) {
@@ -3508,7 +3508,7 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     if (dpari_kind_sends(call->kind)) {
         return DPARI_MPI_MESSAGE;
     }
-    if (call->kind == DPAR_CALL_ALL_TO_ALL && call->varies && c->level.inside != NULL &&
+    if (call->kind == DPAR_CALL_ALL_TO_ALL && call->variable_counts && c->level.inside != NULL &&
         c->level.lanes > 1 && c->world->dealt[1] >= 0) {
         return DPARI_MPI_DEALS;
     }
@@ -3519,7 +3519,7 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
         return DPARI_MPI_TRADES;
     }
     if (!dpari_kind_reduces(call->kind)) {
-        return call->varies ? DPARI_MPI_EXCHANGE : DPARI_MPI_MOVE;
+        return call->variable_counts ? DPARI_MPI_EXCHANGE : DPARI_MPI_MOVE;
     }
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         int64_t most = dpari_mpi_most(call->type, call->op);
@@ -3550,7 +3550,7 @@ static int32_t dpari_mpi_is_empty(const dpari_mpi_task *t)
     return call->kind != DPAR_CALL_BARRIER && t->path != DPARI_MPI_MESSAGE &&
            t->path != DPARI_MPI_EXCHANGE && t->path != DPARI_MPI_WITHIN &&
            t->path != DPARI_MPI_DEALS &&
-           (call->varies ? dpari_mpi_elements(call, t->ctx->comm.size) == 0 : call->count == 0);
+           (call->variable_counts ? dpari_mpi_elements(call, t->ctx->comm.size) == 0 : call->count == 0);
 }
 
 static int dpari_mpi_post_step(dpari_mpi_task *t)
@@ -4646,7 +4646,7 @@ static dpar_status dpari_mpi_deal_time(dpar_comm *c, int32_t varies, int64_t byt
     call.type = DPAR_U8;
     call.in = in;
     call.out = in + bytes * c->size;
-    call.varies = varies;
+    call.variable_counts = varies;
     call.count = varies ? 0 : bytes;
     call.in_count = call.out_count = varies ? counts : NULL;
     for (r = 0; r < c->size; r++) {
@@ -5441,7 +5441,7 @@ static int dpari_mpi_name(MPI_Comm node, dpar_launcher_info *job)
     memset(job, 0, sizeof *job);
     MPI_Comm_rank(node, &rank);
     MPI_Comm_size(node, &size);
-    job->launcher = DPAR_LAUNCHER_DPAR;
+    job->kind = DPAR_LAUNCHER_DPAR;
     job->rank = job->local_rank = (int32_t)rank;
     job->size = job->local_size = (int32_t)size;
     dpar_text_init(&t, job->id, sizeof job->id);
@@ -5717,7 +5717,7 @@ DPAR_API dpar_status dpar_mpi_grid_make(MPI_Comm cart, const dpar_mpi_desc *opti
     status = desc && grid ? DPAR_OK : dpari_wrong(&said, "grid: its description or result is NULL");
     if (status == DPAR_OK) {
         d = *desc;
-        d.closes = 1;
+        d.owns_comm = 1;
         status = dpari_mpi_cart(cart, &d, &said);
     }
     status = dpari_agree(world, status, &said); /* not all may have given the same */

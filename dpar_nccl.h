@@ -89,9 +89,9 @@
  *
  * Reductions on the device are NCCL's. Their order, and the last bits, may differ between sizes,
  * versions and machines. 16-bit floats may be rounded at each step, DPAR_AVG of floats may divide
- * first, MAX and MIN may drop NaNs, and AVG of integers is DPAR_E_ARG. With options.exact, floats
- * have the same bits as with shared memory, on all ranks and in every run: rank order, 16 bits
- * summed in f32 and rounded once, and NaN as in dpar_comm.h. It uses an all-to-all and
+ * first, MAX and MIN may drop NaNs, and AVG of integers is DPAR_E_ARG. With options.rank_order,
+ * floats have the same bits as with shared memory, on all ranks and in every run: rank order, 16
+ * bits summed in f32 and rounded once, and NaN as in dpar_comm.h. It uses an all-to-all and
  * dpar_mem.reduce.
  *
  * Entry: a collective may return, and end, before all ranks have called it.
@@ -156,19 +156,20 @@ typedef struct dpar_nccl_desc {
     cudaStream_t stream; /* the compute stream, which makes what operations read and uses what
                             they write */
     cudaStream_t comm_stream; /* stream on which operations run. NULL makes one of high priority */
-    const dpar_mem *mem;  /* mem of the communicators, with which strategies compute on the compute
-                             stream; NULL if there is none */
-    int32_t exact;        /* 1 reduces floats in rank order: an all-to-all, and sums by `adds` */
-    int32_t elastic;      /* 1 keeps a broken communicator for dpar_nccl_shrink */
-    const dpar_mem *adds; /* for exact: a table (dpar_cuda_mem) whose work is enqueued on
-                             comm_stream, which must then be given too */
-    int32_t works;        /* operations that may be under way at once, whose events are made at the
-                             start; 0 selects 256 */
-    int32_t quiet;        /* 1: no thread that watches deadlines and lost ranks, and no TCP, so that
-                             operations on the device have no deadline */
+    const dpar_mem *mem; /* mem of the communicators, with which strategies compute on the compute
+                            stream; NULL if there is none */
+    int32_t
+        rank_order;  /* 1 reduces floats in rank order: an all-to-all, and sums by `reduce_mem` */
+    int32_t elastic; /* 1 keeps a broken communicator for dpar_nccl_shrink */
+    const dpar_mem *reduce_mem; /* for exact: a table (dpar_cuda_mem) whose work is enqueued on
+                                   comm_stream, which must then be given too */
+    int32_t work_count;  /* operations that may be under way at once, whose events are made at the
+                            start; 0 selects 256 */
+    int32_t no_watchdog; /* 1: no thread that watches deadlines and lost ranks, and no TCP, so that
+                            operations on the device have no deadline */
     int64_t scratch_bytes; /* device memory for exact and all_to_all in place; 0 selects 32 MiB */
     int64_t staging_bytes; /* page-locked memory for operations on host memory; 0 selects 4 MiB */
-    const char *log;       /* name of a file for this rank, without %h or %p, in which NCCL writes
+    const char *log_file;  /* name of a file for this rank, without %h or %p, in which NCCL writes
                               its choices, for dpar_nccl_doctor; NULL for none. It has to be set
                               before the process first uses NCCL */
 } dpar_nccl_desc;
@@ -211,14 +212,14 @@ enum {
 };
 /* Describes how ranks find each other. 0 selects the default of each field. */
 typedef struct dpar_nccl_rendezvous {
-    int32_t way;         /* DPAR_NCCL_ANY, ... */
+    int32_t method;      /* DPAR_NCCL_ANY, ... */
     int32_t rank, size;  /* size 0 selects both from dpar_launcher_detect */
     uint64_t job;        /* the same on all ranks, and different for other jobs; 0 selects that of
                             dpar_launcher_detect */
     const char *file;    /* for DPAR_NCCL_FILE */
     const char *address; /* for DPAR_NCCL_TCP */
     int32_t port;
-    int32_t room; /* 0 */
+    int32_t reserved; /* 0 */
     /* For DPAR_NCCL_CALLBACK: sends the bytes of rank `root` to all. Returns 0 on success. */
     int (*broadcast)(void *user, void *buffer, size_t bytes, int root);
     void *user; /* passed to broadcast */
@@ -266,8 +267,8 @@ DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t
 
 /* Writes a report about NCCL, to follow that of dpar_doctor, with a line "WRONG: ... -> what to do"
  * if NCCL uses sockets. Returns the number of these lines. The report has the version, the library,
- * ranks that share a device on purpose, and the transports found in options.log. On rank 0 of c it
- * also has the address at which it listens, and which secret protects it.
+ * ranks that share a device on purpose, and the transports found in options.log_file. On rank 0 of
+ * c it also has the address at which it listens, and which secret protects it.
  *
  * c: may be NULL.
  *
@@ -672,7 +673,7 @@ typedef struct dpari_nccl_used {
 struct dpari_nccl_world {
     dpari_nccl_api api;
     dpar_nccl_desc options;
-    char *log; /* options.log, which need not live so long */
+    char *log; /* options.log_file, which need not live so long */
     int32_t device, rank, size;
     int32_t own_stream;
     cudaStream_t stream;        /* where all of it runs */
@@ -1108,9 +1109,10 @@ static dpari_nccl_slot *dpari_nccl_spare(dpari_nccl_ctx *c, dpar_status *status)
             return s;
         }
         if (w->flying == NULL) {
-            *status = dpari_nccl_refuse(c, DPAR_E_MEMORY,
-                                        "options.works operations were posted and none of them "
-                                        "waited for: wait for some, or give more");
+            *status =
+                dpari_nccl_refuse(c, DPAR_E_MEMORY,
+                                  "options.work_count operations were posted and none of them "
+                                  "waited for: wait for some, or give more");
             return NULL;
         }
         dpari_nccl_unlock(w);
@@ -1272,7 +1274,7 @@ typedef struct dpari_nccl_run {
     int32_t grouped; /* a group is open */
     ncclResult_t code;
     cudaError_t cuda;
-    dpar_status status; /* of `adds` */
+    dpar_status status; /* of `reduce_mem` */
 } dpari_nccl_run;
 
 static int dpari_nccl_well(const dpari_nccl_run *x)
@@ -1335,7 +1337,7 @@ static void dpari_nccl_copy(dpari_nccl_run *x, void *to, const void *from, int64
 /* Where piece r of `in` begins, or that from r in `out`, and how much it is, in elements. */
 static int64_t dpari_nccl_count(const dpar_call *call, const int64_t *counts, int32_t r)
 {
-    return call->varies && counts != NULL ? counts[r] : call->count;
+    return call->variable_counts && counts != NULL ? counts[r] : call->count;
 }
 
 static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
@@ -1343,7 +1345,7 @@ static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
 {
     int64_t sum = 0;
     int32_t i;
-    if (!call->varies || counts == NULL) {
+    if (!call->variable_counts || counts == NULL) {
         return call->count * r;
     }
     if (begins != NULL) {
@@ -1371,23 +1373,23 @@ static void dpari_nccl_piece_of(const dpari_nccl_ctx *c, const dpar_call *call, 
     case DPAR_CALL_GATHER:
         give = r == root ? call->count : 0;
         take = me == root ? dpari_nccl_count(call, call->out_count, r) : 0;
-        to = me == root ? dpari_nccl_begin_of(call, call->out_count, call->out_begin, r) : 0;
+        to = me == root ? dpari_nccl_begin_of(call, call->out_count, call->out_first, r) : 0;
         break;
     case DPAR_CALL_SCATTER:
         give = me == root ? dpari_nccl_count(call, call->in_count, r) : 0;
-        from = me == root ? dpari_nccl_begin_of(call, call->in_count, call->in_begin, r) : 0;
+        from = me == root ? dpari_nccl_begin_of(call, call->in_count, call->in_first, r) : 0;
         take = r == root ? call->count : 0;
         break;
     case DPAR_CALL_ALL_GATHER:
         give = dpari_nccl_count(call, call->out_count, me);
         take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
+        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
         break;
     case DPAR_CALL_ALL_TO_ALL:
         give = dpari_nccl_count(call, call->in_count, r);
-        from = dpari_nccl_begin_of(call, call->in_count, call->in_begin, r);
+        from = dpari_nccl_begin_of(call, call->in_count, call->in_first, r);
         take = dpari_nccl_count(call, call->out_count, r);
-        to = dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
+        to = dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
         break;
     default: break;
     }
@@ -1496,7 +1498,7 @@ static int64_t dpari_nccl_part(const dpari_nccl_ctx *c, const dpar_call *call, i
 static void dpari_nccl_add_block(dpari_nccl_run *x, void *to, const void *from, int64_t count,
                                  int64_t stride)
 {
-    const dpar_mem *adds = x->c->world->options.adds;
+    const dpar_mem *adds = x->c->world->options.reduce_mem;
     dpar_mem_reduce sum;
     if (count == 0 || !dpari_nccl_well(x)) {
         return;
@@ -1508,7 +1510,7 @@ static void dpari_nccl_add_block(dpari_nccl_run *x, void *to, const void *from, 
     sum.parts = x->c->comm.size;
     sum.stride = stride;
     sum.to_type = sum.from_type = x->call->type;
-    sum.sums = x->call->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    sum.sum_type = x->call->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
     sum.op = x->call->op;
     sum.scale = 1;
     x->status = adds->reduce(adds->ctx, &sum);
@@ -1587,7 +1589,7 @@ static void dpari_nccl_by_piece(dpari_nccl_run *x)
     for (r = 0; r < c->comm.size && dpari_nccl_well(x); r++) {
         if (call->kind == DPAR_CALL_ALL_GATHER && call->out_count[r] > 0) {
             char *to = (char *)call->out +
-                       x->unit * dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
+                       x->unit * dpari_nccl_begin_of(call, call->out_count, call->out_first, r);
             dpari_nccl_took(x,
                             x->api->Broadcast(r == c->comm.rank ? call->in : to, to,
                                               (size_t)(call->out_count[r] * x->unit), ncclUint8,
@@ -1660,16 +1662,16 @@ static void dpari_nccl_enqueue(dpari_nccl_run *x)
         char *word = x->c->world->scratch + x->c->world->options.scratch_bytes;
         dpari_nccl_took(
             x, x->api->AllReduce(word, word, 1, ncclInt32, ncclSum, x->c->nccl, x->stream), 0);
-    } else if (!call->varies && call->count == 0) {
+    } else if (!call->variable_counts && call->count == 0) {
         return;
-    } else if (reduces && x->c->world->options.exact && dpari_is_float(call->type)) {
+    } else if (reduces && x->c->world->options.rank_order && dpari_is_float(call->type)) {
         dpari_nccl_reduce_exactly(x);
     } else if (kind == DPAR_CALL_ALL_TO_ALL && call->in == call->out &&
                dpari_nccl_swaps(x->c, call)) {
         dpari_nccl_exchange_in_place(x);
-    } else if (pairs && (call->varies || x->api->AlltoAll == NULL)) {
+    } else if (pairs && (call->variable_counts || x->api->AlltoAll == NULL)) {
         dpari_nccl_exchange(x);
-    } else if (call->varies) {
+    } else if (call->variable_counts) {
         dpari_nccl_by_piece(x);
     } else if (reduces) {
         dpari_nccl_reduce(x);
@@ -1924,7 +1926,7 @@ static char *dpari_nccl_letter(dpari_nccl_world *w, int64_t bytes)
     for (i = 0; i < w->used_count && w->used[i].begin - begin < bytes; i++) {
         begin = w->used[i].begin + w->used[i].bytes;
     }
-    if (begin + bytes <= w->options.staging_bytes && w->used_count < w->options.works) {
+    if (begin + bytes <= w->options.staging_bytes && w->used_count < w->options.work_count) {
         memmove(&w->used[i + 1], &w->used[i], (size_t)(w->used_count - i) * sizeof w->used[0]);
         w->used[i].begin = begin;
         w->used[i].bytes = bytes;
@@ -3107,7 +3109,7 @@ static void dpari_nccl_note_own(dpari_nccl_world *w, uint64_t name, dpari_nccl_n
         n->root = s->call.root;
         n->tag = s->call.tag;
         n->count = s->call.count;
-        n->varies = s->call.varies;
+        n->varies = s->call.variable_counts;
         n->sequence = s->messages ? n->sequence : s->sequence;
     }
 }
@@ -3841,13 +3843,15 @@ static dpar_status dpari_nccl_choose(dpar_nccl_desc *o, const dpar_nccl_desc *gi
     if (!(o->timeout_s < 0 || o->timeout_s > 0)) {
         o->timeout_s = 300;
     }
-    o->works = o->works <= 0 ? 256 : o->works < 8 ? 8 : o->works;
+    o->work_count = o->work_count <= 0 ? 256 : o->work_count < 8 ? 8 : o->work_count;
     o->scratch_bytes =
         o->scratch_bytes <= 0 ? (int64_t)32 << 20 : (o->scratch_bytes + 63) / 64 * 64;
     o->staging_bytes = o->staging_bytes <= 0 ? (int64_t)4 << 20 : (o->staging_bytes + 63) / 64 * 64;
-    if (o->exact && (o->adds == NULL || o->adds->reduce == NULL || o->comm_stream == NULL)) {
+    if (o->rank_order &&
+        (o->reduce_mem == NULL || o->reduce_mem->reduce == NULL || o->comm_stream == NULL)) {
         return dpari_wrong(
-            why, "exact needs `adds`, a table whose work goes to comm_stream, and that stream");
+            why,
+            "rank_order needs reduce_mem, a table whose work goes to comm_stream, and that stream");
     }
     if (o->scratch_bytes < (int64_t)size * 8 * DPARI_NCCL_LIMIT ||
         o->staging_bytes < (int64_t)size * 256) {
@@ -3859,7 +3863,7 @@ static dpar_status dpari_nccl_choose(dpar_nccl_desc *o, const dpar_nccl_desc *gi
 
 static dpar_status dpari_nccl_make_slots(dpari_nccl_world *w, dpar_why *why)
 {
-    const int32_t n = w->options.works;
+    const int32_t n = w->options.work_count;
     int32_t i;
     w->slots = (dpari_nccl_slot *)calloc((size_t)n, sizeof *w->slots);
     w->used = (dpari_nccl_used *)calloc((size_t)n + 1, sizeof *w->used);
@@ -3978,7 +3982,7 @@ static void dpari_nccl_world_end(dpari_nccl_world *w)
         dpari_nccl_memory_end(w, memory);
         free(memory);
     }
-    for (i = 0; w->slots != NULL && i < w->options.works; i++) {
+    for (i = 0; w->slots != NULL && i < w->options.work_count; i++) {
         if (w->slots[i].ready != NULL) {
             (void)cudaEventDestroy(w->slots[i].ready);
         }
@@ -4021,7 +4025,7 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
     w->period = 0.05;
     (void)pthread_mutex_init(&w->lock, NULL);
     status = dpari_nccl_choose(&w->options, options, size, why);
-    w->options.works = status < 0 ? 0 : w->options.works;
+    w->options.work_count = status < 0 ? 0 : w->options.work_count;
     status = status >= 0 ? dpari_nccl_load(&w->api, why) : status;
     if (status < 0) {
         return status;
@@ -4030,8 +4034,8 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
         w->period = w->options.timeout_s / 16;
     }
     dpari_nccl_share_device(w->api.version, rank);
-    w->log = w->options.log != NULL ? strdup(w->options.log) : NULL;
-    w->options.log = w->log;
+    w->log = w->options.log_file != NULL ? strdup(w->options.log_file) : NULL;
+    w->options.log_file = w->log;
     dpari_nccl_ask_for_log(w->log);
     status = dpari_nccl_make_memory(w, why);
     return status >= 0 ? dpari_nccl_make_slots(w, why) : status;
@@ -4041,8 +4045,8 @@ static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size, const dpar_
 
 static int32_t dpari_nccl_bits(const dpar_nccl_desc *o)
 {
-    return (o->exact != 0) | (o->elastic != 0) << 1 | (o->timeout_s < 0) << 2 |
-           (o->quiet != 0) << 3;
+    return (o->rank_order != 0) | (o->elastic != 0) << 1 | (o->timeout_s < 0) << 2 |
+           (o->no_watchdog != 0) << 3;
 }
 
 /* Rank 0: listens as side.at says: at the `given` addresses, where there are none at all of its
@@ -4090,7 +4094,7 @@ static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job,
     card->size = w->size;
     card->version = w->api.version;
     card->options = dpari_nccl_bits(&w->options);
-    if ((w->options.quiet && given == NULL) || w->size == 1) {
+    if ((w->options.no_watchdog && given == NULL) || w->size == 1) {
         return DPAR_OK;
     }
     if (given != NULL) {
@@ -4180,7 +4184,7 @@ static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
 
 static void dpari_nccl_watchdog(dpari_nccl_world *w)
 {
-    if (w->options.quiet) {
+    if (w->options.no_watchdog) {
         return;
     }
     if (w->size == 1 || (w->rank != 0 && w->side.card.addresses == 0)) {
@@ -4238,9 +4242,9 @@ static void dpari_nccl_table(dpar_engine *e)
     e->report = dpari_nccl_report;
     e->describe = dpari_nccl_describe;
     e->close = dpari_nccl_close;
-    e->lend = dpari_nccl_lend;
-    e->reach = dpari_nccl_at_peer;
-    e->meet = dpari_nccl_meet_near;
+    e->alloc_shared = dpari_nccl_lend;
+    e->peer_address = dpari_nccl_at_peer;
+    e->sync_peers = dpari_nccl_meet_near;
 }
 
 static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, int32_t size)
@@ -5044,7 +5048,7 @@ static int32_t dpari_nccl_leave(dpari_nccl_ctx *c)
     dpari_nccl_memory *m;
     int32_t i, lost = 0;
     dpari_nccl_lock(w);
-    for (i = 0; i < w->options.works; i++) {
+    for (i = 0; i < w->options.work_count; i++) {
         dpari_nccl_slot *s = &w->slots[i];
         if (s->ctx == c) {
             s->ctx = NULL;
@@ -5766,7 +5770,7 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
     if (given != NULL) {
         *m = *given;
     }
-    if (m->way < 0 || m->way >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
+    if (m->method < 0 || m->method >= DPAR_NCCL_RENDEZVOUS_COUNT || m->rank < 0 ||
         (m->size > 0 && m->rank >= m->size) || m->size < 0) {
         return dpari_wrong(why, "meeting: the way, rank or size is out of its domain");
     }
@@ -5786,19 +5790,19 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
     if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
         m->port = (int32_t)number;
     }
-    if (m->way == DPAR_NCCL_ANY) {
-        m->way = m->broadcast != NULL                ? (int32_t)DPAR_NCCL_CALLBACK
-                 : m->size == 1                      ? (int32_t)DPAR_NCCL_CALLBACK
-                 : job->local_size == m->size        ? (int32_t)DPAR_NCCL_NODE
-                 : getenv("PMI_FD") != NULL          ? (int32_t)DPAR_NCCL_PMI
-                 : getenv("NCCL_COMM_ID") != NULL    ? (int32_t)DPAR_NCCL_ID
-                 : m->file != NULL                   ? (int32_t)DPAR_NCCL_FILE
-                 : m->address != NULL && m->port > 0 ? (int32_t)DPAR_NCCL_TCP
-                                                     : (int32_t)DPAR_NCCL_ANY;
+    if (m->method == DPAR_NCCL_ANY) {
+        m->method = m->broadcast != NULL                ? (int32_t)DPAR_NCCL_CALLBACK
+                    : m->size == 1                      ? (int32_t)DPAR_NCCL_CALLBACK
+                    : job->local_size == m->size        ? (int32_t)DPAR_NCCL_NODE
+                    : getenv("PMI_FD") != NULL          ? (int32_t)DPAR_NCCL_PMI
+                    : getenv("NCCL_COMM_ID") != NULL    ? (int32_t)DPAR_NCCL_ID
+                    : m->file != NULL                   ? (int32_t)DPAR_NCCL_FILE
+                    : m->address != NULL && m->port > 0 ? (int32_t)DPAR_NCCL_TCP
+                                                        : (int32_t)DPAR_NCCL_ANY;
     }
-    if (m->way == DPAR_NCCL_ANY || (m->way == DPAR_NCCL_FILE && m->file == NULL) ||
-        (m->way == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
-        (m->way == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
+    if (m->method == DPAR_NCCL_ANY || (m->method == DPAR_NCCL_FILE && m->file == NULL) ||
+        (m->method == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
+        (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
         return dpari_wrong(
             why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE "
                  "(in a folder that all see), or NCCL_COMM_ID=host:port; or give broadcast, or use "
@@ -5820,7 +5824,7 @@ static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_rendezvous *m,
     if (m->broadcast == NULL) {
         m->broadcast = dpari_nccl_alone;
     }
-    switch (m->way) {
+    switch (m->method) {
     case DPAR_NCCL_PMI: status = dpari_nccl_by_pmi(w, m, until, why); break;
     case DPAR_NCCL_ID: status = dpari_nccl_by_id(w, m, why); break;
     case DPAR_NCCL_FILE: status = dpari_nccl_by_file(w, m, until, why); break;
@@ -5861,7 +5865,7 @@ DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
     if (status < 0 || out == NULL) {
         return status < 0 ? status : dpari_wrong(why, "nowhere to put the communicator");
     }
-    if (m.way == DPAR_NCCL_NODE) {
+    if (m.method == DPAR_NCCL_NODE) {
         return dpari_nccl_by_node(options, out, why);
     }
     status = dpari_nccl_world_make(m.rank, m.size, options, &w, why);
@@ -5870,7 +5874,8 @@ DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
         status = dpari_nccl_meet(w, &m, until, why);
     }
     status = status >= 0 ? dpari_nccl_begin_world(w, &c, why) : status;
-    if (m.way == DPAR_NCCL_FILE && m.rank == 0) { /* all have read it, or none needs it any more */
+    if (m.method == DPAR_NCCL_FILE &&
+        m.rank == 0) { /* all have read it, or none needs it any more */
         dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
         (void)unlink(name);
     }
@@ -5970,7 +5975,7 @@ static void dpari_nccl_put_log(const char *log, int32_t shared, dpar_text *out, 
     size_t bytes = 0;
     char *text = dpari_nccl_log_text(log, &bytes);
     if (text == NULL) {
-        dpar_text_put(out, "NCCL's transports: not known -> give options.log\n");
+        dpar_text_put(out, "NCCL's transports: not known -> give options.log_file\n");
         return;
     }
     dpari_nccl_read_log(text, bytes, &t);

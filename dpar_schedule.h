@@ -18,7 +18,7 @@
  *         dpar_text_init(&t, text, sizeof text);
  *         desc.name = "zb-h1";
  *         desc.ranks = 4;
- *         desc.micros = 8;
+ *         desc.micro_batches = 8;
  *         if (dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why) < 0 ||
  *             dpar_schedule_sketch(&s, DPAR_SCHEDULE_DRAW_TEXT, work, sizeof work, &t, &why) < 0) {
  *             puts(why.text);
@@ -93,8 +93,8 @@ typedef struct dpar_action {
     uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
     uint8_t joined; /* 1 for a forward that runs together with the backward after it in the list */
     uint16_t stage;
-    uint16_t micro; /* micro-batch; 0 for kinds that have none */
-    uint16_t peer;  /* SEND, RECV: the other rank; otherwise 0 */
+    uint16_t micro_batch; /* micro-batch; 0 for kinds that have none */
+    uint16_t peer;        /* SEND, RECV: the other rank; otherwise 0 */
 } dpar_action;
 
 /* The actions of all ranks. The pointers point into memory that the caller provided, so the struct
@@ -107,9 +107,9 @@ typedef struct dpar_action {
  * from a micro-batch's last slice to its first.
  */
 typedef struct dpar_schedule {
-    int32_t ranks, stages, micros; /* micros counts the slices of all micro-batches */
-    int32_t chain;                 /* stages in a chain; `stages` is a multiple of it */
-    int32_t slices;                /* slices of a micro-batch: 1 except for Seq1F1B */
+    int32_t ranks, stages, micro_batches; /* micros counts the slices of all micro-batches */
+    int32_t chain;                        /* stages in a chain; `stages` is a multiple of it */
+    int32_t slices;                       /* slices of a micro-batch: 1 except for Seq1F1B */
     int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
     uint16_t *rank_of; /* [stages], the rank of each stage */
@@ -191,7 +191,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
  *     dpar_schedule_desc desc = {0};
  *     desc.name = "zbv";
  *     desc.ranks = 4;
- *     desc.micros = 8;
+ *     desc.micro_batches = 8;
  *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);
  *
  * The descriptor also sets stages per rank, groups, slices and the rank of each stage.
@@ -268,9 +268,9 @@ enum {
  * selects the rule's own value. A schedule has ranks x chunks stages; a rule in two directions has
  * 2 x ranks, in two chains. */
 typedef struct dpar_schedule_desc {
-    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; 0 selects `name` */
-    int32_t ranks;  /* 1 to 65535 */
-    int32_t micros; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
+    int32_t rule;          /* DPAR_SCHEDULE_GPIPE, ...; 0 selects `name` */
+    int32_t ranks;         /* 1 to 65535 */
+    int32_t micro_batches; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
     /* Stages per rank: any number for INTERLEAVED, BREADTH_FIRST and INTERLEAVED_ZB (0 selects 2),
      * and for MOE_OVERLAP and FORWARD_ONLY (0 selects 1); 2 for rules on a V or in two directions;
      * 1 for the others. */
@@ -360,8 +360,9 @@ enum {
     DPAR_TRANSPORT_DIRECTION, /* one queue for the forward's, one for the backward's messages */
     DPAR_TRANSPORT_PAIR,      /* a queue for each other rank: communicators of 2 ranks */
     DPAR_TRANSPORT_EDGE,      /* a queue for each other rank and direction: torch's p2p_per_edge */
-    /* From each rank to each other one there is a first-in, first-out buffer of `room` messages. A
-     * send waits until the buffer has a free place, a receive until its message is at the front. */
+    /* From each rank to each other one there is a first-in, first-out buffer of `capacity`
+     * messages. A send waits until the buffer has a free place, a receive until its message is at
+     * the front. */
     DPAR_TRANSPORT_EAGER,
     DPAR_TRANSPORT_COUNT
 };
@@ -370,7 +371,7 @@ enum {
 typedef struct dpar_schedule_check_desc {
     int32_t flags;     /* DPAR_CHECK_x; DPAR_CHECK_TAGGED is implied by a transport */
     int32_t transport; /* DPAR_TRANSPORT_x */
-    int32_t room;      /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
+    int32_t capacity;  /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
     /* [ranks], receives where each rank is stuck, as an index of s->action, or -1 if it has
      * finished. For queued messages it is the first of the queue that holds up the rank. Written
      * only if the transport gets stuck; may be NULL. */
@@ -437,7 +438,7 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
 typedef struct dpar_stage_values {
     int64_t all;
     /* [stages], the caller's; may be NULL */
-    const int64_t *of;
+    const int64_t *each;
 } dpar_stage_values;
 
 /* How messages are sent. */
@@ -470,7 +471,7 @@ typedef struct dpar_schedule_times {
     dpar_stage_values forward, input, weight; /* F, I and W of a stage */
     dpar_stage_values backward;               /* B; 0 selects input + weight */
     dpar_stage_values overlap; /* a joined pair, by the stage of its forward; 0 runs F and B one
-                          after the other */
+                                  after the other */
     /* These actions hold the rank too. WAIT_REDUCE_GRAD takes no time, because its REDUCE_GRAD is
      * over. */
     dpar_stage_values unshard, reshard, reduce_grad, recompute, offload, reload;
@@ -479,7 +480,7 @@ typedef struct dpar_schedule_times {
     dpar_stage_values latency;
     dpar_stage_values bytes;     /* bytes of one message */
     dpar_stage_values bandwidth; /* bytes in 10^9 units of time, which is bytes/s if the unit is ns;
-                            0 is infinite */
+                                    0 is infinite */
     /* DPAR_SEND_MODE_x and DPAR_CONTENTION_x */
     int32_t sends, links;
 
@@ -493,7 +494,7 @@ typedef struct dpar_schedule_times {
      * there and has arrived. BLOCKING is as DPAR_SEND_MODE_BLOCKING.
      */
     int32_t transport;
-    int32_t room; /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
+    int32_t capacity; /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
 
     /* Bytes that F, I and W of a micro-batch add to the rank's memory. F adds a positive number; I
      * and W usually add negative ones. B adds what I and W add. Memory grows at the start of an
@@ -912,7 +913,7 @@ enum {
  * back to stage 0; W of a stage may run at any time after its I. Zero it, then set the fields. */
 typedef struct dpar_schedule_optimize_desc {
     /* At least 1 each; at most 4096 ranks, 16384 stages, and stages x micros at most 2^28. */
-    int32_t ranks, stages, micros;
+    int32_t ranks, stages, micro_batches;
     int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read if rank_of is given */
     int32_t split;     /* 1 makes I and W two actions; 0 makes B one action */
     int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */
@@ -944,7 +945,7 @@ typedef struct dpar_schedule_optimize_result {
  * stage.
  *
  *     job.ranks = job.stages = 4;
- *     job.micros = 8;
+ *     job.micro_batches = 8;
  *     job.split = 1;                                  I and W apart
  *     job.times = &times;                             measured
  *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why);
@@ -1348,7 +1349,7 @@ typedef struct dpari_pipe {
 
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
-    return each->of != NULL ? each->of[i] : each->all;
+    return each->each != NULL ? each->each[i] : each->all;
 }
 
 /* The rank that the job puts a stage on. */
@@ -1361,7 +1362,7 @@ DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t
 /* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
 DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
 {
-    if (t->hold_forward.of == NULL && t->hold_forward.all == 0) {
+    if (t->hold_forward.each == NULL && t->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
     }
     return dpari_each_at(kind == DPARI_F   ? &t->hold_forward
@@ -1470,7 +1471,7 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
         dpari_zero(a, sizeof(*a));
         a->kind = dpari_pipe_kind(q->split, kind);
         a->stage = (uint16_t)stage;
-        a->micro = (uint16_t)k;
+        a->micro_batch = (uint16_t)k;
     }
     q->done[kind][stage] = k + 1;
     q->count[r]++;
@@ -1483,7 +1484,7 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
 DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
 {
     int32_t r, i;
-    s->micros = q->micros;
+    s->micro_batches = q->micros;
     for (i = 0; i < q->stages; i++) {
         s->rank_of[i] = (uint16_t)q->rank[i];
     }
@@ -1510,7 +1511,7 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t
 DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
-    return 8 * (9 * s + 8 * p + 2 * s * job->micros) + 8 * ((p + 1 + 5 * s + 1) / 2);
+    return 8 * (9 * s + 8 * p + 2 * s * job->micro_batches) + 8 * ((p + 1 + 5 * s + 1) / 2);
 }
 
 /* The next `count` numbers of 8 or 4 bytes. */
@@ -1579,7 +1580,7 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *
     int k;
     q->ranks = job->ranks;
     q->stages = job->stages;
-    q->micros = job->micros;
+    q->micros = job->micro_batches;
     q->split = job->split;
     for (k = 0; k < 3; k++) {
         q->time[k] = dpari_pipe_wide(&at, s);
@@ -1649,7 +1650,7 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
     }
     s->ranks = ranks;
     s->stages = stages;
-    s->micros = 0;
+    s->micro_batches = 0;
     s->chain = stages;
     s->slices = 1;
     s->begin = (int64_t *)mem;
@@ -1691,7 +1692,7 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
     dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
     dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
-        dpari_text_int(t, a->micro);
+        dpari_text_int(t, a->micro_batch);
     }
 }
 
@@ -1800,8 +1801,8 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
                              why);
     }
     if (dpari_action_has_micro(a->kind)) {
-        st = dpari_csv_number(c, "a micro-batch's number", &a->micro, why);
-        c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro + 1);
+        st = dpari_csv_number(c, "a micro-batch's number", &a->micro_batch, why);
+        c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro_batch + 1);
     }
     c->stages = (int32_t)dpari_most(c->stages, (int32_t)a->stage + 1);
     return st;
@@ -1998,8 +1999,8 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
             return dpari_wrong(why,
                                other < 0 ? "%d%s%d: stage %d ends its chain"
                                          : "%d%s%d: stage %d is on the same rank",
-                               (int32_t)a->stage, dpari_action_name(a->kind), (int32_t)a->micro,
-                               other < 0 ? a->stage : other);
+                               (int32_t)a->stage, dpari_action_name(a->kind),
+                               (int32_t)a->micro_batch, other < 0 ? a->stage : other);
         }
         a->peer = s->rank_of[other];
     }
@@ -2028,7 +2029,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         return st;
     }
     got.chain = in->chain > 0 ? in->chain : c.stages;
-    got.micros = c.micros;
+    got.micro_batches = c.micros;
     (void)dpari_csv_walk(&c, in->text, in->bytes, &got, NULL);
     st = dpari_csv_ranks(&got, why);
     if (st == DPAR_OK) {
@@ -2241,7 +2242,7 @@ static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
     k.v = dpari_order_chunks(o);
     k.stages = o->stages > 0 ? o->stages : k.p * k.v;
     k.slices = dpari_order_slices(o);
-    k.m = o->micros * k.slices;
+    k.m = o->micro_batches * k.slices;
     k.lifo = o->lifo || o->rule == DPAR_SCHEDULE_BREADTH_FIRST;
     dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
     return k;
@@ -2262,8 +2263,9 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
         return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
-    if (o->micros < 1 || o->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "micros=%d: 1 to %d", o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
+    if (o->micro_batches < 1 || o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_wrong(why, "micros=%d: 1 to %d", o->micro_batches,
+                           (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
         return dpari_wrong(
@@ -2304,23 +2306,25 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
             "without chunks",
             o->stages, (int32_t)DPAR_MAX_STAGES);
     }
-    if (slices * o->micros > DPAR_MAX_MICRO_BATCHES) {
+    if (slices * o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_RANGE, why, "micros=%d x slices=%ld: %ld are more than %d",
-                         o->micros, slices, slices * o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
+                         o->micro_batches, slices, slices * o->micro_batches,
+                         (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
                          "%s runs both ways through an even number of ranks, not %d", name,
                          o->ranks);
     }
-    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micros % 2 != 0) {
+    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micro_batches % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "dualpipe sends half of the micro-batches each way: %d is odd", o->micros);
+                         "dualpipe sends half of the micro-batches each way: %d is odd",
+                         o->micro_batches);
     }
     if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
-        o->micros / 2 < o->ranks) {
+        o->micro_batches / 2 < o->ranks) {
         return dpari_wrong(why, "%s on %d ranks takes at least %ld micro-batches, not %d", name,
-                           o->ranks, 2 * (int64_t)o->ranks, o->micros);
+                           o->ranks, 2 * (int64_t)o->ranks, o->micro_batches);
     }
     return DPAR_OK;
 }
@@ -2436,7 +2440,7 @@ DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage
     a->kind = (uint8_t)kind;
     a->joined = 0;
     a->stage = (uint16_t)stage;
-    a->micro = (uint16_t)micro;
+    a->micro_batch = (uint16_t)micro;
     a->peer = 0;
 }
 
@@ -2446,7 +2450,7 @@ static void dpari_pen_weight(dpari_pen *pen)
     while (pen->input->kind != DPAR_ACTION_INPUT) {
         pen->input++;
     }
-    dpari_pen_put(pen, DPAR_ACTION_WEIGHT, pen->input->stage, pen->input->micro);
+    dpari_pen_put(pen, DPAR_ACTION_WEIGHT, pen->input->stage, pen->input->micro_batch);
     pen->input++;
 }
 
@@ -2781,7 +2785,7 @@ DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedul
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
     (void)dpari_schedule_empty(s, k.p, k.stages, actions, mem, bytes, NULL);
-    s->micros = k.m;
+    s->micro_batches = k.m;
     s->slices = k.slices;
     s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
     dpari_order_lists(s, &k, order);
@@ -2811,7 +2815,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_order_room(const dpar_schedule_desc *ord
     dpari_needs_bytes(why, needed);
     return dpari_say(DPAR_E_ROOM, why,
                      "%s of %d ranks and %d micro-batches takes %ld bytes, there are %ld",
-                     dpar_schedule_name(order->rule), order->ranks, order->micros, needed,
+                     dpar_schedule_name(order->rule), order->ranks, order->micro_batches, needed,
                      mem == NULL ? 0 : bytes);
 }
 
@@ -2905,7 +2909,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
         return " is of a stage that is not on this rank";
     }
-    if (dpari_action_has_micro(a->kind) && a->micro >= s->micros) {
+    if (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches) {
         return " is of a micro-batch that there is not";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
@@ -2924,12 +2928,13 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     int32_t r, i;
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MAX_STAGES || s->micros < 0 || s->micros > DPAR_MAX_MICRO_BATCHES) {
+        s->stages > DPAR_MAX_STAGES || s->micro_batches < 0 ||
+        s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_wrong(
             why,
             "%d ranks, %d stages, %d micro-batches: 1 to 65535 of the first two, 0 to "
             "65535 of the last",
-            s->ranks, s->stages, s->micros);
+            s->ranks, s->stages, s->micro_batches);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
@@ -2974,7 +2979,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     if (st != DPAR_OK) {
         return st;
     }
-    out->micros = in->micros;
+    out->micro_batches = in->micro_batches;
     out->chain = in->chain;
     out->slices = in->slices;
     for (i = 0; i < in->stages; i++) {
@@ -3231,7 +3236,7 @@ static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a
 
 static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
 {
-    return &l->given[2 * ((int64_t)stage * l->in->micros + micro) + backward];
+    return &l->given[2 * ((int64_t)stage * l->in->micro_batches + micro) + backward];
 }
 
 /* When what the action needs is there: 0 when it needs nothing, DPARI_NOT_GIVEN when that is not
@@ -3239,10 +3244,10 @@ static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t m
 static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
 {
     if (a->kind == DPAR_ACTION_FORWARD) {
-        return *dpari_lower_given(l, a->stage, a->micro, 0);
+        return *dpari_lower_given(l, a->stage, a->micro_batch, 0);
     }
     if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
-        return *dpari_lower_given(l, a->stage, a->micro, 1);
+        return *dpari_lower_given(l, a->stage, a->micro_batch, 1);
     }
     return 0;
 }
@@ -3418,7 +3423,7 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
     if (stage < 0) {
         return;
     }
-    given = dpari_lower_given(l, stage, a->micro, !forward);
+    given = dpari_lower_given(l, stage, a->micro_batch, !forward);
     *given = l->clock;
     peer = l->in->rank_of[stage];
     if (peer == rank) {
@@ -3477,7 +3482,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_text_put(&t, ": ");
     }
     dpari_text_say(&t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B",
-                   (int32_t)wait.micro,
+                   (int32_t)wait.micro_batch,
                    l->in->rank_of[stage] != rank ? " never comes"
                                                  : ", which comes later here or never");
     return DPAR_E_STUCK;
@@ -3664,7 +3669,7 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_low
     return bytes < 0 ? -1
                      : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
                            dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
-                           16 * (int64_t)in->stages * in->micros;
+                           16 * (int64_t)in->stages * in->micro_batches;
 }
 
 /* Each stage's B and W. */
@@ -3724,7 +3729,7 @@ static void dpari_lower_ends(dpari_turns *l)
     for (i = 0; i < l->in->stages; i++) {
         const int64_t input = dpari_schedule_before(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
         const int64_t gradient = dpari_schedule_behind(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
-        for (m = 0; m < l->in->micros; m++) {
+        for (m = 0; m < l->in->micro_batches; m++) {
             *dpari_lower_given(l, i, m, 0) = input;
             *dpari_lower_given(l, i, m, 1) = gradient;
         }
@@ -3771,7 +3776,7 @@ static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
             continue;
         }
         if (!whole && a.kind == DPAR_ACTION_WEIGHT && a.stage == last.stage &&
-            a.micro == last.micro) {
+            a.micro_batch == last.micro_batch) {
             last.kind = DPAR_ACTION_BACKWARD;
             whole = 1;
             continue;
@@ -3841,7 +3846,7 @@ typedef struct dpari_held {
 
 static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
 {
-    return &h->given[(int64_t)a->stage * h->in->micros + a->micro];
+    return &h->given[(int64_t)a->stage * h->in->micro_batches + a->micro_batch];
 }
 
 static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
@@ -3938,7 +3943,7 @@ static int64_t dpari_late_size(const dpar_schedule *in)
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0 ? -1
                      : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
-                           dpari_whole_words((int64_t)in->stages * in->micros);
+                           dpari_whole_words((int64_t)in->stages * in->micro_batches);
 }
 
 static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,
@@ -3960,7 +3965,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     h.next = h.last + in->ranks;
     h.given = (uint8_t *)(h.next + dpari_late_longest(in));
     h.one_queue = channel == DPAR_CHANNEL_ANY;
-    dpari_zero(h.given, (size_t)in->stages * (size_t)in->micros);
+    dpari_zero(h.given, (size_t)in->stages * (size_t)in->micro_batches);
     for (r = 0; r < in->ranks; r++) {
         h.first[r] = -1;
     }
@@ -4111,7 +4116,7 @@ static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro
     dpari_zero(&a, sizeof(a));
     a.kind = (uint8_t)kind;
     a.stage = (uint16_t)stage;
-    a.micro = (uint16_t)micro;
+    a.micro_batch = (uint16_t)micro;
     return a;
 }
 
@@ -4154,12 +4159,12 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
-    if (s->micros < 1 || s->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micros);
+    if (s->micro_batches < 1 || s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micro_batches);
     }
-    if (s->slices < 1 || s->micros % s->slices != 0) {
+    if (s->slices < 1 || s->micro_batches % s->slices != 0) {
         return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
-                           s->micros);
+                           s->micro_batches);
     }
     return dpari_proof_begins(s, why);
 }
@@ -4167,7 +4172,7 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 /* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
 {
-    int64_t cells = (int64_t)s->chain * s->micros;
+    int64_t cells = (int64_t)s->chain * s->micro_batches;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
@@ -4176,9 +4181,10 @@ DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t l
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;
     }
-    return dpari_whole_words(
-        link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
-        ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
+    return dpari_whole_words(link * s->begin[s->ranks] +
+                             (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
+                             ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks +
+                             2 * (int64_t)s->micro_batches + s->stages);
 }
 
 DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
@@ -4203,10 +4209,10 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
     w->ready = (int32_t *)(void *)(w->lane + s->ranks);
     w->key = w->ready + s->ranks;
     w->chain = (uint16_t *)(void *)(w->key + 2 * (int64_t)s->ranks);
-    w->stage = (uint8_t *)(void *)(w->chain + s->micros);
+    w->stage = (uint8_t *)(void *)(w->chain + s->micro_batches);
     w->link = run ? (dpari_proof_link *)mem : NULL;
     w->pending = -1;
-    for (r = 0; r < s->micros; r++) {
+    for (r = 0; r < s->micro_batches; r++) {
         w->chain[r] = DPARI_NO_CHAIN;
     }
     for (r = 0; r < s->ranks; r++) {
@@ -4220,7 +4226,7 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
 DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
                                                        int32_t micro)
 {
-    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micros + micro];
+    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micro_batches + micro];
 }
 
 static int dpari_proof_is(int32_t kind, uint32_t set)
@@ -4236,7 +4242,7 @@ static int dpari_proof_way(int32_t kind)
 
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
 {
-    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro);
+    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro_batch);
 }
 
 /* ---- each action alone ---------------------------------------------------------------------- */
@@ -4268,7 +4274,7 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
         return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
                                0, a, NULL);
     }
-    if (a[1].stage == a->stage && a[1].micro == a->micro) {
+    if (a[1].stage == a->stage && a[1].micro_batch == a->micro_batch) {
         return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
     }
     return DPAR_OK;
@@ -4305,15 +4311,15 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
     if (!dpari_action_has_micro(a->kind)) {
         return DPAR_OK;
     }
-    if (a->micro >= s->micros) {
-        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micros, a,
-                               NULL);
+    if (a->micro_batch >= s->micro_batches) {
+        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micro_batches,
+                               a, NULL);
     }
-    if (w->chain[a->micro] != DPARI_NO_CHAIN && w->chain[a->micro] != chain) {
+    if (w->chain[a->micro_batch] != DPARI_NO_CHAIN && w->chain[a->micro_batch] != chain) {
         return dpari_proof_say(w, "rank #: @, but that micro-batch is also in stages from # on", r,
-                               w->chain[a->micro] * (int64_t)s->chain, a, NULL);
+                               w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
     }
-    w->chain[a->micro] = (uint16_t)chain;
+    w->chain[a->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
 }
 
@@ -4354,21 +4360,22 @@ static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar
 {
     uint32_t set =
         a->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage),
+            slice = a->micro_batch % w->s->slices;
     int32_t next = a->kind == DPAR_ACTION_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
     if (there >= 0 && w->s->rank_of[there] == r) {
-        st = dpari_proof_after(w, r, a, set, there, a->micro);
+        st = dpari_proof_after(w, r, a, set, there, a->micro_batch);
     }
     if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
-        st = dpari_proof_after(w, r, a, set, a->stage, a->micro + next);
+        st = dpari_proof_after(w, r, a, set, a->stage, a->micro_batch + next);
     }
     return st;
 }
 
 static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
     uint32_t split = DPARI_SET_I | DPARI_SET_W, twin;
     dpar_status st;
     if (dpari_proof_is(a->kind, cell->seen)) {
@@ -4378,10 +4385,10 @@ static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar
            : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
                                             : 0;
     if (twin != 0) {
-        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro);
+        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro_batch);
         return dpari_proof_say(w, "rank #: @ and @, but a B is I and W in one", r, 0, &other, a);
     }
-    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro);
+    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro_batch);
     if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
         st = dpari_proof_local(w, r, a);
     }
@@ -4489,9 +4496,9 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     const dpar_schedule *s = w->s;
     dpar_status st = DPAR_OK;
     int32_t m, k;
-    for (m = 0; m < s->micros; m++) {
+    for (m = 0; m < s->micro_batches; m++) {
         if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micros);
+            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micro_batches);
         }
         if (w->chain[m] != w->chain[m - m % s->slices]) {
             return dpari_wrong(w->why, "%d and %d are slices of one micro-batch, but in two chains",
@@ -4499,7 +4506,7 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
         }
     }
     for (k = 0; k < s->chain && st == DPAR_OK; k++) {
-        for (m = 0; m < s->micros && st == DPAR_OK; m++) {
+        for (m = 0; m < s->micro_batches && st == DPAR_OK; m++) {
             st = dpari_proof_complete(w, w->chain[m] * s->chain + k, m);
         }
     }
@@ -4547,7 +4554,7 @@ static void dpari_proof_number(const dpari_proof *w, int32_t r)
     for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
         const dpar_action *a = &w->s->action[i];
         if (dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
-            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] =
+            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] =
                 w->key[2 * a->peer]++;
         }
     }
@@ -4617,14 +4624,14 @@ static void dpari_proof_wake(dpari_proof *w, int32_t r)
 static int dpari_proof_done(const dpari_proof *w, int64_t i)
 {
     const dpar_action *a = &w->s->action[i];
-    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro)->done);
+    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro_batch)->done);
 }
 
 static void dpari_proof_do(dpari_proof *w, int64_t i)
 {
     const dpar_action *a = &w->s->action[i];
     if (dpari_action_has_micro(a->kind)) {
-        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
         cell->done = (uint16_t)(cell->done | 1u << a->kind);
     }
 }
@@ -4648,9 +4655,9 @@ static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
     }
     if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
         return !dpari_proof_is(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
-                               dpari_proof_at(w, a->stage, a->micro)->done);
+                               dpari_proof_at(w, a->stage, a->micro_batch)->done);
     }
-    return (dpari_proof_at(w, from, a->micro)->done &
+    return (dpari_proof_at(w, from, a->micro_batch)->done &
             (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
 }
 
@@ -4794,7 +4801,8 @@ static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
         }
         from = dpari_proof_source(w->s, a);
         way = a->kind != DPAR_ACTION_FORWARD;
-        return dpari_proof_head(w, w->link[dpari_proof_at(w, from, a->micro)->send[way]].mate);
+        return dpari_proof_head(w,
+                                w->link[dpari_proof_at(w, from, a->micro_batch)->send[way]].mate);
     }
     for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
         if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES) && !dpari_proof_done(w, i)) {
@@ -4816,11 +4824,11 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
     int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
     int32_t from =
         message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
-    uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
+    uint32_t seen = dpari_proof_at(w, from, a->micro_batch)->seen;
     int32_t kind = message                          ? a->kind - 1
                    : a->kind == DPAR_ACTION_FORWARD ? (int32_t)DPAR_ACTION_FORWARD
                                                     : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
-    k->needs = dpari_proof_action(kind, from, a->micro);
+    k->needs = dpari_proof_action(kind, from, a->micro_batch);
     k->other_rank = w->s->rank_of[from];
     k->other = dpari_proof_stuck(w, k->other_rank);
 }
@@ -4877,7 +4885,7 @@ static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
 
 static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
 {
-    return a->kind == b->kind && a->stage == b->stage && a->micro == b->micro;
+    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
 }
 
 static const char *dpari_transport_name(int32_t transport)
@@ -5027,7 +5035,7 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
         }
         *last = i;
         if (sends) {
-            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] = i;
+            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] = i;
         }
     }
     w->key[0] = w->key[1] = -1;
@@ -5080,7 +5088,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
         return st;
     }
     w.transport = how->transport;
-    w.room = how->room;
+    w.room = how->capacity;
     dpari_proof_connect(&w);
     return dpari_proof_run(&w, how->stuck);
 }
@@ -5096,8 +5104,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
         return dpari_wrong(why, "transport %d: 0 to %d", how->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
-    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->room);
+    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->capacity);
     }
     st = dpari_proof_shape(s, why);
     if (st != DPAR_OK) {
@@ -5105,7 +5113,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
     }
     if (dpari_proof_cells(s) == 0) {
         return dpari_wrong(why, "%d stages of a chain and %d micro-batches, but only %ld actions",
-                           s->chain, s->micros, s->begin[s->ranks]);
+                           s->chain, s->micro_batches, s->begin[s->ranks]);
     }
     needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
@@ -5181,7 +5189,7 @@ static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
 
 static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action *a)
 {
-    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micros + a->micro];
+    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micro_batches + a->micro_batch];
 }
 
 /* A pool's free list: a rank has no more slots than actions. */
@@ -5201,7 +5209,7 @@ DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s)
     if (check < 0) {
         return -1;
     }
-    cells = dpari_least((int64_t)s->chain * s->micros, s->begin[s->ranks]);
+    cells = dpari_least((int64_t)s->chain * s->micro_batches, s->begin[s->ranks]);
     return dpari_most(check, dpari_whole_words(cells * (int64_t)sizeof(dpari_slots_cell) +
                                                8 * dpari_slots_room(s)));
 }
@@ -5212,7 +5220,7 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_f
     dpari_zero(w, sizeof(*w));
     w->s = s;
     w->cell = (dpari_slots_cell *)mem;
-    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micros);
+    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micro_batches);
     w->activation.free = w->receive.free + dpari_slots_room(s);
     w->send.free = w->activation.free + dpari_slots_room(s);
     w->weight.free = w->send.free + dpari_slots_room(s);
@@ -5330,7 +5338,7 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots
 static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *slots,
                                            dpar_slot_counts *counts)
 {
-    int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
+    int64_t i, cells = (int64_t)w->s->chain * w->s->micro_batches;
     int32_t r;
     for (i = 0; i < cells; i++) {
         w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_SLOT_NONE; /* messages may lack */
@@ -5472,10 +5480,10 @@ typedef struct dpari_sim {
 static int dpari_sim_fits(const dpar_schedule *s)
 {
     return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
-           s->stages <= DPAR_MAX_STAGES && s->micros >= 0 && s->micros <= DPAR_MAX_MICRO_BATCHES &&
-           s->chain >= 1 && s->stages % s->chain == 0 && s->slices >= 1 &&
-           s->micros % s->slices == 0 && s->begin[s->ranks] >= 0 &&
-           s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
+           s->stages <= DPAR_MAX_STAGES && s->micro_batches >= 0 &&
+           s->micro_batches <= DPAR_MAX_MICRO_BATCHES && s->chain >= 1 &&
+           s->stages % s->chain == 0 && s->slices >= 1 && s->micro_batches % s->slices == 0 &&
+           s->begin[s->ranks] >= 0 && s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
 }
 
 /* A piece of memory, its size rounded up to 8 bytes. */
@@ -5503,11 +5511,11 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_sc
     m->s = *s;
     m->links = t->links;
     m->transport = t->transport;
-    m->room = t->room;
+    m->room = t->capacity;
     m->link = NULL;
     m->line = NULL;
     m->moved = 0;
-    m->cells = stages * s->micros;
+    m->cells = stages * s->micro_batches;
     m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
     m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
     m->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
@@ -5541,7 +5549,7 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
 
 static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {
-    return e->of != NULL ? e->of[stage] : e->all;
+    return e->each != NULL ? e->each[stage] : e->all;
 }
 
 /* Adds a number of 0 or more; 0 when the sum passes INT64_MAX. */
@@ -5615,8 +5623,9 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, in
     if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
-    st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
-                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micros;
+    st->look[side] = m->lowered
+                         ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micro_batches
+                         : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micro_batches;
     status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
     st->come[side] = m->lowered || m->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
@@ -5659,13 +5668,13 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
 
 static int dpari_sim_capped(const dpar_schedule_times *t)
 {
-    return t->cap.of != NULL || t->cap.all != 0;
+    return t->cap.each != NULL || t->cap.all != 0;
 }
 
 /* Bytes that F, I and W add; under a cap activations when no bytes are given. */
 static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
 {
-    int count = dpari_sim_capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0;
+    int count = dpari_sim_capped(t) && t->hold_forward.each == NULL && t->hold_forward.all == 0;
     st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
     st->hold[1] = count ? 0 : dpari_each(&t->hold_input, stage);
     st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
@@ -5736,7 +5745,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
 
 static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
 {
-    return &m->where[row * m->cells + (int64_t)stage * m->s.micros + micro];
+    return &m->where[row * m->cells + (int64_t)stage * m->s.micro_batches + micro];
 }
 
 /* The kind's direction: 0 forward, 1 backward; -1 for work that waits for no other stage. */
@@ -5801,11 +5810,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         dpari_zero(&other, sizeof(other));
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
-        other.micro = (uint16_t)micro;
+        other.micro_batch = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)a->stage, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
-            dpari_text_int(&t, a->micro);
+            dpari_text_int(&t, a->micro_batch);
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -5821,7 +5830,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     static const char before[] = " stands before ";
     const dpar_action *a = &m->s.action[i];
     const dpari_sim_stage *st = &m->stage[a->stage];
-    const int32_t k = a->micro, slices = m->s.slices;
+    const int32_t k = a->micro_batch, slices = m->s.slices;
     const int way = dpari_sim_way(a->kind);
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
@@ -5918,9 +5927,9 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
-        (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
+        (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches)) {
         return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
-                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro);
+                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro_batch);
     }
     if (s->rank_of[a->stage] != rank) {
         return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
@@ -5960,7 +5969,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     st = &m->stage[a->stage];
     row = dpari_sim_row(a->kind);
     if (row >= 0) {
-        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro);
+        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro_batch);
         if (*place != 0) {
             return dpari_sim_say(why, rank, a, " stands there twice", DPAR_ACTION_IDLE, 0, 0);
         }
@@ -6036,7 +6045,7 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     if (st->rank_at[way] < 0) {
         return 1;
     }
-    at = m->where[st->look[way] + a->micro];
+    at = m->where[st->look[way] + a->micro_batch];
     there = at == 0 ? -1 : m->arrive[at - 1];
     if (there < 0) {
         q->waits = at;
@@ -6055,8 +6064,8 @@ static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
     const dpar_action *a = &m->s.action[cause - 1];
     if (dpari_sim_is_message(a->kind)) {
         int way = dpari_sim_message_way(a->kind);
-        cause =
-            *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way], a->micro);
+        cause = *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way],
+                                 a->micro_batch);
     }
     return m->end[cause - 1];
 }
@@ -6147,7 +6156,8 @@ static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t
     int side = dpari_sim_message_side(a->kind);
     int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
     *other = st->rank_at[side];
-    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side], a->micro);
+    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side],
+                            a->micro_batch);
 }
 
 /* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
@@ -6440,7 +6450,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
         want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
                                          : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
-        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);
+        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
         want = at == 0 ? want : m->s.action[at - 1];
     }
     want.joined = 0;
@@ -6529,12 +6539,13 @@ static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
     const dpari_sim_stage *st = &m->stage[a->stage];
     int64_t at = 0;
     if (st->rank_at[0] >= 0) {
-        at = m->arrive[m->where[st->look[0] + a->micro] - 1] + st->come[0];
+        at = m->arrive[m->where[st->look[0] + a->micro_batch] - 1] + st->come[0];
     } else if (st->stage_at[0] >= 0) {
-        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro) - 1];
+        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro_batch) - 1];
     }
-    if (a->micro % m->s.slices != 0) {
-        at = dpari_most(at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro - 1) - 1]);
+    if (a->micro_batch % m->s.slices != 0) {
+        at = dpari_most(
+            at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro_batch - 1) - 1]);
     }
     return at;
 }
@@ -6724,7 +6735,7 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
         return dpari_wrong(
             why, "%d stages in chains of %d, %d micro-batches with %d slices each: no schedule",
-            s->stages, s->chain, s->micros, s->slices);
+            s->stages, s->chain, s->micro_batches, s->slices);
     }
     for (i = 0; i < s->ranks; i++) {
         if (s->begin[i] > s->begin[i + 1]) {
@@ -6754,8 +6765,8 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
         return dpari_wrong(why, "transport %d: 0 to %d", t->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
-    if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->room);
+    if (t->transport == DPAR_TRANSPORT_EAGER && t->capacity < 1) {
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->capacity);
     }
     if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
         return dpari_wrong(why,
@@ -7233,7 +7244,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     q->p = order->ranks;
     q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
     q->s = order->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
-    q->m = (int64_t)order->micros * q->s;
+    q->m = (int64_t)order->micro_batches * q->s;
     q->f = t->forward.all;
     q->i = t->input.all;
     q->w = t->weight.all;
@@ -7259,9 +7270,10 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
 /* True if all stages are alike and times have nothing that the formulas leave out. */
 static int dpari_closed_plain(const dpar_schedule_times *t)
 {
-    return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&
-           t->backward.of == NULL && t->overlap.of == NULL && t->latency.of == NULL &&
-           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SEND_MODE_BUFFERED;
+    return t->forward.each == NULL && t->input.each == NULL && t->weight.each == NULL &&
+           t->backward.each == NULL && t->overlap.each == NULL && t->latency.each == NULL &&
+           t->bandwidth.each == NULL && t->bandwidth.all == 0 &&
+           t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
 DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
@@ -7345,7 +7357,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
     }
     if (q.over) {
         return dpari_say(DPAR_E_RANGE, why, "%d micro-batches on %d ranks take too long",
-                         order->micros, order->ranks);
+                         order->micro_batches, order->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
            (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);
@@ -7737,7 +7749,7 @@ static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro
     (*at)->kind = (uint8_t)kind;
     (*at)->joined = 0;
     (*at)->stage = (uint16_t)stage;
-    (*at)->micro = (uint16_t)micro;
+    (*at)->micro_batch = (uint16_t)micro;
     (*at)->peer = 0;
     ++*at;
 }
@@ -7769,7 +7781,7 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *wor
 {
     dpari_v v;
     int32_t rank;
-    dpari_v_lay(&v, s->ranks, s->micros, work);
+    dpari_v_lay(&v, s->ranks, s->micro_batches, work);
     v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);
@@ -7806,14 +7818,14 @@ static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_
 {
     int32_t s, r;
     if (job->ranks < 1 || job->ranks > DPARI_OPTIMIZE_MAX_RANKS || job->stages < job->ranks ||
-        job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micros < 1 ||
-        job->micros > DPAR_MAX_MICRO_BATCHES ||
-        (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
+        job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micro_batches < 1 ||
+        job->micro_batches > DPAR_MAX_MICRO_BATCHES ||
+        (int64_t)job->stages * job->micro_batches > (INT64_C(1) << 28)) {
         return dpari_wrong(
             why,
             "%d ranks, %d stages, %d micro-batches: 1 to 4096, 16384 and 65535, no fewer "
             "stages than ranks, stages x micro-batches at most 2^28",
-            job->ranks, job->stages, job->micros);
+            job->ranks, job->stages, job->micro_batches);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
         job->objective > DPAR_OBJECTIVE_SPAN) {
@@ -7867,9 +7879,9 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
             return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to %d pass 2^60", s);
         }
     }
-    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+    if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
         return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time pass 2^60",
-                         job->micros, sum);
+                         job->micro_batches, sum);
     }
     return DPAR_OK;
 }
@@ -7895,9 +7907,9 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
             return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to %d pass 2^60", s);
         }
     }
-    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60", job->micros,
-                         sum);
+    if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60",
+                         job->micro_batches, sum);
     }
     return DPAR_OK;
 }
@@ -7956,7 +7968,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optim
 
 DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
 {
-    return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
+    return (int64_t)job->stages * job->micro_batches * (job->split ? 3 : 2);
 }
 
 /* What a bound is made of, along the chain. */
@@ -8012,7 +8024,7 @@ static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t 
         }
         dpari_bound_step(job, s, &c);
     }
-    if (cap == 0 || !dpari_mul(area, job->micros, &area)) {
+    if (cap == 0 || !dpari_mul(area, job->micro_batches, &area)) {
         return 0;
     }
     return dpari_ceil_div(area, dpari_ceil_div(cap, unit)) +
@@ -8032,8 +8044,8 @@ static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t 
             weight += dpari_job_weight(job, s);
         }
     }
-    pass *= job->micros;
-    weight *= job->micros;
+    pass *= job->micro_batches;
+    weight *= job->micro_batches;
     bound = pass + weight;
     if (job->objective == DPAR_OBJECTIVE_MAKESPAN) {
         bound = chain->head + pass +
@@ -8054,16 +8066,16 @@ static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t
     int whole = !job->split || dpari_pipe_hold(job->times, DPARI_I, s) == 0;
     if (job->objective == DPAR_OBJECTIVE_MAKESPAN ||
         dpari_pipe_rank(job, s) == dpari_pipe_rank(job, 0)) {
-        best = c->way + (job->micros - 1) * dpari_most(f, i);
+        best = c->way + (job->micro_batches - 1) * dpari_most(f, i);
     }
     if (cap == 0 || one == 0) {
         return best;
     }
     fit = cap / one; /* 1 at least: the job was checked */
-    if (fit < job->micros) {
+    if (fit < job->micro_batches) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
         int64_t late = job->objective == DPAR_OBJECTIVE_MAKESPAN ? c->head : 0;
-        best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
+        best = dpari_most(best, late + dpari_ceil_div(job->micro_batches, fit) * held);
     }
     return best;
 }
@@ -8606,12 +8618,12 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
         return st;
     }
     if (job->ranks > DPARI_EXACT_RANKS || job->stages > DPARI_EXACT_STAGES ||
-        job->micros > DPARI_EXACT_MICROS) {
+        job->micro_batches > DPARI_EXACT_MICROS) {
         return dpari_wrong(
             why,
             "%d ranks, %d stages, %d micro-batches: an exact search takes up to 12, 24 "
             "and 255",
-            job->ranks, job->stages, job->micros);
+            job->ranks, job->stages, job->micro_batches);
     }
     for (s = 0; s < job->stages; s++) {
         int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
@@ -9100,7 +9112,7 @@ static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *jo
     dpari_zero(&o, sizeof(o));
     o.rule = rule;
     o.ranks = job->ranks;
-    o.micros = job->micros;
+    o.micro_batches = job->micro_batches;
     o.chunks = job->stages / job->ranks;
     return o;
 }
@@ -9291,7 +9303,7 @@ static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *
     for (s = job->stages - 1; s >= 0; s--) {
         x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
                      (s + 1 < job->stages ? x->hold[s + 1] : 0);
-        x->limit[s] = job->micros;
+        x->limit[s] = job->micro_batches;
     }
     for (r = 0; r < job->ranks; r++) {
         int64_t work = 0;
@@ -9335,7 +9347,7 @@ static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpa
     if (known <= result->bound) {
         return DPAR_OK;
     }
-    least = job->nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
+    least = job->nodes > 0 && (int64_t)job->stages * job->micro_batches <= DPARI_AUTO_SEARCH
                 ? dpari_exact_bytes(job, 1)
                 : -1;
     if (least < 0 || bytes < least) {
@@ -9522,7 +9534,7 @@ static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds,
 /* True if the job says how much an activation holds. Otherwise an activation counts as 1. */
 static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
-    return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
+    return job->times->hold_forward.each != NULL || job->times->hold_forward.all != 0;
 }
 
 /* The most that a rank holds in the schedule that was timed. */
@@ -9698,14 +9710,14 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
         return dpari_wrong(why, "%d layers on %d stages: one a stage at least, 2^24 at most",
                            how->layers, job->stages);
     }
-    if (given != NULL &&
-        (given->ranks != job->ranks || given->stages != job->stages ||
-         given->micros != job->micros || given->chain != given->stages || given->slices != 1)) {
+    if (given != NULL && (given->ranks != job->ranks || given->stages != job->stages ||
+                          given->micro_batches != job->micro_batches ||
+                          given->chain != given->stages || given->slices != 1)) {
         return dpari_wrong(
             why,
             "the schedule has %d ranks, %d stages of one chain or more, %d micro-batches "
             "(slices: %d): not the job's",
-            given->ranks, given->stages, given->micros, given->slices);
+            given->ranks, given->stages, given->micro_batches, given->slices);
     }
     return DPAR_OK;
 }
@@ -9763,16 +9775,16 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
         x->sum[k] = dpari_pipe_wide(&at, job->stages);
     }
-    x->times.forward.of = x->sum[0];
-    x->times.input.of = x->sum[1];
-    x->times.weight.of = x->sum[2];
-    x->times.backward.of = x->sum[3];
+    x->times.forward.each = x->sum[0];
+    x->times.input.each = x->sum[1];
+    x->times.weight.each = x->sum[2];
+    x->times.backward.each = x->sum[3];
     if (dpari_placing_holds(job)) {
-        x->times.hold_forward.of = x->sum[4];
-        x->times.hold_input.of = x->sum[5];
-        x->times.hold_weight.of = x->sum[6];
+        x->times.hold_forward.each = x->sum[4];
+        x->times.hold_input.each = x->sum[5];
+        x->times.hold_weight.each = x->sum[6];
     }
-    x->times.hold_always.of = x->sum[7];
+    x->times.hold_always.each = x->sum[7];
     x->staged = *job;
     x->staged.times = &x->times;
     x->staged.nodes = 0;
@@ -9831,7 +9843,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
             why,
             "%ld tries, %d ranks, %d micro-batches: 1 or more, or the job is out of its "
             "domain",
-            how->tries, job->ranks, job->micros);
+            how->tries, job->ranks, job->micro_batches);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
@@ -10032,7 +10044,7 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last
 static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
-                   g->schedule->stages, g->schedule->micros);
+                   g->schedule->stages, g->schedule->micro_batches);
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
@@ -10055,7 +10067,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a,
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
         const dpar_action *b = &s->action[there];
-        if (b->kind == kind && b->stage == stage && b->micro == a->micro) {
+        if (b->kind == kind && b->stage == stage && b->micro_batch == a->micro_batch) {
             *at = there;
             return there;
         }
@@ -10084,7 +10096,8 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, in
                             int32_t width, uint32_t *kinds)
 {
     int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
-    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micros - 1, 0)), room, steps;
+    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micro_batches - 1, 0)), room,
+            steps;
     c->label = 7 + dpari_gantt_digits(g->schedule->ranks - 1);
     room = width - c->label - 1;
     common = dpari_most(common, 1);
@@ -10104,9 +10117,9 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, in
 static char dpari_chart_mark(const dpar_action *a)
 {
     switch (a->kind) {
-    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro % 10);
-    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro % 26);
-    case DPAR_ACTION_INPUT: return (char)('a' + a->micro % 26);
+    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro_batch % 10);
+    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro_batch % 26);
+    case DPAR_ACTION_INPUT: return (char)('a' + a->micro_batch % 26);
     case DPAR_ACTION_WEIGHT: return '+';
     case DPAR_ACTION_RECOMPUTE: return '%';
     default: return '~';
@@ -10130,13 +10143,13 @@ static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
                               const dpar_action *a, int64_t columns, char dash)
 {
-    int64_t name = 1 + dpari_gantt_digits(a->micro);
+    int64_t name = 1 + dpari_gantt_digits(a->micro_batch);
     if (!c->named || columns < name || !dpari_gantt_is_work(a->kind)) {
         dpari_chart_fill(t, dpari_chart_mark(a), columns);
         return;
     }
     dpari_text_char(t, dpari_chart_letter(s, a));
-    dpari_text_int(t, a->micro);
+    dpari_text_int(t, a->micro_batch);
     dpari_chart_fill(t, dash, columns - name);
 }
 
@@ -10440,13 +10453,13 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
 static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
                                int64_t x, int64_t y, int64_t w, int64_t h)
 {
-    int32_t digits = dpari_gantt_digits(a->micro);
+    int32_t digits = dpari_gantt_digits(a->micro_batch);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
     const char *name = a->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(a->kind);
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_say(t, "%d</text>", (int32_t)a->micro);
+        dpari_text_say(t, "%d</text>", (int32_t)a->micro_batch);
     }
 }
 
@@ -10611,7 +10624,7 @@ static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, co
     dpari_text_int(t, a->stage);
     if (dpari_action_has_micro(a->kind)) {
         dpar_text_put(t, ",\"micro\":");
-        dpari_text_int(t, a->micro);
+        dpari_text_int(t, a->micro_batch);
     }
     if (dpari_gantt_is_message(a->kind)) {
         dpar_text_put(t, ",\"peer\":");
@@ -10644,7 +10657,7 @@ static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, con
     dpari_trace_time(t, "ts", at, g->unit);
     dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
     dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
+    dpari_text_int(t, (edge * 65536 + a->micro_batch) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
     dpar_text_put(t, "}");
 }
 
@@ -10806,13 +10819,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
     uint32_t sum = 0;
     dpari_zero(&order, sizeof(order));
     order.ranks = 2;
-    order.micros = 4;
+    order.micro_batches = 4;
     for (order.rule = 1; order.rule < DPAR_SCHEDULE_END;
          order.rule++) { /* three ask for more memory */
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
             const dpar_action *a = &s.action[i];
-            sum = dpari_digest(sum, a->kind * INT32_C(4096) + a->stage * 256 + a->micro);
+            sum = dpari_digest(sum, a->kind * INT32_C(4096) + a->stage * 256 + a->micro_batch);
         }
     }
     return dpari_differs(sum, UINT32_C(1481399199), "schedules", why);

@@ -194,10 +194,10 @@ struct dpar_spatial_desc {
                                             under way. Summing over ranks (dpar_all_reduce) is up to
                                             you */
     void *user;                          /* passed to the kernels */
-    /* How halos are exchanged; its `field` and `fields` are ignored. NULL selects the defaults,
-     * with which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long
-     * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
-     * every step, on all ranks; otherwise it is DPAR_E_ARG. */
+    /* How halos are exchanged; `field` and `field_count` are ignored. NULL selects the defaults,
+     * with which boxes are packed wherever arrays are. With method DPAR_HALO_DIRECT, peers read
+     * long runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc
+     * in every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *halo;
     /* Memory of yours for the plan, on the host, aligned to 64, as long as the plan exists. NULL
      * with bytes 0: dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes
@@ -1097,7 +1097,7 @@ static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
         for (d = 0; d < p->head.in_box.dims; d++) {
             const int64_t first = p->head.in_owned.dims > 0 ? p->head.in_owned.lo[d] : least->lo[d];
             f->stride[d] = t.stride[d];
-            f->origin[d] = first - p->head.in_box.lo[d];
+            f->first[d] = first - p->head.in_box.lo[d];
         }
     }
 }
@@ -1212,7 +1212,7 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spati
         dpari_zero(&o, sizeof o);
         o = layer->halo != NULL ? *layer->halo : o;
         o.field = p->field;
-        o.fields = p->head.layer.tensors;
+        o.field_count = p->head.layer.tensors;
         st = dpar_halo_plan_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
@@ -1543,7 +1543,7 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
     other = base + (from >= 0 ? dpari_tile_at(t, 0, at) * size : 0);
     b = &boxes->box[boxes->n++];
     dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->through = type;
+    b->to_type = b->from_type = b->round_type = type;
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
     b->clear = sums;
     b->to = sums ? other : cells;
@@ -2175,9 +2175,9 @@ static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_
         w->beside[i] = dpari_room_take(buffers, w->points * each, 1);
         if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
             w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
-            w->field[i].halos = w->points == 0        ? NULL
-                                : buffers->at != NULL ? w->beside[i]
-                                                      : (void *)w;
+            w->field[i].compact_halo = w->points == 0        ? NULL
+                                       : buffers->at != NULL ? w->beside[i]
+                                                             : (void *)w;
         }
     }
     p->part = dpari_room_take(buffers, heads * a->value_width * sum, 1);
@@ -2207,7 +2207,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
     }
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.field = &w->field[2 * i];
-        o.fields = 2;
+        o.field_count = 2;
         st = dpar_halo_plan_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
@@ -2226,7 +2226,7 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
-        o.fields = 2;
+        o.field_count = 2;
         st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
     if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */

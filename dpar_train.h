@@ -1247,9 +1247,9 @@ typedef struct dpar_linear_arrays {
     int32_t reuse_gathered;
     int32_t accumulate;    /* 1 adds to dw and dbias (micro-batches) */
     int32_t accumulate_dx; /* column: 1 if dx (sequence parallelism: gathered_dx) already contains
-                       the parts of layers that read the same x, and this one is added */
+                              the parts of layers that read the same x, and this one is added */
     int32_t defer_reduce; /* column: 1 if more layers with the same x follow, so that the collective
-                     waits for the last of them */
+                             waits for the last of them */
 } dpar_linear_arrays;
 
 /* Computes the output y of a linear layer. The bias is added last, once.
@@ -1369,7 +1369,7 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  * If there are fewer key-value heads than ranks, several ranks hold the same one, and each computes
  * only the gradient from its own queries. With share = dpar_heads_local(&heads, c->rank),
  *
- *     dpar_comm_split(c, share.group, c->rank, &same);
+ *     dpar_comm_split(c, share.first_group, c->rank, &same);
  *
  * on all ranks makes a communicator of the ranks that hold the same key-value head. They have to
  * sum the gradients of keys and values once a step, after the last micro-batch. dw is
@@ -6555,7 +6555,7 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
     const int64_t each = dpar_type_bytes(desc->type);
     dpar_buckets_desc how = dpari_bucketing_ddp(each);
     how.params = desc->params;
-    how.numel = desc->count;
+    how.count = desc->count;
     if (desc->first_bucket_bytes > 0) {
         how.first = dpari_ceil_div(desc->first_bucket_bytes, each);
     }
@@ -6695,8 +6695,8 @@ static void dpari_ddp_follow(dpar_ddp *d)
     d->start[i] = end;
     for (i = 0; i < d->buckets; i++) {
         dpar_bucket *b = &d->bucket[i];
-        b->lo = d->start[b->first];
-        b->hi = d->start[b->last];
+        b->lo = d->start[b->first_param];
+        b->hi = d->start[b->end_param];
         b->used = b->hi - b->lo;
     }
     d->elements = end;
@@ -6879,7 +6879,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     d->under_way = 1;
     d->open = d->params;
     d->latest = d->params - 1;
-    d->edge = last && d->buckets > 0 ? d->bucket[0].first : -1;
+    d->edge = last && d->buckets > 0 ? d->bucket[0].first_param : -1;
     if (d->pass++ == UINT8_MAX) { /* all before are one */
         for (i = 0; i < d->params; i++) {
             d->seen[i] = d->seen[i] != 0;
@@ -6959,7 +6959,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
                                       b->hi - b->lo);
     }
-    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+    for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
@@ -6996,7 +6996,7 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
         return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
                                 back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
     }
-    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+    for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
         status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
                                   back ? copy : d->array[i], back ? copy_type : type,
@@ -7048,9 +7048,9 @@ DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uin
     call.type = z->ddp->desc.type;
     call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
     call.out = data;
-    call.varies = z->share * c->size != z->ddp->elements;
+    call.variable_counts = z->share * c->size != z->ddp->elements;
     call.count = z->share;
-    if (call.varies) {
+    if (call.variable_counts) {
         call.count = z->count[c->rank];
         call.out_count = z->count;
     }
@@ -7117,7 +7117,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
     if (d->scatter) {
         return dpari_ddp_scatter(d, k);
     }
-    for (i = b->first; d->array != NULL && i < b->last && status == DPAR_OK; i++) {
+    for (i = b->first_param; d->array != NULL && i < b->end_param && status == DPAR_OK; i++) {
         if (d->start[i + 1] == d->start[i] && d->count[i] > 0) {
             status = dpari_ddp_reduce(d, k, d->array[i], d->count[i], desc->type);
         }
@@ -7140,7 +7140,7 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
 {
     while (d->latest < d->edge && d->status == DPAR_OK) {
         d->status = dpari_ddp_send(d, d->next++);
-        d->edge = d->next < d->buckets ? d->bucket[d->next].first : -1;
+        d->edge = d->next < d->buckets ? d->bucket[d->next].first_param : -1;
     }
     return d->status;
 }
@@ -7220,12 +7220,17 @@ static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
     for (first = 0; first < d->params; first += FLAGS) {
         const int32_t count = (int32_t)dpari_least(FLAGS, d->params - first);
         dpar_status status;
-        memcpy(flags, d->used + first, (size_t)count);
+        int32_t i;
+        for (i = 0; i < count; i++) {
+            flags[i] = d->used[first + i];
+        }
         status = dpar_all_reduce(d->c, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
-        memcpy(d->used + first, flags, (size_t)count);
+        for (i = 0; i < count; i++) {
+            d->used[first + i] = flags[i];
+        }
     }
     return DPAR_OK;
 }
@@ -9189,7 +9194,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     if (st != DPAR_OK) {
         return st;
     }
-    mesh.offset = first;
+    mesh.first_rank = first;
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
@@ -9598,9 +9603,9 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const vo
     r.count = r.stride = n;
     r.parts = rows;
     r.to_type = r.from_type = t->type;
-    r.sums = DPAR_F64;
+    r.sum_type = DPAR_F64;
     r.op = DPAR_SUM;
-    r.add = add != 0;
+    r.accumulate = add != 0;
     r.scale = 1.0;
     return dpari_do_reduce(t->comm, &r);
 }
@@ -9653,7 +9658,7 @@ static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const voi
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in = own;
     call.out = whole;
     call.count = t->counts[t->comm->rank];
@@ -9673,7 +9678,7 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t wi
     call.in = part;
     call.out = t->counts == NULL ? part : own;
     call.count = t->counts == NULL ? t->tokens.count * width : t->counts[t->comm->rank];
-    call.varies = t->counts != NULL;
+    call.variable_counts = t->counts != NULL;
     call.in_count = t->counts;
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
@@ -11126,7 +11131,7 @@ static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, i
 {
     const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
     if (first != NULL) {
-        *first = u->of_groups ? share.group : share.query;
+        *first = u->of_groups ? share.first_group : share.first_query;
     }
     return u->of_groups ? share.groups : share.queries;
 }
@@ -11496,7 +11501,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     r.count = r.stride = count;
     r.parts = n;
     r.to_type = r.from_type = u->type;
-    r.sums = dpari_seq_sums(u->type);
+    r.sum_type = dpari_seq_sums(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
@@ -13625,7 +13630,8 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     w->mem = dpari_room_take(&r, w->bytes, 1);
     w->slots = (dpar_action_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
     w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
-    w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
+    w->cell =
+        (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micro_batches, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
 }
@@ -13639,7 +13645,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
     int32_t i;
     dpari_fact(f, "schedule->ranks", 0, s->ranks);
     dpari_fact(f, "schedule->stages", 0, s->stages);
-    dpari_fact(f, "schedule->micros", 0, s->micros);
+    dpari_fact(f, "schedule->micro_batches", 0, s->micro_batches);
     dpari_fact(f, "schedule->chain", 0, s->chain);
     dpari_fact(f, "schedule->slices", 0, s->slices);
     for (i = 0; i < s->ranks; i++) {
@@ -13650,7 +13656,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
         dpari_fact(f, "schedule->action[#].kind", k, a->kind);
         dpari_fact(f, "schedule->action[#].joined", k, a->joined);
         dpari_fact(f, "schedule->action[#].stage", k, a->stage);
-        dpari_fact(f, "schedule->action[#].micro", k, a->micro);
+        dpari_fact(f, "schedule->action[#].micro_batch", k, a->micro_batch);
     }
     for (i = 0; i < s->stages; i++) {
         dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
@@ -13729,7 +13735,7 @@ static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w
                                const dpar_action *a, int32_t stage)
 {
     const dpar_schedule *s = p->o.schedule;
-    return &w->cell[(int64_t)(stage % s->chain) * s->micros + a->micro];
+    return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
 }
 
 /* Buffers between stages of this rank: from one action's end to that of the one that reads it. A
@@ -13923,7 +13929,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     dpari_zero(&order, sizeof order);
     dpari_zero(&how, sizeof how);
     order.ranks = c->size;
-    order.micros = desc->micro_batches;
+    order.micro_batches = desc->micro_batches;
     how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
                  (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
     st = dpar_schedule_find(&order, desc->order, why);

@@ -1137,12 +1137,12 @@ static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d,
     case GPT_HEADS:
         whole = c->width;
         local = g->heads_width;
-        at = g->share.query * g->head;
+        at = g->share.first_query * g->head;
         break;
     case GPT_GROUPS:
         whole = c->groups * g->head;
         local = g->groups_width;
-        at = g->share.group * g->head;
+        at = g->share.first_group * g->head;
         break;
     case GPT_HIDDEN:
     case GPT_EXPERT_HIDDEN:
@@ -1541,7 +1541,7 @@ static inline dpar_status gpt_init(void *const *memory, const int64_t *bytes,
         GPT_TRY(dpar_experts_make(comms->ep, &g->layer, &g->experts, why));
     }
     if (g->config.groups < comms->tp->size) { /* some have the same keys and values */
-        GPT_TRY(dpar_comm_split(comms->tp, g->share.group, comms->tp->rank, &g->same));
+        GPT_TRY(dpar_comm_split(comms->tp, g->share.first_group, comms->tp->rank, &g->same));
     }
     gpt_open_products(g);
     *made = g;

@@ -131,7 +131,7 @@ static int find_ranks(dpar_launcher_info *job, double *ranks)
     if (dpar_launcher_detect(job, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    *ranks = job->launcher != DPAR_LAUNCHER_NONE ? job->size : *ranks;
+    *ranks = job->kind != DPAR_LAUNCHER_NONE ? job->size : *ranks;
     return 0;
 }
 
@@ -141,7 +141,7 @@ static int run_ranks(const dpar_launcher_info *job, double ranks, int (*run)(gpu
 {
     rank_call call = {run, arg};
     dpar_why why;
-    if (job->launcher != DPAR_LAUNCHER_NONE) {
+    if (job->kind != DPAR_LAUNCHER_NONE) {
         return with_gpu(NULL, job, &call);
     }
     if (dpar_launch((int32_t)ranks, forked, &call, NULL, &why) == DPAR_OK) {

@@ -192,7 +192,7 @@ contains
         type(c_ptr) :: memory
         integer(c_int64_t) :: bytes
         options%field = c_loc(field)
-        options%fields = fields
+        options%field_count = fields
         call need(dpar_halo_plan_bytes(b%world, options, bytes, why), "exchange")
         ! closed with it
         call need(dpar_comm_alloc(b%world, bytes, memory), "memory for an exchange")
@@ -785,7 +785,7 @@ program lbm
     call MPI_Comm_size(MPI_COMM_WORLD, ranks, result)
 #else
     call need(dpar_launcher_detect(job, why), "launcher")
-    if (job%launcher /= DPAR_LAUNCHER_NONE) then
+    if (job%kind /= DPAR_LAUNCHER_NONE) then
         rank = job%rank
         ranks = job%size
     end if
@@ -807,7 +807,7 @@ program lbm
     call need(dpar_comm_free(world), "close")
     call MPI_Finalize(result)
 #else
-    if (job%launcher /= DPAR_LAUNCHER_NONE) then
+    if (job%kind /= DPAR_LAUNCHER_NONE) then
         call need(dpar_init(world, why=why), "world")
         result = rank_main(world, c_loc(chosen))
         call need(dpar_comm_free(world), "close")

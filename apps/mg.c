@@ -507,7 +507,7 @@ static void set_up_level(mg *g, level *l)
     field.data = l->r;
     memset(&options, 0, sizeof options);
     options.field = &field;
-    options.fields = 1;
+    options.field_count = 1;
     if (g->st == DPAR_OK) {
         g->st = dpar_halo_plan_bytes(g->c, &options, &bytes, &g->why);
     }

@@ -640,7 +640,7 @@ static dpar_status plan(planet *p)
     memset(field, 0, sizeof field);
     memset(&options, 0, sizeof options);
     options.field = field;
-    options.fields = FIELDS;
+    options.field_count = FIELDS;
     for (n = 0; n < FIELDS; n++) {
         field[n].halo = &p->points[n];
         field[n].type = DPAR_F64;
@@ -648,8 +648,8 @@ static dpar_status plan(planet *p)
         field[n].mem = p->c->mem; /* who packs: a device, where one computes */
         field[n].stride[0] = p->air.pitch;
         field[n].stride[1] = 1;
-        field[n].origin[0] = p->own[n].lo[0] - p->box.lo[0];
-        field[n].origin[1] = p->own[n].lo[1] - p->box.lo[1];
+        field[n].first[0] = p->own[n].lo[0] - p->box.lo[0];
+        field[n].first[1] = p->own[n].lo[1] - p->box.lo[1];
     }
     if (st == DPAR_OK) {
         st = dpar_halo_plan_bytes(p->c, &options, &bytes, &p->why);

@@ -170,7 +170,7 @@ static int with_device(gpu *g, const void *arg)
 static int launched(void)
 {
     dpar_launcher_info job;
-    return dpar_launcher_detect(&job, NULL) == DPAR_OK && job.launcher != DPAR_LAUNCHER_NONE &&
+    return dpar_launcher_detect(&job, NULL) == DPAR_OK && job.kind != DPAR_LAUNCHER_NONE &&
            job.rank;
 }
 

@@ -207,7 +207,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     f.mem = c->mem; /* the device packs: nothing waits for it */
     memset(&options, 0, sizeof options);
     options.field = &f;
-    options.fields = 1;
+    options.field_count = 1;
     right(dpar_halo_plan_bytes(c, &options, &room, &why), why.text);
     void *plan = plan_memory(room);
     right(dpar_halo_plan_init(plan, room, c, &options, &x, &why), why.text);

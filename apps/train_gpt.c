@@ -780,7 +780,7 @@ static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *
     trainer *t = (trainer *)ctx;
     const gpt_real *in = (const gpt_real *)task->in;
     char *kept = (char *)task->activation_memory, *shared = shared_of(t, task);
-    const int32_t micro = task->action.micro;
+    const int32_t micro = task->action.micro_batch;
     int32_t last, layer = stage_layers(t, task->action.stage, &last);
     dpar_status st = t->each ? begin_pass(t, micro == t->s->micros - 1) : DPAR_OK;
     for (; layer < last && st == DPAR_OK; layer++) {
@@ -803,7 +803,7 @@ static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *
 static dpar_status go_back(trainer *t, const dpar_stage_task *task, int32_t parts, dpar_why *why)
 {
     const gpt_real *dout = (const gpt_real *)task->in;
-    const int32_t micro = task->action.micro;
+    const int32_t micro = task->action.micro_batch;
     char *kept = (char *)task->activation_memory, *pending = (char *)task->weight_memory;
     char *shared = shared_of(t, task);
     int32_t end, layer;
@@ -894,7 +894,7 @@ static dpar_status make_list(trainer *t)
         return DPAR_E_ARG;
     }
     order.ranks = (int32_t)s->pp;
-    order.micros = s->micros;
+    order.micro_batches = s->micros;
     order.chunks = (int32_t)s->chunks;
     st = dpar_schedule_generate(&made, &order, NULL, 0, &t->why);
     if (st != DPAR_E_ROOM) {
@@ -1558,7 +1558,7 @@ static int run(settings *s, int none)
     if (find_ranks(&job, &ranks)) {
         return 2;
     }
-    options_quiet = job.launcher != DPAR_LAUNCHER_NONE && job.rank > 0;
+    options_quiet = job.kind != DPAR_LAUNCHER_NONE && job.rank > 0;
     return settle_ranks(s, (int)ranks) || settle(s) ? 2 : run_ranks(&job, s->ranks, on_gpu, s);
 }
 

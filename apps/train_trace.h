@@ -118,7 +118,7 @@ static dpar_status traced(trainer *t, const dpar_stage_task *task, dpar_why *why
     }
     while (r->next < r->actions &&
            (r->action[r->next].kind != a->kind || r->action[r->next].stage != a->stage ||
-            r->action[r->next].micro != a->micro)) {
+            r->action[r->next].micro_batch != a->micro_batch)) {
         r->next++;
     }
     trace_mark(t, r->next, TRACE_BEFORE);
@@ -179,7 +179,7 @@ static int64_t trace_waits(const trace *r, int64_t k)
               receives = forward || a->kind == DPAR_ACTION_RECV_B;
     while (receives && ++k < r->actions) {
         const dpar_action *b = &r->action[k];
-        if (b->stage == a->stage && b->micro == a->micro &&
+        if (b->stage == a->stage && b->micro_batch == a->micro_batch &&
             (forward ? b->kind == DPAR_ACTION_FORWARD
                      : b->kind == DPAR_ACTION_BACKWARD || b->kind == DPAR_ACTION_INPUT)) {
             return k > 0 && r->action[k - 1].joined ? k - 1 : k; /* a pair waits for both */

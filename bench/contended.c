@@ -153,7 +153,7 @@ int main(int argc, char **argv)
         puts(why.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    b.own = b.grid->own[1];
+    b.own = b.grid->count[1];
     b.stride = b.own + 2 * HALO;
     b.array = dpar_grid_array(b.grid, DPAR_F64, NULL);
     b.field = (double *)(void *)zeros(2 * (size_t)((CELLS + 2 * HALO) * b.stride)) +

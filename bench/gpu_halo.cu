@@ -201,8 +201,8 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
     p->sent *= p->fields;
     memset(&options, 0, sizeof options);
     options.field = p->f;
-    options.fields = p->fields;
-    options.way = s.messages ? DPAR_HALO_MESSAGES : DPAR_HALO_AUTO;
+    options.field_count = p->fields;
+    options.method = s.messages ? DPAR_HALO_MESSAGES : DPAR_HALO_AUTO;
     right(dpar_halo_plan_bytes(g->world, &options, &bytes, &why), why.text);
     p->memory = plan_memory(bytes);
     right(dpar_halo_plan_init(p->memory, bytes, g->world, &options, &p->x, &why), why.text);

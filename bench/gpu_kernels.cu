@@ -204,7 +204,7 @@ static dpar_mem_box box_of(int32_t to_type, int32_t from_type, int32_t op)
     memset(&x, 0, sizeof x);
     x.to_type = to_type;
     x.from_type = from_type;
-    x.through = dpar_type_bytes(to_type) < dpar_type_bytes(from_type) ? to_type : from_type;
+    x.round_type = dpar_type_bytes(to_type) < dpar_type_bytes(from_type) ? to_type : from_type;
     x.op = op;
     x.dims = 3;
     return x;
@@ -345,7 +345,7 @@ static void spans(const arrays &a, const arrays &b, const arrays &h)
     s.scale = 0.5;
     span_row("span f32, scaled", 8.0, s, b, a);
     s.scale = 1.0;
-    s.add = 1;
+    s.accumulate = 1;
     span_row("span f32, added", 12.0, s, b, a);
     s.scale = 0.5;
     span_row("span f32, scaled and added", 12.0, s, b, a);
@@ -404,7 +404,7 @@ static void reduce_row(const char *name, int32_t type, const arrays &a, const ar
     r.parts = PARTS;
     r.count = r.stride = bytes / width / PARTS;
     r.to_type = r.from_type = type;
-    r.sums = type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    r.sum_type = type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
     r.op = DPAR_SUM;
     r.scale = 1.0;
     row(
@@ -517,7 +517,7 @@ static void step_row(const char *name, double each, const dpar_mem_optimize &x,
         },
         [&](samples &all) {
             put(0);
-            expect_step(all, x, gpu.fast);
+            expect_step(all, x, gpu.fast_math);
         });
 }
 
@@ -549,7 +549,7 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
     for (int fast = 0; fast < 2; fast++) {
         char line[64];
         snprintf(line, sizeof line, "%s%s", name, fast ? ", in f32" : "");
-        gpu.fast = fast;
+        gpu.fast_math = fast;
         const auto put = [&](int k) {
             p.weight = w.at[k];
             p.gradient = g.at[k];
@@ -560,7 +560,7 @@ static void step(const char *name, int32_t wt, int32_t gt, int copy, int rest, i
         };
         step_row(line, each, x, put);
     }
-    gpu.fast = 0;
+    gpu.fast_math = 0;
 }
 
 /* SGD with momentum, all in f32. */
@@ -777,7 +777,7 @@ static void entropies(const arrays &a, const arrays &b)
                                             "cross_entropy, gradient, in f32"};
         const int gradient = turn % 2;
         const arrays &logits = gradient ? b : a;
-        gpu.fast = turn / 2;
+        gpu.fast_math = turn / 2;
         x.scale = 1e-3 * (turn + 1); /* again and again in place: that ends where nothing changes */
         x.phase = gradient ? DPAR_MEM_CROSS_ENTROPY_GRADIENT : DPAR_MEM_CROSS_ENTROPY_PART;
         row(
@@ -788,10 +788,10 @@ static void entropies(const arrays &a, const arrays &b)
             },
             [&](samples &all) {
                 x.logits = logits.at[0];
-                expect_cross_entropy(all, x, index.row(), gpu.fast);
+                expect_cross_entropy(all, x, index.row(), gpu.fast_math);
             });
     }
-    gpu.fast = 0;
+    gpu.fast_math = 0;
     cudaFree(lse);
     cudaFree(own);
 }
@@ -1027,7 +1027,7 @@ static void measured(void)
     }
     printf("%s: copy %.1f GB/s, product %.1f TFLOP/s (%s), launch %.2f us, link %.1f GB/s, from the "
            "host %.1f GB/s (0: not measured)\n",
-           m.name, m.copy_Bps * 1e-9, m.gemm_flops * 1e-12, m.gemm_by, m.launch_s * 1e6,
+           m.name, m.copy_Bps * 1e-9, m.gemm_flops * 1e-12, m.gemm_library, m.launch_s * 1e6,
            m.link_Bps * 1e-9, m.pcie_Bps * 1e-9);
     for (const char *const *k : known) {
         dpar_cluster c;
@@ -1101,7 +1101,7 @@ int main(int argc, char **argv)
     }
     if (!csv) {
         printf("on %s: %d units, copies at %.1f GB/s (read and written)\n", "this device",
-               gpu.units, copy_Bps * 1e-9);
+               gpu.multiprocessors, copy_Bps * 1e-9);
 #if !defined(SMALL)
         measured();
 #endif

@@ -79,7 +79,7 @@ static double sample_of(dpar_comm *c, turn *t, int simple, int times)
 /* Fills own cells, and looks at a halo cell of each side after an exchange. */
 static int wrong(dpar_comm *c, turn *t, int simple)
 {
-    const int64_t step = t->g->stride[0], n = t->g->own[0];
+    const int64_t step = t->g->stride[0], n = t->g->count[0];
     const double own = 7.0 + c->rank, other = 7.0 + (c->rank + 1) % c->size;
     double *u;
     int64_t i;
@@ -117,7 +117,7 @@ static dpar_halo_plan *full_api(dpar_comm *c, turn *t, int n, void **memory)
         }
     }
     o.field = f;
-    o.fields = n;
+    o.field_count = n;
     if (dpar_halo_plan_bytes(c, &o, &bytes, &why) < 0 || dpar_comm_alloc(c, bytes, memory) < 0 ||
         dpar_halo_plan_init(*memory, bytes, c, &o, &x, &why) < 0) {
         dpar_fail(c, &why);

@@ -657,7 +657,7 @@ static void cast(arrays *a, void *to, int32_t to_type, const void *from, int32_t
     s.to_type = to_type;
     s.from_type = from_type;
     s.scale = scale;
-    s.add = add;
+    s.accumulate = add;
     must(mem.span(NULL, &s, 1));
 }
 

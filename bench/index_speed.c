@@ -168,7 +168,7 @@ static double listing(const dpar_layout *from, const dpar_layout *to, int32_t di
     double since = now();
     int64_t k, listed = 0;
     for (k = 0; k < RANKS; k++) {
-        int32_t rank = m->offset + (int32_t)(k * 52361 % m->size);
+        int32_t rank = m->first_rank + (int32_t)(k * 52361 % m->size);
         (void)dpar_redistribute_first(&w, from, to, rank, direction, 8);
         while (dpar_redistribute_next(&w, &t)) {
             listed++;
@@ -210,11 +210,11 @@ static void transfers(void)
     copies[0] = copies[1] = dpar_replicate();
     to = grid(1024, 1024, extent); /* to ranks of another job: every copy has a reader */
     (void)dpar_layout_init(&all, &to.mesh, 2, extent, copies, NULL);
-    to.mesh.offset = 1 << 20;
+    to.mesh.first_rank = 1 << 20;
     list("copies -> 1024x1024", &all, &to, pairs);
     to = grid(1024, 1024, uneven);
     (void)dpar_layout_init(&all, &to.mesh, 2, uneven, copies, NULL);
-    to.mesh.offset = 1 << 20;
+    to.mesh.first_rank = 1 << 20;
     list("128256 x 8192, the same", &all, &to, pairs);
     to = grid(1024, 1024, extent);
     copies[1] = dpar_shard(0); /* HSDP to FSDP: sharded on 1024 ranks, 1024 copies */

@@ -65,7 +65,7 @@ static double generated(dpar_schedule *s, int32_t p, int32_t v, int32_t m, int t
     order.rule = DPAR_SCHEDULE_INTERLEAVED;
     order.ranks = p;
     order.chunks = v;
-    order.micros = m;
+    order.micro_batches = m;
     needs(dpar_schedule_generate(s, &order, NULL, 0, &why), &why);
     bytes = why.bytes;
     mem = get(bytes);

@@ -160,7 +160,7 @@ int main(int argc, char **argv)
         memset(&o, 0, sizeof o);
         memset(&why, 0, sizeof why);
         o.timeout_s = 60.0;
-        o.plain = k == 2 ? DPAR_WORLD_NO_CMA : 0;
+        o.disable = k == 2 ? DPAR_WORLD_NO_CMA : 0;
         j.results = results + k * SIZES;
         j.registered = k >= 3;
         j.posted = k == 1 || k == 2 || k == 4;

@@ -722,10 +722,10 @@ static dpar_status no_stage(void *ctx, const dpar_stage_task *task, dpar_why *wh
     (void)why;
     j->done++;
     if (in != NULL) {
-        j->seen += in[0] != (float)(task->action.micro + 1);
+        j->seen += in[0] != (float)(task->action.micro_batch + 1);
     }
     if (task->out != NULL) {
-        ((float *)task->out)[0] = (float)(task->action.micro + 1);
+        ((float *)task->out)[0] = (float)(task->action.micro_batch + 1);
     }
     return DPAR_OK;
 }
@@ -741,7 +741,7 @@ static dpar_status pipeline_open(job *j)
     memset(&order, 0, sizeof order);
     order.rule = DPAR_SCHEDULE_1F1B;
     order.ranks = RANKS;
-    order.micros = MICROS;
+    order.micro_batches = MICROS;
     (void)dpar_schedule_generate(&plain, &order, NULL, 0, &j->why); /* says how many bytes */
     bytes = j->why.bytes;
     j->list_room[0] = malloc((size_t)bytes);

@@ -624,7 +624,7 @@ static dpar_status edges(job *j, const char *name, const series *l, int64_t powe
                  (int)l->n, (int)s->stages);
         return DPAR_E_ARG;
     }
-    each->of = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
+    each->each = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
     for (i = 0; i < s->stages; i++) {
         v[i] = i % per < l->n ? l->v[i % per] / power * by : 0;
     }
@@ -685,7 +685,7 @@ static dpar_status spread(job *j, const char *name, const series *l, int64_t pow
                  (int)l->n, (int)s->stages);
         return DPAR_E_ARG;
     }
-    each->of = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
+    each->each = v = (int64_t *)keep(j, 8 * (int64_t)s->stages);
     for (i = 0; i < s->stages; i++) {
         int32_t at = l->n == s->stages ? i : i % s->chain;
         v[i] = l->v[of_share ? at / j->share : at] / power * (j->mult / j->share);
@@ -718,7 +718,7 @@ static dpar_status set_times(job *j, dpar_why *why)
     set_hold(j);
     t->sends = o->sends;
     t->transport = o->timed ? o->transport : DPAR_TRANSPORT_NONE;
-    t->room = o->buffers;
+    t->capacity = o->buffers;
     return st;
 }
 
@@ -796,7 +796,7 @@ static dpar_status lay_auto(job *j, dpar_schedule_optimize_desc *p, dpar_why *wh
     int64_t stages = n > 0 ? n : (int64_t)j->order.ranks * j->order.chunks;
     uint16_t *rank_of;
     p->ranks = j->order.ranks;
-    p->micros = j->order.micros;
+    p->micro_batches = j->order.micro_batches;
     p->map = j->o->map;
     p->rank_of = map_of(j);
     if (stages > DPAR_MAX_STAGES) {
@@ -838,7 +838,7 @@ static dpar_status make_auto(job *j, dpar_why *why)
     p.split = !j->o->whole;
     p.objective = j->o->span ? DPAR_OBJECTIVE_SPAN : DPAR_OBJECTIVE_MAKESPAN;
     p.times = &j->times;
-    p.cap.of = cap = (int64_t *)keep(j, 8 * (int64_t)p.ranks);
+    p.cap.each = cap = (int64_t *)keep(j, 8 * (int64_t)p.ranks);
     for (r = 0; r < p.ranks; r++) {
         cap[r] = cap_of(j, r);
         if (cap[r] == 0) { /* 0 means no limit to the library */
@@ -982,7 +982,7 @@ static dpar_status run_list(job *j, dpar_why *why)
     if (st == DPAR_OK && j->o->transport != DPAR_TRANSPORT_NONE) {
         memset(&run, 0, sizeof run);
         run.transport = j->o->transport;
-        run.room = j->o->buffers;
+        run.capacity = j->o->buffers;
         st = check_list(j, s, &run, why);
     }
     if (st != DPAR_OK) {
@@ -1008,7 +1008,7 @@ static dpar_status run_list(job *j, dpar_why *why)
         for (r = 0; r < s->ranks; r++) {
             cap[r] = cap_of(j, r);
         }
-        j->times.cap.of = cap;
+        j->times.cap.each = cap;
     }
     memset(&sim, 0, sizeof sim);
     sim.times = &j->times;
@@ -1212,7 +1212,7 @@ static void print_json(FILE *f, const job *j, int ok, const char *sentence)
     fprintf(f, "{\n  \"schedule\": ");
     json_text(f, j->title);
     fprintf(f, ", \"ranks\": %d, \"stages\": %d, \"micros\": %d, \"chain\": %d, \"slices\": %d,\n",
-            (int)s->ranks, (int)s->stages, (int)s->micros, (int)s->chain, (int)s->slices);
+            (int)s->ranks, (int)s->stages, (int)s->micro_batches, (int)s->chain, (int)s->slices);
     fprintf(f, "  \"sends\": \"%s\", \"transport\": \"%s\", ", sends[j->o->sends],
             transports[j->o->timed ? j->o->transport : DPAR_TRANSPORT_NONE]);
     fprintf(f, "\"makespan\": %s, \"span\": %s,\n  \"bubble\": {", shown(t->makespan, j->unit),
@@ -1317,7 +1317,7 @@ static void describe(job *j, const settings *o)
     j->mult = j->share = 1;
     j->order.rule = -1;
     j->order.ranks = o->ranks;
-    j->order.micros = o->micros;
+    j->order.micro_batches = o->micros;
     j->order.chunks = o->chunks;
     j->order.group = o->group;
     j->order.slices = o->slices;
@@ -1365,7 +1365,8 @@ static void print_ok(const job *j, int32_t messages)
     FILE *f = open_output(o->output);
     fprintf(f, "ok %d rank%s, %d stage%s, %d micro-batch%s, %s; makespan %s, span %s, ",
             (int)j->list.ranks, j->list.ranks == 1 ? "" : "s", (int)j->list.stages,
-            j->list.stages == 1 ? "" : "s", (int)j->list.micros, j->list.micros == 1 ? "" : "es",
+            j->list.stages == 1 ? "" : "s", (int)j->list.micro_batches,
+            j->list.micro_batches == 1 ? "" : "es",
             messages ? "messages matched" : "messages as lowered",
             shown(j->timing.makespan, j->unit), shown(j->timing.span, j->unit));
     fprintf(f, "%s %% idle, at most %d activation%s", percent(j->timing.bubble_of_makespan),

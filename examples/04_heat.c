@@ -27,7 +27,7 @@ static int plate(dpar_comm *comm, double *result)
         return dpar_fail(comm, NULL);
     }
     const int64_t row = grid->stride[0]; /* from a cell to the next one in y */
-    for (int64_t x = -1; x <= grid->own[1]; x++) {
+    for (int64_t x = -1; x <= grid->count[1]; x++) {
         now[x - row] = 1; /* hot below y's low end; elsewhere the exchange overwrites this halo */
         next[x - row] = 1;
     }
@@ -35,8 +35,8 @@ static int plate(dpar_comm *comm, double *result)
         if (dpar_grid_exchange(grid, now) < 0) {
             return dpar_fail(comm, NULL);
         }
-        for (int64_t y = 0; y < grid->own[0]; y++) {
-            for (int64_t i = y * row; i < y * row + grid->own[1]; i++) {
+        for (int64_t y = 0; y < grid->count[0]; y++) {
+            for (int64_t i = y * row; i < y * row + grid->count[1]; i++) {
                 const double around = now[i - 1] + now[i + 1] + now[i - row] + now[i + row];
                 next[i] = now[i] + 0.2 * (around - 4 * now[i]);
             }

@@ -35,8 +35,11 @@ int main(int argc, char **argv)
         second[x] = 1;
     }
     /* The process grid and the ring are those of cart. `own` is compared with dpar's cut. */
-    const dpar_grid_desc desc = {
-        .cells = {NY, NX}, .halo = 1, .type = DPAR_F64, .own = {ny, nx}, .free_why = &why};
+    const dpar_grid_desc desc = {.cells = {NY, NX},
+                                 .halo = 1,
+                                 .type = DPAR_F64,
+                                 .expected_count = {ny, nx},
+                                 .free_why = &why};
     if (dpar_mpi_grid_make(cart, NULL, &desc, &grid, &why) < 0) {
         MPI_Abort(cart, dpar_fail(NULL, &why));
     }

@@ -29,8 +29,8 @@ contains
             return
         end if
         call c_f_pointer(plan, grid)
-        nx = int(grid%own(1)) ! Fortran's first dim is dpar's last
-        ny = int(grid%own(0))
+        nx = int(grid%count(1)) ! Fortran's first dim is dpar's last
+        ny = int(grid%count(0))
         allocate (u(0:nx + 1, 0:ny + 1), next(nx, ny))
         u = 0
         if (grid%first(0) == 0) u(:, 0) = 1 ! hot below y's low end

@@ -38,7 +38,7 @@ static int draw(const char *name, int32_t format)
     dpar_why why;
     desc.name = name;
     desc.ranks = 4;
-    desc.micros = 8;
+    desc.micro_batches = 8;
     dpar_text_init(&text, buffer, sizeof buffer);
     if (dpar_schedule_generate(&schedule, &desc, memory, sizeof memory, &why) < 0 ||
         dpar_schedule_sketch(&schedule, format, work, sizeof work, &text, &why) < 0) {

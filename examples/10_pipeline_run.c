@@ -15,9 +15,9 @@ typedef struct stage {
 static dpar_status work(void *ctx, const dpar_stage_task *task, dpar_why *why)
 {
     stage *mine = (stage *)ctx;
-    const double sample = task->action.micro - 3.5;
+    const double sample = task->action.micro_batch - 3.5;
     const double *in = (const double *)task->in;
-    double *input = &mine->input[task->action.micro];
+    double *input = &mine->input[task->action.micro_batch];
     double out;
     (void)why; /* for a message if this fails */
     if (task->action.kind == DPAR_ACTION_FORWARD) {

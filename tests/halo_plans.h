@@ -14,7 +14,7 @@ static inline dpar_halo_plan_desc plan_options(const dpar_halo_field *f, int32_t
     memset(&all, 0, sizeof all);
     all = o != NULL ? *o : all;
     all.field = f;
-    all.fields = n;
+    all.field_count = n;
     return all;
 }
 

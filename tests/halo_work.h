@@ -196,7 +196,7 @@ static void halo_work_plan(halo_work *w, dpar_comm *c, uint64_t seed)
         w->a[i].comps = i == 0 ? 8 : 1;
         w->a[i].registered = oracle_below(&seed, 3) > 0;
     }
-    w->options.way = (int32_t)oracle_below(&seed, 4);
+    w->options.method = (int32_t)oracle_below(&seed, 4);
     w->options.ordered = (int32_t)oracle_below(&seed, 2);
     w->options.run_bytes = runs[oracle_below(&seed, 3)];
     w->options.tag = (int32_t)oracle_below(&seed, 1000);

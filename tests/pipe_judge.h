@@ -32,15 +32,15 @@ static inline void pipe_judge(const dpar_schedule_optimize_desc *job, const dpar
         CHECK(k == DPAR_ACTION_FORWARD ||
               (job->split ? k == DPAR_ACTION_INPUT || k == DPAR_ACTION_WEIGHT
                           : k == DPAR_ACTION_BACKWARD));
-        CHECK(s->action[n].stage < job->stages && s->action[n].micro < job->micros);
+        CHECK(s->action[n].stage < job->stages && s->action[n].micro_batch < job->micro_batches);
     }
     for (k = 0; k < job->stages; k++) {
         CHECK_INT(s->rank_of[k], job->rank_of != NULL ? job->rank_of[k]
                                                       : dpari_stage_rank(job->map, job->ranks, k));
     }
     for (r = 0; r < job->ranks; r++) {
-        int64_t cap = job->cap.of != NULL ? job->cap.of[r] : job->cap.all;
-        int counted = job->times->hold_forward.of == NULL && job->times->hold_forward.all == 0;
+        int64_t cap = job->cap.each != NULL ? job->cap.each[r] : job->cap.all;
+        int counted = job->times->hold_forward.each == NULL && job->times->hold_forward.all == 0;
         CHECK(cap == 0 || (counted ? rank[r].peak_count : rank[r].peak_bytes) <= cap);
     }
 }

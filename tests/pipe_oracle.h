@@ -24,7 +24,7 @@ static inline void pipe_start(pipe_case *c, int p, int v, int m, int map, int sp
     c->job.times = &c->times;
     c->job.ranks = p;
     c->job.stages = p * v;
-    c->job.micros = m;
+    c->job.micro_batches = m;
     c->job.map = map;
     c->job.split = split;
 }
@@ -72,9 +72,9 @@ static inline int pipe_line(FILE *file, pipe_case *c)
                    split[0] == 's');
         pipe_uniform(c, f, i, w, 0, cap);
         if (line[0] == 'T') { /* TF=1,2,1 TI=1,2,1 TW=1,2,1 */
-            c->times.forward.of = pipe_numbers(line + 3, p, c->f);
-            c->times.input.of = pipe_numbers(strstr(line, "TI=") + 3, p, c->i);
-            c->times.weight.of = pipe_numbers(strstr(line, "TW=") + 3, p, c->w);
+            c->times.forward.each = pipe_numbers(line + 3, p, c->f);
+            c->times.input.each = pipe_numbers(strstr(line, "TI=") + 3, p, c->i);
+            c->times.weight.each = pipe_numbers(strstr(line, "TW=") + 3, p, c->w);
         }
         c->expected = best;
         return 1;

@@ -94,7 +94,7 @@ static void list_open(lists *l, const dpar_schedule *s)
 {
     int r;
     memset(l, 0, sizeof *l);
-    l->ranks = s->ranks, l->stages = s->stages, l->micros = s->micros;
+    l->ranks = s->ranks, l->stages = s->stages, l->micros = s->micro_batches;
     l->chain = s->chain, l->slices = s->slices;
     for (r = 0; r < s->ranks; r++) {
         l->n[r] = (int)(s->begin[r + 1] - s->begin[r]);
@@ -121,7 +121,7 @@ static void *list_close(const lists *l, dpar_schedule *s)
     if (mem == NULL || schedule_init(s, l->ranks, l->stages, total, mem, bytes, NULL)) {
         abort();
     }
-    s->micros = l->micros, s->chain = l->chain, s->slices = l->slices;
+    s->micro_batches = l->micros, s->chain = l->chain, s->slices = l->slices;
     for (r = 0; r < l->ranks; r++) {
         memcpy(s->action + s->begin[r], l->a[r], (size_t)l->n[r] * sizeof(dpar_action));
         s->begin[r + 1] = s->begin[r] + l->n[r];
@@ -146,7 +146,7 @@ static dpar_action list_action(int kind, int stage, int micro, int peer)
     dpar_action a;
     memset(&a, 0, sizeof a);
     a.kind = (uint8_t)kind, a.stage = (uint16_t)stage;
-    a.micro = (uint16_t)micro, a.peer = (uint16_t)peer;
+    a.micro_batch = (uint16_t)micro, a.peer = (uint16_t)peer;
     return a;
 }
 
@@ -166,7 +166,7 @@ static int list_has(const lists *l, int r, int kind, int other, int stage, int m
     int i;
     for (i = 0; i < l->n[r]; i++) {
         const dpar_action *a = &l->a[r][i];
-        if ((a->kind == kind || a->kind == other) && a->stage == stage && a->micro == micro) {
+        if ((a->kind == kind || a->kind == other) && a->stage == stage && a->micro_batch == micro) {
             return 1;
         }
     }
@@ -178,13 +178,13 @@ static int list_ready(const lists *out, int r, const dpar_action *a)
     int from;
     if (a->kind == DPAR_ACTION_FORWARD) {
         from = list_before(out, a->stage);
-        return from < 0 || list_has(out, r, DPAR_ACTION_RECV_F, -1, a->stage, a->micro) ||
-               list_has(out, r, DPAR_ACTION_FORWARD, -1, from, a->micro);
+        return from < 0 || list_has(out, r, DPAR_ACTION_RECV_F, -1, a->stage, a->micro_batch) ||
+               list_has(out, r, DPAR_ACTION_FORWARD, -1, from, a->micro_batch);
     }
     if (a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT) {
         from = list_behind(out, a->stage);
-        return from < 0 || list_has(out, r, DPAR_ACTION_RECV_B, -1, a->stage, a->micro) ||
-               list_has(out, r, DPAR_ACTION_BACKWARD, DPAR_ACTION_INPUT, from, a->micro);
+        return from < 0 || list_has(out, r, DPAR_ACTION_RECV_B, -1, a->stage, a->micro_batch) ||
+               list_has(out, r, DPAR_ACTION_BACKWARD, DPAR_ACTION_INPUT, from, a->micro_batch);
     }
     return 1;
 }
@@ -199,8 +199,8 @@ static void list_message(lists *out, int r, const dpar_action *a)
     q = to < 0 ? r : out->rank_of[to];
     if (q != r) {
         int send = forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B;
-        list_insert(out, r, out->n[r], list_action(send, a->stage, a->micro, q));
-        list_insert(out, q, out->n[q], list_action(send + 1, to, a->micro, r));
+        list_insert(out, r, out->n[r], list_action(send, a->stage, a->micro_batch, q));
+        list_insert(out, q, out->n[q], list_action(send + 1, to, a->micro_batch, r));
     }
 }
 

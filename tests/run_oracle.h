@@ -1181,7 +1181,7 @@ static inline int oracle_program(int argc, char **argv, const char *name, oracle
             }
             base.delays = i == 2;
             base.seed = a.seed * 8 + (uint64_t)i;
-            options.plain = plain[i];
+            options.disable = plain[i];
             options.slot_bytes = i == 1 ? 4096 : 0;
             oracle_launch(&t, name, n, body, &base, &options);
         }

@@ -26,7 +26,7 @@ static inline dpar_schedule_desc order_of(int32_t rule, int32_t ranks, int32_t m
     memset(&o, 0, sizeof o);
     o.rule = rule;
     o.ranks = ranks;
-    o.micros = micros;
+    o.micro_batches = micros;
     o.chunks = chunks;
     return o;
 }
@@ -112,7 +112,7 @@ static inline dpar_status check_run(const dpar_schedule *s, int32_t transport, i
     dpar_schedule_check_desc how;
     memset(&how, 0, sizeof how);
     how.transport = transport;
-    how.room = room;
+    how.capacity = room;
     how.stuck = stuck;
     return dpar_schedule_check(s, &how, mem, bytes, why);
 }

@@ -710,7 +710,7 @@ static void join_rounds(const settings *of, int rank, int64_t round, volatile in
         }
         memset(&o, 0, sizeof o);
         o.timeout_s = 170;
-        o.plain = p.plain;
+        o.disable = p.plain;
         o.slot_bytes = p.slot_bytes;
         why.text[0] = 0;
         (void)snprintf(number, sizeof number, "soak.%d.%lld", (int)getppid(), (long long)round);
@@ -818,14 +818,14 @@ static void launched(const settings *of, int64_t round)
     why.text[0] = 0;
     o.timeout_s = p.deadline;
     o.grace_s = 100;
-    o.plain = p.plain;
+    o.disable = p.plain;
     o.slot_bytes = p.slot_bytes;
     if (p.fault == FULL) {
         if (!small_shm(64 << p.timer % 8)) {
             line("soak launch %lld 0 0 | no mount namespace: skipped |", (long long)round);
             return;
         }
-        o.plain = DPAR_WORLD_NO_MEMFD;
+        o.disable = DPAR_WORLD_NO_MEMFD;
         s = dpar_launch(RANKS, launched_full, &a, &o, &why);
         bad = s == DPAR_OK || ((s == DPAR_E_MEMORY || s == DPAR_E_SYSTEM || s == DPAR_E_PEER) &&
                                strstr(why.text, "space") != NULL)

@@ -1114,7 +1114,7 @@ static dpar_status soak_stage_forward(void *ctx, const dpar_stage_task *t, dpar_
     soak_pipe *p = (soak_pipe *)ctx;
     const double *in = (const double *)t->in;
     double *out = (double *)t->out;
-    const int64_t stage = t->action.stage, micro = t->action.micro;
+    const int64_t stage = t->action.stage, micro = t->action.micro_batch;
     const int64_t n = t->out != NULL ? t->out_count : t->in_count;
     int64_t i;
     (void)why;
@@ -1137,7 +1137,7 @@ static dpar_status soak_stage_backward(void *ctx, const dpar_stage_task *t, dpar
     soak_pipe *p = (soak_pipe *)ctx;
     const double *in = (const double *)t->in;
     double *out = (double *)t->out;
-    const int64_t stage = t->action.stage, micro = t->action.micro;
+    const int64_t stage = t->action.stage, micro = t->action.micro_batch;
     const int64_t n = t->out != NULL ? t->out_count : t->in_count;
     int64_t i;
     (void)why;

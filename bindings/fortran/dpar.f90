@@ -163,9 +163,9 @@ module dpar
 
     ! A text that functions append to.
     type, bind(c) :: dpar_text
-        type(c_ptr) :: at = c_null_ptr ! the caller's buffer
+        type(c_ptr) :: buffer = c_null_ptr ! the caller's buffer
         ! bytes of the buffer; if 0, nothing is written and only `used` counts
-        integer(c_size_t) :: room = 0
+        integer(c_size_t) :: capacity = 0
         ! bytes of the whole text, without the NUL.
         integer(c_size_t) :: used = 0
         integer(c_size_t) :: line = 0 ! private: where the current line begins
@@ -189,7 +189,7 @@ module dpar
     type, bind(c) :: dpar_mesh
         integer(c_int32_t) :: axes = 0 ! number of axes, 0..DPAR_MAX_AXES
         integer(c_int32_t) :: size = 0 ! number of ranks, the product of the sizes
-        integer(c_int32_t) :: offset = 0 ! rank at coordinate 0, 0, ...
+        integer(c_int32_t) :: first_rank = 0 ! rank at coordinate 0, 0, ...
         type(dpar_mesh_axis) :: axis(0:DPAR_MAX_AXES - 1)
     end type
 
@@ -360,7 +360,7 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_TRANSFER_RECV = 0 ! the transfers that a rank receives
     integer(c_int32_t), parameter :: DPAR_TRANSFER_SEND = 1 ! the transfers that a rank sends
 
-    ! A value of `per_node`: copy 0 sends everything, as files need that copy 0 wrote.
+    ! A value of `ranks_per_node`: copy 0 sends everything, as files need that copy 0 wrote.
     integer(c_int32_t), parameter :: DPAR_REDISTRIBUTE_PRIMARY = -1
 
     ! A walk over one rank's transfers.
@@ -610,17 +610,17 @@ module dpar
         integer(c_int32_t) :: root = 0
         ! for send and recv 0 .. 2^31 - 1.
         integer(c_int32_t) :: tag = 0
-        integer(c_int32_t) :: varies = 0 ! 1 if pieces differ by rank (the _v forms)
+        integer(c_int32_t) :: variable_counts = 0 ! 1 if pieces differ by rank (the _v forms)
         type(c_ptr) :: in = c_null_ptr ! input; for broadcast the same as out
         type(c_ptr) :: out = c_null_ptr ! output; for broadcast the root's is the input
         ! elements of this rank's own piece, as the function defines it
         integer(c_int64_t) :: count = 0
         type(c_ptr) :: in_count = c_null_ptr ! [size] elements of the piece for each rank
         ! [size] first element of each piece in `in`.
-        type(c_ptr) :: in_begin = c_null_ptr
+        type(c_ptr) :: in_first = c_null_ptr
         type(c_ptr) :: out_count = c_null_ptr ! [size] elements of the piece from each rank
         ! [size] first element of each piece in `out`.
-        type(c_ptr) :: out_begin = c_null_ptr
+        type(c_ptr) :: out_first = c_null_ptr
     end type
 
     ! A posted operation, in the caller's memory.
@@ -658,9 +658,9 @@ module dpar
         type(c_funptr) :: close = c_null_funptr
         type(c_funptr) :: shrink = c_null_funptr ! NULL if the engine cannot shrink
         ! Memory that the devices of other ranks can read directly.
-        type(c_funptr) :: lend = c_null_funptr
-        type(c_funptr) :: reach = c_null_funptr
-        type(c_funptr) :: meet = c_null_funptr
+        type(c_funptr) :: alloc_shared = c_null_funptr
+        type(c_funptr) :: peer_address = c_null_funptr
+        type(c_funptr) :: sync_peers = c_null_funptr
     end type
 
     ! A communicator, made by an engine.
@@ -678,8 +678,9 @@ module dpar
         type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as are all fields that follow
         type(c_ptr) :: context = c_null_ptr
-        type(c_funptr) :: rest = c_null_funptr ! posts the steps that an operation has left to post
-        type(c_ptr) :: rest_of = c_null_ptr ! that operation; NULL if none has steps left
+        ! posts the steps that an operation has left to post
+        type(c_funptr) :: post_pending = c_null_funptr
+        type(c_ptr) :: pending_owner = c_null_ptr ! that operation; NULL if none has steps left
         ! communicator of the ranks that share memory with this one, where the engine itself has no
         ! shared memory
         type(c_ptr) :: node = c_null_ptr
@@ -703,13 +704,13 @@ module dpar
         integer(c_int64_t) :: slot_bytes = 0
         integer(c_int32_t) :: threads = 0 ! dpar_launch only: 1 makes ranks threads of this process
         ! a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and comparisons
-        integer(c_int32_t) :: plain = 0
+        integer(c_int32_t) :: disable = 0
         ! dpar_init_or_launch only: the number of ranks to start if neither --ranks nor DPAR_RANKS
         ! nor a launcher sets it.
         integer(c_int32_t) :: ranks = 0
     end type
 
-    ! Bits of options.plain.
+    ! Bits of options.disable.
     ! does not read the memory of other processes (process_vm_readv)
     integer(c_int32_t), parameter :: DPAR_WORLD_NO_CMA = 1
     ! uses a named segment, unlinked at once, instead of a nameless one
@@ -745,7 +746,7 @@ module dpar
 
     ! A process as its launcher numbers it, filled in by dpar_launcher_detect.
     type, bind(c) :: dpar_launcher_info
-        integer(c_int32_t) :: launcher = 0 ! DPAR_LAUNCHER_x
+        integer(c_int32_t) :: kind = 0 ! DPAR_LAUNCHER_x
         integer(c_int32_t) :: rank = 0 ! in the whole job
         integer(c_int32_t) :: size = 0
         integer(c_int32_t) :: local_rank = 0 ! on this node; -1 if the launcher does not say
@@ -763,14 +764,14 @@ module dpar
     type, bind(c) :: dpar_redistribute_desc
         integer(c_int32_t) :: type = 0 ! of the elements, DPAR_F32, ...; no default
         ! for layouts: ranks per node, as in dpar_redistribute_first
-        integer(c_int32_t) :: per_node = 0
+        integer(c_int32_t) :: ranks_per_node = 0
         integer(c_int32_t) :: tag = 0 ! of the messages
         type(c_ptr) :: from = c_null_ptr ! for layouts: `in` is this rank's part of `from`
         type(c_ptr) :: to = c_null_ptr ! for layouts: `out` becomes this rank's part of `to`
         type(c_ptr) :: send = c_null_ptr ! for lists: [sends] boxes of `in` and where they are sent
         type(c_ptr) :: receive = c_null_ptr ! for lists: [receives] boxes that are received in `out`
-        integer(c_int64_t) :: sends = 0
-        integer(c_int64_t) :: receives = 0
+        integer(c_int64_t) :: send_count = 0
+        integer(c_int64_t) :: receive_count = 0
         type(c_ptr) :: in = c_null_ptr ! NULL on a rank without a part
         type(c_ptr) :: out = c_null_ptr
         ! [dims] shape of the array `in`.
@@ -785,8 +786,8 @@ module dpar
         ! number that this rank needs.
         integer(c_int64_t) :: scratch_bytes = 0
         ! for a device: as many bytes of its memory.
-        type(c_ptr) :: there = c_null_ptr
-        integer(c_int64_t) :: there_bytes = 0
+        type(c_ptr) :: device_scratch = c_null_ptr
+        integer(c_int64_t) :: device_scratch_bytes = 0
     end type
 
     ! ==== mem ====
@@ -802,14 +803,14 @@ module dpar
         integer(c_int32_t) :: to_type = 0 ! DPAR_F64, ...
         integer(c_int32_t) :: from_type = 0
         ! a type no wider than either; no rounding if it is 0 or both types
-        integer(c_int32_t) :: through = 0
+        integer(c_int32_t) :: round_type = 0
         ! DPAR_COPY; or DPAR_SUM, DPAR_MAX, DPAR_MIN, computed in to_type, 16-bit floats in F32
         integer(c_int32_t) :: op = 0
         ! 1 flips the sign bit of floats and negates integers, which wrap
         integer(c_int32_t) :: negate = 0
         integer(c_int32_t) :: clear = 0 ! 1 sets `from` to 0 afterwards
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MEM_DIMS
-        integer(c_int32_t) :: room = 0 ! reserved; 0
+        integer(c_int32_t) :: reserved = 0 ! reserved; 0
         integer(c_int64_t) :: extent(0:DPAR_MEM_DIMS - 1) = 0
         integer(c_int64_t) :: to_stride(0:DPAR_MEM_DIMS - 1) = 0 ! in elements, of either sign
         ! in elements; 0 in a dim repeats the same element along that dim
@@ -825,8 +826,8 @@ module dpar
         ! Any two of F64, F32, BF16 and F16.
         integer(c_int32_t) :: to_type = 0
         integer(c_int32_t) :: from_type = 0
-        integer(c_int32_t) :: add = 0 ! 1 adds to what `to` holds; 0 overwrites it
-        integer(c_int32_t) :: room = 0 ! reserved; 0
+        integer(c_int32_t) :: accumulate = 0 ! 1 adds to what `to` holds; 0 overwrites it
+        integer(c_int32_t) :: reserved = 0 ! reserved; 0
         real(c_double) :: scale = 0.0_c_double
     end type
 
@@ -839,11 +840,12 @@ module dpar
         integer(c_int64_t) :: stride = 0
         integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16; or both the same type of integers
         integer(c_int32_t) :: from_type = 0
-        integer(c_int32_t) :: sums = 0 ! F64, or F32 if neither type is F64; for integers their type
+        ! F64, or F32 if neither type is F64.
+        integer(c_int32_t) :: sum_type = 0
         integer(c_int32_t) :: op = 0 ! DPAR_SUM, AVG, PRODUCT, MAX or MIN; NaN if any part is NaN
-        integer(c_int32_t) :: add = 0 ! 1 adds to what `to` holds; must be 0 for integers
-        integer(c_int32_t) :: room = 0 ! reserved; 0
-        ! rounded to `sums`; 1 skips the multiplication.
+        integer(c_int32_t) :: accumulate = 0 ! 1 adds to what `to` holds; must be 0 for integers
+        integer(c_int32_t) :: reserved = 0 ! reserved; 0
+        ! rounded to `sum_type`; 1 skips the multiplication.
         real(c_double) :: scale = 0.0_c_double
     end type
 
@@ -856,7 +858,7 @@ module dpar
         integer(c_int32_t) :: type = 0 ! F64, F32, BF16 or F16
         ! 1 leaves *found unchanged if it is 0 or more, so that several arrays can be searched one
         ! after the other
-        integer(c_int32_t) :: keep = 0
+        integer(c_int32_t) :: keep_found = 0
         type(c_ptr) :: found = c_null_ptr
     end type
 
@@ -889,14 +891,14 @@ module dpar
         type(c_ptr) :: halo = c_null_ptr
         ! the halo that the array has, if that is wider than the one to exchange (see "Two widths"
         ! below).
-        type(c_ptr) :: room = c_null_ptr
+        type(c_ptr) :: array_halo = c_null_ptr
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...; no default
         ! 1: each component changes its sign across a fold or a pole.
         integer(c_int32_t) :: vector = 0
         ! For cubed spheres with values at cell faces.
         integer(c_int32_t) :: pair = 0
         ! The type in which values are sent.
-        integer(c_int32_t) :: wire = 0
+        integer(c_int32_t) :: wire_type = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
         ! elements between components; 0 selects 1.
         integer(c_int64_t) :: component_stride = 0
@@ -904,11 +906,11 @@ module dpar
         ! k * component_stride], where `own` is dpar_halo_owned.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
         ! if strides are set, the index of the first own point in the array.
-        integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0
         ! address of element 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr
         ! for the compact form: the halo, while `data` has only the own points.
-        type(c_ptr) :: halos = c_null_ptr
+        type(c_ptr) :: compact_halo = c_null_ptr
         ! Functions to reach data and halos if the CPU cannot.
         type(c_ptr) :: mem = c_null_ptr
     end type
@@ -928,8 +930,8 @@ module dpar
     ! The fields of an exchange and its method.
     type, bind(c) :: dpar_halo_plan_desc
         type(c_ptr) :: field = c_null_ptr ! [fields]; read only by bytes, init and tune
-        integer(c_int32_t) :: fields = 0 ! 1 .. 4096
-        integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
+        integer(c_int32_t) :: field_count = 0 ! 1 .. 4096
+        integer(c_int32_t) :: method = 0 ! DPAR_HALO_x
         ! 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
         ! three steps.
         integer(c_int32_t) :: ordered = 0
@@ -948,7 +950,7 @@ module dpar
     ! cuts a grid into a block for each rank, makes arrays on it and exchanges their halos in one
     ! call.
 
-    ! Puts the points of a field on the faces between cells in a dim (dpar_grid_field.at).
+    ! Puts the points of a field on the faces between cells in a dim (dpar_grid_field.location).
     integer(c_int32_t), parameter :: DPAR_HALO_AT_FACES = 1
 
     ! A mirror at an end of a dim. Its plane is the outer face of the end cell, or goes through the
@@ -965,8 +967,8 @@ module dpar
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid, at least 1
         integer(c_int64_t) :: halo = 0 ! width of the halo on every side of every dim, in cells
         ! width below, if not 0, in place of `halo`.
-        integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! width above, in the same way
+        integer(c_int64_t) :: halo_low(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: halo_high(0:DPAR_MAX_DIMS - 1) = 0 ! width above, in the same way
         integer(c_int32_t) :: periodic(0:DPAR_MAX_DIMS - 1) = 0 ! 1 makes the dim periodic
         integer(c_int32_t) :: mirror_low(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_GRID_MIRROR_x, at cell 0
         ! DPAR_GRID_MIRROR_x, at the last cell
@@ -985,12 +987,12 @@ module dpar
         type(c_ptr) :: mem = c_null_ptr
         ! DPAR_F64, ...: makes dpar_grid_attach unnecessary for your arrays of cells.
         integer(c_int32_t) :: type = 0
-        integer(c_int32_t) :: closes = 0 ! 1 makes dpar_grid_free close the communicator too
-        ! receives the message of dpar_grid_free, which is otherwise lost with `closes` and with
+        integer(c_int32_t) :: owns_comm = 0 ! 1 makes dpar_grid_free close the communicator too
+        ! receives the message of dpar_grid_free, which is otherwise lost with `owns_comm` and with
         ! dpar_mpi_grid_make, because grid->comm is then closed.
         type(c_ptr) :: free_why = c_null_ptr
         ! this rank's cells along each dim in your code, which may differ by rank.
-        integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: expected_count(0:DPAR_MAX_DIMS - 1) = 0
     end type
 
     ! A grid, made by dpar_grid_make.
@@ -1001,7 +1003,7 @@ module dpar
         integer(c_int32_t) :: coord(0:DPAR_MAX_DIMS - 1) = 0 ! coordinate of this rank among them
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! cells of the whole grid
         integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0 ! first cell that this rank owns
-        integer(c_int64_t) :: own(0:DPAR_MAX_DIMS - 1) = 0 ! number of cells that this rank owns
+        integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of cells that this rank owns
         ! elements between neighbours in a dense array of cells with its halo, as dpar_grid_array
         ! makes it
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
@@ -1010,11 +1012,11 @@ module dpar
     ! The points, components and strides of an array.
     type, bind(c) :: dpar_grid_field
         integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
-        ! of dense arrays: DPAR_ORDER_LAST_FASTEST (0), C's, or DPAR_ORDER_FIRST_FASTEST, where dim
-        ! 0 is contiguous
+        ! The order of dense arrays: DPAR_ORDER_LAST_FASTEST (0) is C's, with
+        ! DPAR_ORDER_FIRST_FASTEST dim 0 is contiguous.
         integer(c_int32_t) :: order = 0
         ! DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES.
-        integer(c_int32_t) :: at(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int32_t) :: location(0:DPAR_MAX_DIMS - 1) = 0
         ! bit k is set if component k changes its sign at mirrors of this dim, as the velocity
         ! normal to them does.
         integer(c_int32_t) :: odd(0:DPAR_MAX_DIMS - 1) = 0
@@ -1027,12 +1029,13 @@ module dpar
     ! nc_put_vara.
     type, bind(c) :: dpar_grid_part
         ! points of the whole array, each counted once
-        integer(c_int64_t) :: whole(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: global_count(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: start(0:DPAR_MAX_DIMS - 1) = 0 ! first of them that this rank owns
         integer(c_int64_t) :: count(0:DPAR_MAX_DIMS - 1) = 0 ! number of them that this rank owns
         ! points of this rank's array, with its halo
-        integer(c_int64_t) :: memory(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: inside(0:DPAR_MAX_DIMS - 1) = 0 ! first of these that this rank owns
+        integer(c_int64_t) :: local_count(0:DPAR_MAX_DIMS - 1) = 0
+        ! first of these that this rank owns
+        integer(c_int64_t) :: local_start(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! elements between neighbours
         integer(c_int64_t) :: component_stride = 0 ! elements between components
     end type
@@ -3066,7 +3069,7 @@ contains
         do k = 1, size(lower)
             d = size(lower) - k
             field%stride(d) = step
-            field%origin(d) = own%lo(d) + 1 - lower(k)
+            field%first(d) = own%lo(d) + 1 - lower(k)
             step = step * (upper(k) - lower(k) + 1)
         end do
     end subroutine

@@ -452,7 +452,7 @@ static dpar_status make_pipe(pipe *p, int32_t rule, dpar_why *why)
     memset(&how, 0, sizeof how);
     p->order.rule = rule;
     p->order.ranks = (int32_t)whole(0);
-    p->order.micros = (int32_t)whole(1);
+    p->order.micro_batches = (int32_t)whole(1);
     p->share = share_of(rule, chunks, slices);
     p->order.chunks = takes_chunks(rule) ? chunks : 0;
     p->order.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? slices : 0;
@@ -538,7 +538,7 @@ int32_t EXPORT(page_pipeline)(void)
         push(a->kind);
         push(a->joined);
         push(a->stage);
-        push(a->micro);
+        push(a->micro_batch);
         push((double)p.start[k] / (double)unit);
         push((double)p.end[k] / (double)unit);
     }

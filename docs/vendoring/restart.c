@@ -11,8 +11,11 @@ enum { NY = 61, NX = 97 };
 static void types(const dpar_grid_part *p, MPI_Datatype *file, MPI_Datatype *memory) {
     int whole[2], start[2], count[2], array[2], inside[2], d;
     for (d = 0; d < 2; d++) {
-        whole[d] = (int)p->whole[d], start[d] = (int)p->start[d], count[d] = (int)p->count[d];
-        array[d] = (int)p->memory[d], inside[d] = (int)p->inside[d];
+        whole[d] = (int)p->global_count[d];
+        start[d] = (int)p->start[d];
+        count[d] = (int)p->count[d];
+        array[d] = (int)p->local_count[d];
+        inside[d] = (int)p->local_start[d];
     }
     MPI_Type_create_subarray(2, whole, count, start, MPI_ORDER_C, MPI_DOUBLE, file);
     MPI_Type_create_subarray(2, array, count, inside, MPI_ORDER_C, MPI_DOUBLE, memory);
@@ -35,8 +38,8 @@ int main(int argc, char **argv) {
         dpar_grid_make(world, &d, &g, &why) < 0 || !(u = dpar_grid_array(g, DPAR_F64, NULL))) {
         MPI_Abort(MPI_COMM_WORLD, dpar_fail(world, g ? NULL : &why));
     }
-    for (y = 0; writes && y < g->own[0]; y++) {
-        for (x = 0; x < g->own[1]; x++) {
+    for (y = 0; writes && y < g->count[0]; y++) {
+        for (x = 0; x < g->count[1]; x++) {
             u[y * g->stride[0] + x] = (double)((g->first[0] + y) * NX + g->first[1] + x);
         }
     }
@@ -44,16 +47,16 @@ int main(int argc, char **argv) {
     types(&part, &in_file, &in_memory);
     MPI_File_open(MPI_COMM_WORLD, argv[2], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
     MPI_File_set_view(file, 0, MPI_DOUBLE, in_file, "native", MPI_INFO_NULL);
-    u -= part.inside[0] * part.stride[0] + part.inside[1]; /* where the halo begins */
+    u -= part.local_start[0] * part.stride[0] + part.local_start[1]; /* where the halo begins */
     if (writes) {
         MPI_File_write_all(file, u, 1, in_memory, MPI_STATUS_IGNORE);
     } else {
         MPI_File_read_all(file, u, 1, in_memory, MPI_STATUS_IGNORE);
     }
     MPI_File_close(&file);
-    u += part.inside[0] * part.stride[0] + part.inside[1];
-    for (y = 0; y < g->own[0]; y++) { /* whole numbers: exact in any order */
-        for (x = 0; x < g->own[1]; x++) {
+    u += part.local_start[0] * part.stride[0] + part.local_start[1];
+    for (y = 0; y < g->count[0]; y++) { /* whole numbers: exact in any order */
+        for (x = 0; x < g->count[1]; x++) {
             const int64_t weight = (g->first[0] + y) % 7 + (g->first[1] + x) % 11;
             sum += u[y * g->stride[0] + x] * (double)weight;
         }

@@ -11,8 +11,8 @@
 
 DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
 {
-    t->at = buffer;
-    t->room = bytes;
+    t->buffer = buffer;
+    t->capacity = bytes;
     t->used = 0;
     t->line = 0;
     t->width = 0;
@@ -23,9 +23,9 @@ DPAR_API DPARI_COLD void dpar_text_init(dpar_text *t, char *buffer, size_t bytes
 
 DPARI_API DPARI_COLD void dpari_text_char(dpar_text *t, char c)
 {
-    if (t->used + 1 < t->room) {
-        t->at[t->used] = c;
-        t->at[t->used + 1] = 0;
+    if (t->used + 1 < t->capacity) {
+        t->buffer[t->used] = c;
+        t->buffer[t->used + 1] = 0;
     }
     t->used++;
     t->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */

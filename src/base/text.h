@@ -15,8 +15,8 @@
 
 /* A text that functions append to. */
 typedef struct dpar_text {
-    char *at;     /* the caller's buffer */
-    size_t room;  /* bytes of the buffer; if 0, nothing is written and only `used` counts */
+    char *buffer;    /* the caller's buffer */
+    size_t capacity; /* bytes of the buffer; if 0, nothing is written and only `used` counts */
     size_t used;  /* bytes of the whole text, without the NUL; the text was cut if used >= room */
     size_t line;  /* private: where the current line begins */
     size_t width; /* private: UTF-8 characters of the current line */

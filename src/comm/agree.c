@@ -40,7 +40,7 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l
 {
     int32_t i, k;
     h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
-    h = dpari_hash(h, l->mesh.offset);
+    h = dpari_hash(h, l->mesh.first_rank);
     for (i = 0; i < l->dims; i++) {
         h = dpari_hash(h, l->extent[i]);
     }

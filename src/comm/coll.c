@@ -137,9 +137,9 @@ static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, i
     case DPAR_CALL_ALL_TO_ALL:
         if (call->kind == DPAR_CALL_SCATTER && !root) {
             p.bytes = 0;
-        } else if (call->varies) {
+        } else if (call->variable_counts) {
             p.begin =
-                unit * (call->in_begin ? call->in_begin[to] : dpari_sum_before(call->in_count, to));
+                unit * (call->in_first ? call->in_first[to] : dpari_sum_before(call->in_count, to));
             p.bytes = unit * call->in_count[to];
         } else {
             p.begin = p.bytes * to;
@@ -163,8 +163,8 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
     case DPAR_CALL_ALL_TO_ALL:
         if (call->kind == DPAR_CALL_GATHER && call->root != g->comm.rank) {
             p.bytes = 0;
-        } else if (call->varies) {
-            p.begin = unit * (call->out_begin ? call->out_begin[from]
+        } else if (call->variable_counts) {
+            p.begin = unit * (call->out_first ? call->out_first[from]
                                               : dpari_sum_before(call->out_count, from));
             p.bytes = unit * call->out_count[from];
         } else {
@@ -189,8 +189,10 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
     const int64_t unit = dpari_unit(call), n = g->comm.size;
     dpari_piece p;
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
-        p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
-        p.bytes = unit * (call->varies ? call->in_count[q] : call->count);
+        const int64_t before =
+            call->variable_counts ? dpari_sum_before(call->in_count, q) : call->count * q;
+        p.begin = unit * before;
+        p.bytes = unit * (call->variable_counts ? call->in_count[q] : call->count);
         return p;
     }
     /* even shares, of whole lines */
@@ -238,10 +240,11 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
-                 (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
+                 (uint64_t)(uint32_t)call->type << 12 |
+                 (uint64_t)(uint32_t)call->variable_counts << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
     h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)dpari_tag_compared(call->tag) << 32);
-    if (!call->varies) {
+    if (!call->variable_counts) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_REDUCE_SCATTER) {
         const int64_t *count = call->in_count ? call->in_count : call->out_count;
@@ -292,7 +295,7 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
 {
     int64_t at = 0;
-    if (dpari_is_reduction(call) || !call->varies || dpari_gives_one(call)) {
+    if (dpari_is_reduction(call) || !call->variable_counts || dpari_gives_one(call)) {
         memcpy(box, call->in, (size_t)bytes);
         return;
     }
@@ -332,11 +335,11 @@ static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
     if (!call->in || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
-    if (call->varies && call->in_count) {
+    if (call->variable_counts && call->in_count) {
         bytes = 0;
         for (int32_t r = 0; r < g->comm.size; r++) {
             int64_t begin =
-                call->in_begin ? call->in_begin[r] : dpari_sum_before(call->in_count, r);
+                call->in_first ? call->in_first[r] : dpari_sum_before(call->in_count, r);
             int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
             bytes = end > bytes ? end : bytes;
         }
@@ -412,7 +415,7 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
 {
     const dpar_call *call = &k->call;
     offer->largest = dpari_gives_any(g, call) ? call->count * dpari_unit(call) : 0;
-    if (!call->varies) {
+    if (!call->variable_counts) {
         return dpari_gives_any(g, call) ? dpari_gives(g, call) : 0;
     }
     if (dpari_is_reduction(call)) {
@@ -431,8 +434,9 @@ static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t
         (!reduces && call->kind != DPAR_CALL_BROADCAST)) {
         return NULL;
     }
-    *bytes = call->varies ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
-                          : dpari_gives(g, call);
+    *bytes = call->variable_counts
+                 ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
+                 : dpari_gives(g, call);
     return *bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA) ? NULL
            : reduces ? dpari_pace_of(g->sums, *bytes)
                      : dpari_pace_of(g->pace, *bytes);
@@ -463,7 +467,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
         }
         offer->in = dpari_ref(g->world, slot, bytes);
         offer->flags |= DPARI_BOXED;
-    } else if (call->varies && !dpari_is_reduction(call)) {
+    } else if (call->variable_counts && !dpari_is_reduction(call)) {
         dpari_table_fill(g, k, 0, &offer->largest);
     }
 }
@@ -492,7 +496,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     const int64_t bytes = dpari_gives(g, &k->call);
     memset(&o->at, 0, sizeof o->at);
     g->levels.doubt = 0;
-    o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
+    o->inline_bytes = !k->call.variable_counts && bytes <= DPARI_INLINE ? bytes : -1;
     if (o->inline_bytes < 0) {
         dpari_offer_make(g, k, &o->offer);
         memcpy(entry->payload, &o->offer, sizeof o->offer);
@@ -534,7 +538,7 @@ static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32
 {
     dpari_flight f;
     return dpari_flight_find(g->world, g->world_rank[other], g->id, k->sequence, &f) && f.varies &&
-           k->call.varies && f.kind == k->call.kind && f.type == k->call.type &&
+           k->call.variable_counts && f.kind == k->call.kind && f.type == k->call.type &&
            f.op == k->call.op && f.root == k->call.root;
 }
 
@@ -801,7 +805,7 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
                       ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
                         " since the start?"
                       : "");
-    dpar_text_put(&t, "): options.plain = DPAR_WORLD_NO_CMA does without");
+    dpar_text_put(&t, "): options.disable = DPAR_WORLD_NO_CMA does without");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -874,7 +878,7 @@ static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32
 {
     const dpar_call *call = &k->call;
     dpari_piece p = {0, call->count * dpari_unit(call)};
-    if (call->varies) {
+    if (call->variable_counts) {
         return dpari_table(g, from, k->sequence)[g->comm.rank];
     }
     p.begin = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
@@ -883,7 +887,7 @@ static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32
 
 static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
 {
-    for (int32_t r = 0; r < g->comm.size && k->call.varies; r++) {
+    for (int32_t r = 0; r < g->comm.size && k->call.variable_counts; r++) {
         const int64_t gives = dpari_table(g, r, k->sequence)[g->comm.rank].bytes;
         const int64_t takes = dpari_piece_from(g, &k->call, r).bytes;
         if (gives != takes) {
@@ -902,8 +906,8 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     const uint64_t ref = dpari_offer_of(g, k, r)->in;
     const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
     const char *in;
-    if (call->kind != DPAR_CALL_ALL_TO_ALL || call->varies || call->in == call->out || r == me ||
-        !ref) {
+    if (call->kind != DPAR_CALL_ALL_TO_ALL || call->variable_counts || call->in == call->out ||
+        r == me || !ref) {
         return 0;
     }
     in = (const char *)dpari_at(g->world, ref);
@@ -1229,7 +1233,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     if (all.readable ||
         (all.cma && !all.in_place && (k->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
         status = dpari_pull(g, k, all.largest);
-        if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
+        if (status != DPAR_OK || (all.boxed && !k->call.variable_counts)) {
             return status;
         }
         dpari_done_with_others(g, k, DPARI_FINAL, 1);

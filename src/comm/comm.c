@@ -259,11 +259,11 @@ static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64
     dpar_status s = DPAR_OK;
     *in = cut_in ? call->count * c->size : call->count;
     *out = cut_out ? call->count * c->size : call->count;
-    if (call->varies && cut_in) {
-        s = dpari_check_pieces(c, call, call->in_count, call->in_begin, 0, in);
+    if (call->variable_counts && cut_in) {
+        s = dpari_check_pieces(c, call, call->in_count, call->in_first, 0, in);
     }
-    if (call->varies && cut_out && s == DPAR_OK) {
-        s = dpari_check_pieces(c, call, call->out_count, call->out_begin, 1, out);
+    if (call->variable_counts && cut_out && s == DPAR_OK) {
+        s = dpari_check_pieces(c, call, call->out_count, call->out_first, 1, out);
     }
     *in = dpari_call_has_in(c, call) ? *in : 0;
     *out = dpari_call_has_out(c, call) ? *out : 0;
@@ -274,7 +274,7 @@ static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, cons
                                  const int64_t *begin)
 {
     int64_t sum = 0;
-    if (!call->varies) {
+    if (!call->variable_counts) {
         return call->count * c->rank;
     }
     for (int32_t r = 0; r < c->rank && !begin; r++) {
@@ -286,10 +286,10 @@ static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, cons
 static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
-    for (int32_t r = 0; r < c->size && call->varies; r++) {
+    for (int32_t r = 0; r < c->size && call->variable_counts; r++) {
         if (call->in_count[r] != call->out_count[r] ||
-            (call->in_begin ? call->in_begin[r] : in) !=
-                (call->out_begin ? call->out_begin[r] : out)) {
+            (call->in_first ? call->in_first[r] : in) !=
+                (call->out_first ? call->out_first[r] : out)) {
             return 0;
         }
         in += call->in_count[r];
@@ -308,11 +308,11 @@ static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_GATHER:
         return in ==
-               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_begin);
+               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_first);
     case DPAR_CALL_REDUCE_SCATTER:
     case DPAR_CALL_SCATTER:
         return out ==
-               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_begin);
+               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_first);
     default: return in == out;
     }
 }
@@ -386,7 +386,7 @@ static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t sum = 0;
     int32_t r;
-    if (!call->varies) {
+    if (!call->variable_counts) {
         return call->count * (c->size - 1);
     }
     for (r = 0; call->in_count && r < c->size; r++) {
@@ -584,21 +584,21 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 
 DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
 {
-    c->rest = post;
-    c->rest_of = operation;
+    c->post_pending = post;
+    c->pending_owner = operation;
 }
 
 DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
 {
-    dpari_rest *post = c->rest;
-    void *operation = c->rest_of;
+    dpari_rest *post = c->post_pending;
+    void *operation = c->pending_owner;
     dpari_rest_leave(c, NULL, NULL);
     return post ? post(operation) : DPAR_OK;
 }
 
 DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
 {
-    if (c->rest_of == operation) {
+    if (c->pending_owner == operation) {
         dpari_rest_leave(c, NULL, NULL);
     }
 }
@@ -707,10 +707,10 @@ DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
                                        dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.count = c && count ? count[c->rank] : 0;
     call.out_count = count;
-    call.out_begin = begin;
+    call.out_first = begin;
     return dpari_post(c, &call, work);
 }
 
@@ -719,7 +719,7 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
                                            dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.op = op;
     call.count = c && count ? count[c->rank] : 0;
     call.in_count = count;
@@ -731,11 +731,11 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
                                        const int64_t *out_begin, int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in_count = in_count;
-    call.in_begin = in_begin;
+    call.in_first = in_begin;
     call.out_count = out_count;
-    call.out_begin = out_begin;
+    call.out_first = out_begin;
     return dpari_post(c, &call, work);
 }
 
@@ -744,10 +744,10 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
                                    int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, in_count, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.root = root;
     call.out_count = count;
-    call.out_begin = begin;
+    call.out_first = begin;
     return dpari_post(c, &call, work);
 }
 
@@ -756,10 +756,10 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
                                     int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, out_count, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.root = root;
     call.in_count = count;
-    call.in_begin = begin;
+    call.in_first = begin;
     return dpari_post(c, &call, work);
 }
 
@@ -811,12 +811,12 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
     }
-    if (!dpari_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+    if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 || mesh->first_rank + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
         dpari_text_print(
             &t,
             "split: the mesh's ranks %d .. %ld are not ranks of this communicator of %d, each once",
-            mesh->offset, mesh->offset + last, c->size);
+            mesh->first_rank, mesh->first_rank + last, c->size);
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {

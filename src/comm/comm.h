@@ -78,15 +78,15 @@ typedef struct dpar_call {
     int32_t root; /* of broadcast, reduce, gather and scatter; for send and recv the peer */
     int32_t tag;  /* for send and recv 0 .. 2^31 - 1. For collectives 0, or a number of yours, such
                      as that of a buffer or layer, which ranks compare as they compare counts */
-    int32_t varies;           /* 1 if pieces differ by rank (the _v forms) */
+    int32_t variable_counts;  /* 1 if pieces differ by rank (the _v forms) */
     const void *in;           /* input; for broadcast the same as out */
     void *out;                /* output; for broadcast the root's is the input */
     int64_t count;            /* elements of this rank's own piece, as the function defines it */
     const int64_t *in_count;  /* [size] elements of the piece for each rank */
-    const int64_t *in_begin;  /* [size] first element of each piece in `in`; NULL if they are
+    const int64_t *in_first;  /* [size] first element of each piece in `in`; NULL if they are
                                  contiguous in rank order */
     const int64_t *out_count; /* [size] elements of the piece from each rank */
-    const int64_t *out_begin; /* [size] first element of each piece in `out`; NULL if they are
+    const int64_t *out_first; /* [size] first element of each piece in `out`; NULL if they are
                                  contiguous in rank order */
 } dpar_call;
 
@@ -140,10 +140,10 @@ typedef struct dpar_engine {
      * was computed before may be read. It ends when all of them have said so. Without a work, it
      * returns which of three parts of the memory, 0 to 2, to write next; nobody reads that part any
      * more. */
-    dpar_status (*lend)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
-    void *(*reach)(dpar_comm *c, void *memory, int32_t rank);
-    dpar_status (*meet)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
-                        dpar_work *work);
+    dpar_status (*alloc_shared)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
+    void *(*peer_address)(dpar_comm *c, void *memory, int32_t rank);
+    dpar_status (*sync_peers)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
+                              dpar_work *work);
 } dpar_engine;
 
 /* A communicator, made by an engine. You may read rank, size, status, why and sent, and set
@@ -173,16 +173,17 @@ struct dpar_comm {
     dpar_status status;            /* 0, or the error that broke the communicator */
     dpar_why why;                  /* the message of the last error on this communicator */
     int64_t sent[DPAR_CALL_COUNT]; /* bytes that this rank has sent, by kind of operation
-                                 (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), counted as above. You
-                                 may set them to 0 */
+                                      (DPAR_CALL_ALL_REDUCE, ... DPAR_CALL_SEND), counted as above.
+                                      You may set them to 0 */
     /* The device memory that training strategies on this communicator work in; NULL for the host's
      * memory. Its engine sets it, or you do so before the first strategy. It must exist as long as
      * the strategies. Communicators that are split from this one inherit it. */
     const dpar_mem *mem;
     dpar_engine engine; /* private, as are all fields that follow */
     void *context;
-    dpar_status (*rest)(void *rest_of); /* posts the steps that an operation has left to post */
-    void *rest_of;                      /* that operation; NULL if none has steps left */
+    dpar_status (*post_pending)(
+        void *pending_owner); /* posts the steps that an operation has left to post */
+    void *pending_owner;      /* that operation; NULL if none has steps left */
     dpar_comm *node; /* communicator of the ranks that share memory with this one, where the
                         engine itself has no shared memory */
     struct dpari_on_end *ends; /* handles to be notified when the communicator is closed */

@@ -106,7 +106,7 @@ static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
 {
     const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
     const int all = k->call.kind == DPAR_CALL_ALL_REDUCE || k->call.kind == DPAR_CALL_ALL_GATHER;
-    return all && !k->call.varies && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
+    return all && !k->call.variable_counts && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
 }
 
 DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,

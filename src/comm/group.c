@@ -199,7 +199,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g
     f.op = k->call.op;
     f.root = k->call.root;
     f.tag = k->call.tag;
-    f.varies = k->call.varies;
+    f.varies = k->call.variable_counts;
     dpari_put_flight_of(t, g, &f);
     if (g->called != NULL) {
         dpari_text_print(t, " in the memory of %s: ", g->place);

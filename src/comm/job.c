@@ -469,7 +469,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
 /* Checks that the numbers of a launcher fit together. */
 static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *why)
 {
-    const char *name = dpari_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->kind);
     size_t n = dpari_length(name);
     if (job->size < 1) {
         return dpari_wrong(why, "%.*s: a job of %d ranks", (int32_t)n, name, job->size);
@@ -588,7 +588,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
                            "with mpirun or srun, or set DPAR_RANK, DPAR_SIZE and DPAR_JOB");
     }
     if (l < DPAR_LAUNCHER_COUNT) {
-        found.launcher = l;
+        found.kind = l;
         status = dpari_job_take(site, l, &found, why);
         if (status == DPAR_OK && l == DPAR_LAUNCHER_FLUX) {
             status = dpari_job_flux(site, &found, &many, why);
@@ -659,10 +659,10 @@ DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t
     dpari_site_here(&here);
     status = dpari_job_from(&here, job, nodes, why);
     if (status == DPAR_OK && job->id[0] == 0) {
-        if (job->launcher == DPAR_LAUNCHER_HYDRA) {
+        if (job->kind == DPAR_LAUNCHER_HYDRA) {
             starter = dpari_job_proxy(&here);
         }
-        if (job->launcher == DPAR_LAUNCHER_NONE) {
+        if (job->kind == DPAR_LAUNCHER_NONE) {
             starter = (int64_t)getpid();
         }
         starter = starter > 0 ? starter : (int64_t)getppid();

@@ -900,7 +900,7 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
 /* Checks that all ranks are on one node, as far as the launcher says where they are. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
-    const char *name = dpari_launcher_name(job->launcher);
+    const char *name = dpari_launcher_name(job->kind);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_wrong(
             why, "%s says %d ranks: dpar_comm.h joins at most %d of one node; " DPARI_OTHER_NODES,
@@ -951,7 +951,7 @@ static dpar_status dpari_job_segment_find(const dpar_launcher_info *job,
         return dpari_segment_make(segment, 1, options, why);
     }
     dpari_site_here(&here);
-    fd = job->launcher == DPAR_LAUNCHER_DPAR ? dpari_job_segment(&here) : -1;
+    fd = job->kind == DPAR_LAUNCHER_DPAR ? dpari_job_segment(&here) : -1;
     if (fd >= 0) {
         return dpari_job_inherit(fd, segment, why);
     }

@@ -69,7 +69,7 @@ enum {
 };
 /* A process as its launcher numbers it, filled in by dpar_launcher_detect. */
 typedef struct dpar_launcher_info {
-    int32_t launcher;               /* DPAR_LAUNCHER_x */
+    int32_t kind;                   /* DPAR_LAUNCHER_x */
     int32_t rank, size;             /* in the whole job */
     int32_t local_rank, local_size; /* on this node; -1 if the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */

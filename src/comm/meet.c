@@ -66,7 +66,7 @@ DPARI_STATIC_NOINLINE uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
 
 static uint64_t dpari_meet_id(const dpar_launcher_info *job)
 {
-    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
+    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->kind);
     int i;
     for (i = 0; i < 64 && job->id[i] != 0; i++) {
         h = dpari_meet_hash(h, (unsigned char)job->id[i]);
@@ -465,7 +465,7 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     if (h->poll[0].fd < 0) {
         dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
-                         dpari_launcher_name(h->job->launcher), h->job->id);
+                         dpari_launcher_name(h->job->kind), h->job->id);
     } else {
         dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
         for (r = 1; r < h->job->size; r++) {
@@ -808,7 +808,7 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
-                     dpari_os_now() - began, job->id, dpari_launcher_name(job->launcher),
+                     dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
                      strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
     dpari_meet_put_reasons(&t, job);
     return DPAR_E_TIMEOUT;

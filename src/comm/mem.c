@@ -25,8 +25,8 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
 {
     return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
            b->dims <= DPAR_MEM_DIMS && dpari_mem_box_meet(b->to_type, b->from_type) &&
-           (b->through == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->through) &&
-                                             dpari_mem_box_meet(b->through, b->to_type))) &&
+           (b->round_type == DPAR_TYPE_NONE || (dpari_mem_box_meet(b->from_type, b->round_type) &&
+                                                dpari_mem_box_meet(b->round_type, b->to_type))) &&
            (b->op == DPAR_COPY || b->op == DPAR_SUM || b->op == DPAR_MAX || b->op == DPAR_MIN) &&
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
@@ -41,7 +41,7 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     p.dims = box->dims;
     p.to_type = box->to_type;
     p.from_type = box->from_type;
-    p.through = box->through;
+    p.through = box->round_type;
     p.op = box->op;
     p.negate = box->negate;
     p.clear = box->clear;
@@ -84,14 +84,14 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
     const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
-    if (s->count < 0 || (s->add != 0 && s->add != 1) || dpar_type_bytes(s->to_type) == 0 ||
-        (s->count > 0 && s->to == NULL)) {
+    if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
+        dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
     }
     if (s->from == NULL) {
-        return dpari_is_float(s->to_type) || (none && !s->add);
+        return dpari_is_float(s->to_type) || (none && !s->accumulate);
     }
-    return floats || (s->to_type == s->from_type && one && !s->add);
+    return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
 
 /* As DPARI_ELEMENTS doubles each. */
@@ -110,7 +110,7 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
         for (k = 0; k < n; k++) {
             x[k] *= s->scale;
         }
-        if (s->add) {
+        if (s->accumulate) {
             dpari_elements_load(y, s->to, i, n, s->to_type);
             for (k = 0; k < n; k++) {
                 x[k] = y[k] + x[k];
@@ -141,15 +141,16 @@ static void dpari_mem_span_one(const dpar_mem_span *s)
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
     const int one = s->scale >= 1.0 && s->scale <= 1.0 && s->from != NULL;
     const int apart = s->to != s->from;
-    if (one && !s->add && a == b) {
+    if (one && !s->accumulate && a == b) {
         dpari_kern_copy(s->to, s->from, s->count * bytes, 0);
-    } else if (one && !s->add && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
+    } else if (one && !s->accumulate && apart && (a == DPAR_F32) != (b == DPAR_F32)) {
         dpari_kern_convert(s->to, a, s->from, b, s->count);
-    } else if (one && s->add && a != DPAR_F64 && b != DPAR_F64 && (a == b || a == DPAR_F32)) {
+    } else if (one && s->accumulate && a != DPAR_F64 && b != DPAR_F64 &&
+               (a == b || a == DPAR_F32)) {
         dpari_mem_span_add(s);
-    } else if (s->from != NULL && !s->add && a == DPAR_F32 && b == DPAR_F32) {
+    } else if (s->from != NULL && !s->accumulate && a == DPAR_F32 && b == DPAR_F32) {
         dpari_kern_scaled((float *)s->to, (const float *)s->from, s->scale, s->count);
-    } else if (s->from == NULL && !s->add && s->scale >= 0.0 && s->scale <= 0.0) {
+    } else if (s->from == NULL && !s->accumulate && s->scale >= 0.0 && s->scale <= 0.0) {
         dpari_zero(s->to, (size_t)(s->count * bytes));
     } else {
         dpari_mem_span_some(s);
@@ -195,20 +196,20 @@ static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i,
     const int one = r->scale >= 1.0 && r->scale <= 1.0;
     const float scale = (float)r->scale, parts = (float)r->parts;
     int64_t k;
-    if (r->add) {
+    if (r->accumulate) {
         dpari_elements_load(y, r->to, i, n, r->to_type);
     }
-    for (k = 0; k < n && r->sums == DPAR_F64; k++) {
+    for (k = 0; k < n && r->sum_type == DPAR_F64; k++) {
         x[k] = r->op == DPAR_AVG && r->parts > 1 ? x[k] / (double)r->parts : x[k];
         x[k] = one ? x[k] : x[k] * r->scale;
-        x[k] = r->add ? y[k] + x[k] : x[k];
+        x[k] = r->accumulate ? y[k] + x[k] : x[k];
     }
-    for (k = 0; k < n && r->sums != DPAR_F64; k++) {
+    for (k = 0; k < n && r->sum_type != DPAR_F64; k++) {
         g = r->op == DPAR_AVG && r->parts > 1 ? f[k] / parts : f[k];
         g = one ? g : g * scale;
-        f[k] = r->add ? (float)y[k] + g : g;
+        f[k] = r->accumulate ? (float)y[k] + g : g;
     }
-    if (r->sums == DPAR_F64) {
+    if (r->sum_type == DPAR_F64) {
         dpari_elements_store(r->to, x, i, n, r->to_type);
     } else if (r->to_type == DPAR_F32) {
         dpari_kern_copy((unsigned char *)r->to + 4 * i, f, n * 4, 0);
@@ -273,12 +274,13 @@ static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
         return 0;
     }
     if (ints) {
-        return r->from_type == r->to_type && r->sums == r->to_type && r->add == 0 &&
+        return r->from_type == r->to_type && r->sum_type == r->to_type && r->accumulate == 0 &&
                r->scale >= 1.0 && r->scale <= 1.0;
     }
-    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) && dpari_is_wide(r->sums) &&
-           (r->sums == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
-           (r->add == 0 || r->add == 1);
+    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) &&
+           dpari_is_wide(r->sum_type) &&
+           (r->sum_type == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
+           (r->accumulate == 0 || r->accumulate == 1);
 }
 
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
@@ -300,11 +302,11 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
     in[1] = y;
     for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
-        dpari_mem_load(x, r->sums, r->from, r->from_type, i, n);
+        dpari_mem_load(x, r->sum_type, r->from, r->from_type, i, n);
         for (p = 1; p < r->parts; p++) {
             const unsigned char *part = (const unsigned char *)r->from + p * r->stride * bytes;
-            dpari_mem_load(y, r->sums, part, r->from_type, i, n);
-            dpari_kern_reduce(out, 1, in, 2, n, r->sums, op, 0);
+            dpari_mem_load(y, r->sum_type, part, r->from_type, i, n);
+            dpari_kern_reduce(out, 1, in, 2, n, r->sum_type, op, 0);
         }
         dpari_mem_reduce_end(r, x, i, n);
     }
@@ -316,10 +318,10 @@ static dpar_status dpari_mem_finite(void *ctx, const dpar_mem_finite *f)
     int64_t at;
     (void)ctx;
     if (f->count < 0 || !dpari_is_float(f->type) || f->found == NULL ||
-        (f->count > 0 && f->in == NULL) || (f->keep != 0 && f->keep != 1)) {
+        (f->count > 0 && f->in == NULL) || (f->keep_found != 0 && f->keep_found != 1)) {
         return DPAR_E_ARG;
     }
-    if (f->keep && *f->found >= 0) {
+    if (f->keep_found && *f->found >= 0) {
         return DPAR_OK;
     }
     at = dpari_kern_finite(f->in, f->count, f->type);
@@ -423,7 +425,7 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, 
     s.count = count;
     s.to_type = to_type;
     s.from_type = from_type;
-    s.add = add != 0;
+    s.accumulate = add != 0;
     s.scale = from != NULL ? 1.0 : 0.0;
     return count > 0 ? dpari_do_span(c, &s, 1) : DPAR_OK;
 }
@@ -444,7 +446,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
     dpari_zero(&b, sizeof b);
     b.to = to;
     b.from = (void *)(uintptr_t)from; /* read only */
-    b.to_type = b.from_type = b.through = type;
+    b.to_type = b.from_type = b.round_type = type;
     b.op = op;
     b.dims = 2;
     b.extent[0] = rows;

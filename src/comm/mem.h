@@ -34,7 +34,7 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is fo
  * i < extent, in all dims,
  *
  *     v = from[i . from_stride], of type from_type
- *     v is rounded to `through`, negated if `negate`, and converted to to_type
+ *     v is rounded to `round_type`, negated if `negate`, and converted to to_type
  *     to[i . to_stride] = v, or itself op v
  *     from[i . from_stride] = 0 if `clear`
  *
@@ -42,14 +42,14 @@ enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* dims of a box; the last one is fo
 typedef struct dpar_mem_box {
     void *to, *from;            /* index 0 of either side; one or both in the device's memory */
     int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* a type no wider than either; no rounding if it is 0 or both
+    int32_t round_type;         /* a type no wider than either; no rounding if it is 0 or both
                                    types */
     int32_t op;                 /* DPAR_COPY; or DPAR_SUM, DPAR_MAX, DPAR_MIN, computed in to_type,
                                    16-bit floats in F32 */
-    int32_t negate; /* 1 flips the sign bit of floats and negates integers, which wrap */
-    int32_t clear;  /* 1 sets `from` to 0 afterwards */
-    int32_t dims;   /* 0..DPAR_MEM_DIMS */
-    int32_t room;   /* reserved; 0 */
+    int32_t negate;   /* 1 flips the sign bit of floats and negates integers, which wrap */
+    int32_t clear;    /* 1 sets `from` to 0 afterwards */
+    int32_t dims;     /* 0..DPAR_MEM_DIMS */
+    int32_t reserved; /* reserved; 0 */
     int64_t extent[DPAR_MEM_DIMS];
     int64_t to_stride[DPAR_MEM_DIMS];   /* in elements, of either sign */
     int64_t from_stride[DPAR_MEM_DIMS]; /* in elements; 0 in a dim repeats the same element along
@@ -67,14 +67,14 @@ typedef struct dpar_mem_span {
      * that has bytes is allowed and every bit is copied. If from is NULL and scale 0, to_type may
      * be any type that has bytes. */
     int32_t to_type, from_type;
-    int32_t add;  /* 1 adds to what `to` holds; 0 overwrites it */
-    int32_t room; /* reserved; 0 */
+    int32_t accumulate; /* 1 adds to what `to` holds; 0 overwrites it */
+    int32_t reserved;   /* reserved; 0 */
     double scale;
 } dpar_mem_span;
 
 /* A reduction of several parts, in the order of the collectives. Computes v = x[0] op x[1] op ...,
  * where x[p] = from[p * stride + i]; DPAR_AVG divides by the number of parts. Then v is multiplied
- * by scale, and to[i] = v, or to[i] + v. All is computed in the type `sums` and rounded once to
+ * by scale, and to[i] = v, or to[i] + v. All is computed in the type `sum_type` and rounded once to
  * to_type. Sums and products of integers wrap, and DPAR_AVG divides the wrapped sum, rounding
  * towards zero. */
 typedef struct dpar_mem_reduce {
@@ -82,12 +82,12 @@ typedef struct dpar_mem_reduce {
     const void *from;
     int64_t count, parts, stride; /* at least 1 part; stride in elements is 0 or at least count */
     int32_t to_type, from_type;   /* F64, F32, BF16, F16; or both the same type of integers */
-    int32_t sums;                 /* F64, or F32 if neither type is F64; for integers their type */
+    int32_t sum_type;             /* F64, or F32 if neither type is F64; for integers their type */
     int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX or MIN; NaN if any part is NaN */
-    int32_t add;                  /* 1 adds to what `to` holds; must be 0 for integers */
-    int32_t room;                 /* reserved; 0 */
-    double scale;                 /* rounded to `sums`; 1 skips the multiplication. Must be 1 for
-                                     integers */
+    int32_t accumulate;           /* 1 adds to what `to` holds; must be 0 for integers */
+    int32_t reserved;             /* reserved; 0 */
+    double scale; /* rounded to `sum_type`; 1 skips the multiplication. Must be 1 for
+                     integers */
 } dpar_mem_reduce;
 
 /* A search for NaN and infinity. Sets *found to first + the smallest i for which in[i] is one, or
@@ -98,7 +98,7 @@ typedef struct dpar_mem_finite {
     int32_t type; /* F64, F32, BF16 or F16 */
     /* 1 leaves *found unchanged if it is 0 or more, so that several arrays can be searched one
      * after the other */
-    int32_t keep;
+    int32_t keep_found;
     int64_t *found;
 } dpar_mem_finite;
 

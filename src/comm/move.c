@@ -294,7 +294,7 @@ static dpar_mem_box *dpari_move_box_there(dpari_move *m, int32_t op)
     b = &m->box[m->boxes++];
     dpari_zero(b, sizeof *b);
     b->op = op;
-    b->to_type = b->from_type = b->through = m->type;
+    b->to_type = b->from_type = b->round_type = m->type;
     return b;
 }
 
@@ -404,7 +404,7 @@ static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_
     r.parts = parts;
     r.stride = most;
     r.to_type = r.from_type = a->type;
-    r.sums = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
+    r.sum_type = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
     r.op = op;
     r.scale = 1.0;
     for (i = begin; i < end; i += n) {
@@ -1383,14 +1383,14 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
         return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
                          desc->scratch_bytes, bytes);
     }
-    if (there && desc->there != NULL && bytes > desc->there_bytes) {
-        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed", desc->there_bytes,
-                         bytes);
+    if (there && desc->device_scratch != NULL && bytes > desc->device_scratch_bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "scratch of %ld B, %ld B are needed",
+                         desc->device_scratch_bytes, bytes);
     }
     memory->scratch = desc->scratch;
     if (there) {
-        memory->there = desc->there;
-        if (desc->there == NULL) {
+        memory->there = desc->device_scratch;
+        if (desc->device_scratch == NULL) {
             status = dpar_comm_alloc(move->c, bytes, &memory->there);
         }
         if (desc->scratch == NULL) { /* also after a failure: dpari_move_release gives it back */
@@ -1414,7 +1414,7 @@ static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc
         }
         return;
     }
-    if (o->there == NULL && at->there != NULL) {
+    if (o->device_scratch == NULL && at->there != NULL) {
         (void)dpari_do_wait(m->c); /* what uses it; orders nothing over NCCL: release waits */
         dpar_comm_release(m->c, at->there);
     }
@@ -1647,7 +1647,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
         dpari_zero(&none, sizeof none);
         desc = &none;
     }
-    dpari_lists_source(&source, desc->send, desc->sends, desc->receive, desc->receives);
+    dpari_lists_source(&source, desc->send, desc->send_count, desc->receive, desc->receive_count);
     status = dpari_lists_build(&lists, c, &source, desc, &memory, why);
     status = dpari_lists_move(&lists, status, why);
     dpari_move_release(&lists, desc, &memory);
@@ -1662,14 +1662,14 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
 static DPARI_COLD dpar_status dpari_mesh_fits(const dpar_comm *comm, const dpar_mesh *mesh,
                                               dpar_why *why)
 {
-    int64_t last = mesh->offset;
+    int64_t last = mesh->first_rank;
     int32_t i;
     for (i = 0; i < mesh->axes; i++) {
         last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
     }
-    if (mesh->offset < 0 || last >= comm->size) {
+    if (mesh->first_rank < 0 || last >= comm->size) {
         return dpari_wrong(why, "a layout on ranks %d .. %ld of a communicator of %d ranks",
-                           mesh->offset, last, comm->size);
+                           mesh->first_rank, last, comm->size);
     }
     return DPAR_OK;
 }
@@ -1744,15 +1744,15 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
         return status;
     }
     all->may_fall_apart =
-        dpari_sums_apart(from, type) && desc->per_node != DPAR_REDISTRIBUTE_PRIMARY;
+        dpari_sums_apart(from, type) && desc->ranks_per_node != DPAR_REDISTRIBUTE_PRIMARY;
     for (k = 0; k <= all->may_fall_apart; k++) {
-        all->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : desc->per_node;
+        all->source.per_node = k ? DPAR_REDISTRIBUTE_PRIMARY : desc->ranks_per_node;
         status = dpari_redistribution_total(all, k, why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    all->source.per_node = desc->per_node;
+    all->source.per_node = desc->ranks_per_node;
     if ((all->out[0].ops || all->in[0].ops) && !dpari_type_can_reduce(type)) {
         const char *name = dpar_type_name(type);
         return dpari_wrong(why, "elements of %s cannot be combined", name);
@@ -1905,7 +1905,7 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_com
     if (status != DPAR_OK) {
         return status;
     }
-    all->source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : desc->per_node;
+    all->source.per_node = apart ? DPAR_REDISTRIBUTE_PRIMARY : desc->ranks_per_node;
     dpari_move_build(&all->move, &all->source, &all->out[apart], &all->in[apart], memory);
     dpari_move_zeros(&all->move, desc->to, (unsigned char *)memory->there);
     return dpari_move_go(&all->move, why);

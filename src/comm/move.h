@@ -38,13 +38,13 @@
  * the same on all ranks. */
 typedef struct dpar_redistribute_desc {
     int32_t type;                 /* of the elements, DPAR_F32, ...; no default */
-    int32_t per_node;             /* for layouts: ranks per node, as in dpar_redistribute_first */
+    int32_t ranks_per_node;       /* for layouts: ranks per node, as in dpar_redistribute_first */
     int32_t tag;                  /* of the messages */
     const dpar_layout *from;      /* for layouts: `in` is this rank's part of `from` */
     const dpar_layout *to;        /* for layouts: `out` becomes this rank's part of `to` */
     const dpar_transfer *send;    /* for lists: [sends] boxes of `in` and where they are sent */
     const dpar_transfer *receive; /* for lists: [receives] boxes that are received in `out` */
-    int64_t sends, receives;
+    int64_t send_count, receive_count;
     const void *in; /* NULL on a rank without a part */
     void *out;
     const int64_t *in_shape;  /* [dims] shape of the array `in`. For layouts, NULL selects the local
@@ -56,9 +56,9 @@ typedef struct dpar_redistribute_desc {
     int64_t scratch_bytes; /* its bytes. If they are too few, the move fails with DPAR_E_ROOM, and
                               why.bytes is the number that this rank needs. To ask for it, set this
                               to 1 and scratch to NULL. 0 if dpar allocates */
-    void *there; /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc provides it
-                    until all is done */
-    int64_t there_bytes;
+    void *device_scratch;  /* for a device: as many bytes of its memory. If NULL, dpar_comm_alloc
+                              provides it until all is done */
+    int64_t device_scratch_bytes;
 } dpar_redistribute_desc;
 
 /* Moves an array from one layout to another. Each rank passes its part of `from` in `in` and

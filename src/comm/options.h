@@ -26,13 +26,13 @@ typedef struct dpar_world_desc {
     int64_t slot_bytes; /* staging memory of one rank in one communicator, for data that is not in
                            registered memory: a power of two, 4 KiB .. 16 MiB. 0 selects 256 KiB */
     int32_t threads;    /* dpar_launch only: 1 makes ranks threads of this process */
-    int32_t plain;      /* a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and
+    int32_t disable;    /* a sum of DPAR_WORLD_NO_x, which disables mechanisms for tests and
                            comparisons */
     int32_t ranks; /* dpar_init_or_launch only: the number of ranks to start if neither --ranks nor
                       DPAR_RANKS nor a launcher sets it. 0 selects 1 */
 } dpar_world_desc;
 
-/* Bits of options.plain. */
+/* Bits of options.disable. */
 enum {
     DPAR_WORLD_NO_CMA = 1,   /* does not read the memory of other processes (process_vm_readv) */
     DPAR_WORLD_NO_MEMFD = 2, /* uses a named segment, unlinked at once, instead of a nameless one */

@@ -127,7 +127,7 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
     dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
     dpari_put_behind(&t, g, k);
     dpar_text_put(&t, ": ");
-    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.room; r++) {
+    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.capacity; r++) {
         if (dpari_work_misses(g, k, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
             dpari_put_rank(&t, g, r);
@@ -1129,7 +1129,7 @@ static void dpari_shrink_wait(dpari_shm *s)
 static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
 {
     int32_t named = 0;
-    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->room; r++) {
+    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->capacity; r++) {
         if (dpari_vote_stays(stay, r)) {
             dpari_text_print(t, "%s%d", named++ ? ", " : "rank ", r);
         }

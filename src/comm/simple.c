@@ -24,11 +24,11 @@ static void dpari_main_write(dpar_text *t)
 {
     size_t done = 0, n;
     dpari_text_char(t, '\n');
-    n = t->used < t->room ? t->used : t->room - 1;
-    t->at[n - 1] = '\n'; /* of a line that was cut, too */
+    n = t->used < t->capacity ? t->used : t->capacity - 1;
+    t->buffer[n - 1] = '\n'; /* of a line that was cut, too */
     fflush(NULL);
     while (done < n) {
-        const ssize_t got = write(2, t->at + done, n - done);
+        const ssize_t got = write(2, t->buffer + done, n - done);
         if (got < 0 && errno != EINTR) {
             break;
         }
@@ -235,11 +235,11 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
         return st;
     }
     if (job->size > 1 && asked > 0 && asked != job->size) {
-        const char *name = dpari_launcher_name(job->launcher);
+        const char *name = dpari_launcher_name(job->kind);
         return dpari_wrong(why, "--ranks %ld, but %s has started %d ranks", asked, name, job->size);
     }
     *n = (int32_t)(asked > 0 ? asked : usual);
-    if (*n == 0 && job->launcher != DPAR_LAUNCHER_NONE) {
+    if (*n == 0 && job->kind != DPAR_LAUNCHER_NONE) {
         *n = job->size;
     }
     return DPAR_OK;

@@ -65,7 +65,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
         what = "slot_bytes is a power of two from 4096 to 2^24";
-    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
+    } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
         what = "plain has bits that mean nothing";
     }
     if (what && why) {
@@ -74,7 +74,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
                          ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
                          : what[0] == 'h'                     ? o->heap_bytes
                          : what[0] == 's'                     ? o->slot_bytes
-                                                              : o->plain);
+                                                              : o->disable);
     }
     return what ? DPAR_E_ARG : DPAR_OK;
 }
@@ -143,7 +143,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
                                                          const dpar_world_desc *options,
                                                          dpar_why *why)
 {
-    const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
+    const int32_t plain = options ? options->disable : 0, threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int64_t part = 0;
@@ -1462,7 +1462,7 @@ DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t
     now.f.root = call->root;
     now.f.tag = call->tag;
     now.f.state = DPARI_FLIGHT_POSTED;
-    now.f.varies = call->varies;
+    now.f.varies = call->variable_counts;
     now.f.room[0] = now.f.room[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&r->flights, number + 1);

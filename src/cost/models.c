@@ -2110,7 +2110,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_config_finish(dpar_model *model, dpari_c
     if (tower == DPARI_IN_SEES && c->seen[DPARI_IN_HEARS]) {
         dpari_config_note(c, "'audio_config': its tower is left out");
     }
-    dpari_copy_text(m.note, sizeof(m.note), c->note.at, sizeof(m.note));
+    dpari_copy_text(m.note, sizeof(m.note), c->note.buffer, sizeof(m.note));
     *model = m;
     return DPAR_OK;
 }

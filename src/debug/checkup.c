@@ -717,7 +717,7 @@ static void dpari_doctor_slingshot(dpari_doctor *d)
     dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
     dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
     /* the mark of Cray's MPI, under Slurm and Flux too */
-    if (d->c->job.launcher == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
+    if (d->c->job.kind == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
         dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
         dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
     }
@@ -749,7 +749,7 @@ static void dpari_doctor_devices(dpari_doctor *d)
                            "%s does not say the local rank, so no rank knows which of %d GPUs is "
                            "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
                            "beside DPAR_RANK and DPAR_SIZE",
-                           dpari_launcher_name(c->job.launcher), c->gpus);
+                           dpari_launcher_name(c->job.kind), c->gpus);
     }
     /* a single visible one may be another for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {

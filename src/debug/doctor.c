@@ -24,8 +24,8 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
         dpar_text_put(out, "its numbers do not fit together, see below\n");
         return;
     }
-    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->launcher),
-                     j->rank, j->size);
+    dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->kind), j->rank,
+                     j->size);
     if (j->local_rank >= 0) {
         dpari_text_int(out, j->local_rank);
     } else {

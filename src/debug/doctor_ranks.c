@@ -917,11 +917,11 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
         if (c->speed[i] > 0) {
             dpari_text_print(&o, " %.4g Gb/s", (double)c->speed[i] * 1e-3);
         }
-        if (t.used + o.used + 6 < t.room) {
+        if (t.used + o.used + 6 < t.capacity) {
             dpar_text_put(&t, one);
         } else if (chart->ports[t.used - 1] != '.') {
             dpar_text_put(&t, ", ...");
-            t.room = t.used + 1; /* that was the last word */
+            t.capacity = t.used + 1; /* that was the last word */
         }
     }
 }
@@ -1061,7 +1061,7 @@ static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_j
     dpari_text_print(out, ": %d ranks on %d%s", j->size, j->nodes,
                      j->nodes == 1 ? " node\n" : " nodes\n");
     dpari_doctor_head(out, "launcher");
-    dpar_text_put(out, dpari_launcher_name(c->job.launcher));
+    dpar_text_put(out, dpari_launcher_name(c->job.kind));
     if (c->mpi[0] != 0) {
         dpari_text_print(out, ", MPI %s", c->mpi);
     }

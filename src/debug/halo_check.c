@@ -49,7 +49,7 @@ static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, 
  * they were in registered memory. */
 static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
 {
-    const int32_t way = x->options.way;
+    const int32_t way = x->options.method;
     int32_t i, beside = 0;
     for (i = 0; i < x->peers; i++) {
         beside += x->peer[i].world >= 0;
@@ -273,7 +273,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
         b.to = &f;
         b.from = &bits;
         b.to_type = DPAR_F32;
-        b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
+        b.from_type = b.round_type = type == DPAR_TF32 ? DPAR_F32 : type;
         (void)dpar_mem_move_box(&b);
         d = (double)f;
         break;
@@ -533,7 +533,7 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_
     dpari_hx_place(&x->array[field], at, w->components, &spot);
     dpari_zero(&b, sizeof b);
     b.dims = dims + 1;
-    b.to_type = b.from_type = b.through = f->type;
+    b.to_type = b.from_type = b.round_type = f->type;
     b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
     b.from = x->part[2 * field + spot.part] + spot.at * w->width;
     b.extent[dims] = w->components;

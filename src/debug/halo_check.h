@@ -47,7 +47,7 @@ enum {
 DPAR_API dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t what, dpar_why *why);
 
 /* Writes a table of what a rank sends to each peer in each exchange; nothing if x is NULL. Its
- * columns are the peer, `way` (the method), `hops`, pieces (boxes), bytes, bytes that the peer
+ * columns are the peer, `method`, `hops`, pieces (boxes), bytes, bytes that the peer
  * reads directly, and runs of memory. `hops` is the distance in blocks, the largest along any mesh
  * axis, so that it is 1 for a neighbour.
  *

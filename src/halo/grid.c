@@ -183,14 +183,14 @@ static DPARI_COLD dpar_status dpari_gx_check(dpari_gx *grid, const dpar_grid_des
         return dpari_wrong(why, "grid: %d dims (1 to %d)", desc->dims, (int32_t)DPAR_MAX_DIMS);
     }
     if (!dpari_gx_flag(desc->star) || !dpari_gx_flag(desc->order) || !dpari_gx_flag(desc->check) ||
-        !dpari_gx_flag(desc->closes)) {
-        return dpari_wrong(why, "grid: star %d, order %d, check %d, closes %d: each is 0 or 1",
-                           desc->star, desc->order, desc->check, desc->closes);
+        !dpari_gx_flag(desc->owns_comm)) {
+        return dpari_wrong(why, "grid: star %d, order %d, check %d, owns_comm %d: each is 0 or 1",
+                           desc->star, desc->order, desc->check, desc->owns_comm);
     }
     for (d = 0; d < desc->dims; d++) {
         dpar_status status;
-        grid->low[d] = desc->low[d] != 0 ? desc->low[d] : desc->halo;
-        grid->high[d] = desc->high[d] != 0 ? desc->high[d] : desc->halo;
+        grid->low[d] = desc->halo_low[d] != 0 ? desc->halo_low[d] : desc->halo;
+        grid->high[d] = desc->halo_high[d] != 0 ? desc->halo_high[d] : desc->halo;
         grid->widest = dpari_most(grid->widest, dpari_most(grid->low[d], grid->high[d]));
         status = dpari_gx_check_dim(grid, d, why);
         if (status != DPAR_OK) {
@@ -231,7 +231,7 @@ static DPARI_COLD dpar_status dpari_gx_parts(dpari_gx *g, int32_t ranks, dpar_wh
 /* Checks that the array of this rank holds all cells that its mirrors of a dim reflect. */
 static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d, dpar_why *why)
 {
-    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.own[d];
+    const int64_t n = g->head.cells[d], first = g->head.first[d], end = first + g->head.count[d];
     const int64_t below = g->low[d] - first, above = end + g->high[d] - n;
     const int64_t low = g->d.mirror_low[d], high = g->d.mirror_high[d];
     if ((low && below > 0 && below + low - 1 > dpari_least(n, end + g->high[d])) ||
@@ -240,7 +240,7 @@ static DPARI_COLD dpar_status dpari_gx_check_mirror(const dpari_gx *g, int32_t d
             DPAR_E_RANGE, why,
             "grid: dim %d has a halo of %ld and %ld beside %ld own cells: too few for its "
             "mirror",
-            d, g->low[d], g->high[d], g->head.own[d]);
+            d, g->low[d], g->high[d], g->head.count[d]);
     }
     return DPAR_OK;
 }
@@ -293,7 +293,7 @@ static DPARI_COLD dpar_status dpari_gx_cut(dpari_gx *grid, dpar_comm *comm, dpar
         const int64_t count = own.hi[d] - own.lo[d];
         grid->head.cells[d] = grid->d.cells[d];
         grid->head.first[d] = own.lo[d];
-        grid->head.own[d] = count;
+        grid->head.count[d] = count;
         grid->head.stride[d] = step;
         if (!dpari_mul(step, grid->low[d] + count + grid->high[d], &step) || step > most) {
             return dpari_say(DPAR_E_RANGE, why,
@@ -320,12 +320,12 @@ static DPARI_COLD void dpari_gx_state(dpari_facts *f, const void *given)
     dpari_fact(f, "check", 0, a->check);
     dpari_fact(f, "halo", 0, a->halo);
     dpari_fact_type(f, "type", 0, a->type);
-    dpari_fact(f, "closes", 0, a->closes);
+    dpari_fact(f, "owns_comm", 0, a->owns_comm);
     for (d = 0; d < a->dims; d++) {
         uint64_t h = 1;
         dpari_fact(f, "cells[#]", d, a->cells[d]);
-        dpari_fact(f, "low[#]", d, a->low[d]);
-        dpari_fact(f, "high[#]", d, a->high[d]);
+        dpari_fact(f, "halo_low[#]", d, a->halo_low[d]);
+        dpari_fact(f, "halo_high[#]", d, a->halo_high[d]);
         dpari_fact(f, "periodic[#]", d, a->periodic[d]);
         dpari_fact(f, "mirror_low[#]", d, a->mirror_low[d]);
         dpari_fact(f, "mirror_high[#]", d, a->mirror_high[d]);
@@ -373,7 +373,7 @@ static DPARI_COLD dpar_status dpari_gx_new(const dpar_grid_desc *a, dpari_gx **g
 /* Points of this rank's array in a dim, with its halo. */
 static int64_t dpari_gx_points(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
 {
-    return g->low[d] + g->head.own[d] + (f->at[d] != 0) + g->high[d];
+    return g->low[d] + g->head.count[d] + (f->location[d] != 0) + g->high[d];
 }
 
 /* Checks type, components and points of an array, without the other ranks. */
@@ -393,9 +393,9 @@ static DPARI_COLD dpar_status dpari_gx_check_field(const dpari_gx *grid, int32_t
     count = field->components > 1 ? field->components : 1;
     none = count > 31 ? 0 : ~(uint32_t)0 << count;
     for (d = 0; d < grid->head.dims; d++) {
-        if (!dpari_gx_flag(field->at[d])) {
+        if (!dpari_gx_flag(field->location[d])) {
             return dpari_wrong(why, "grid: points of dim %d are at %d: cells (0) or faces (1)", d,
-                               field->at[d]);
+                               field->location[d]);
         }
         if (field->odd[d] & none) {
             return dpari_wrong(why,
@@ -426,8 +426,8 @@ static DPARI_COLD void dpari_gx_shape_of(const dpari_gx *g, int32_t type, const 
     s->f.component_stride = f->component_stride != 0 ? f->component_stride : 1;
     for (d = 0; d < g->head.dims; d++) {
         dense = dense && f->stride[d] == 0;
-        s->halo.points[d] = f->at[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
-        if (f->at[d]) {
+        s->halo.points[d] = f->location[d] ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
+        if (f->location[d]) {
             s->halo.high[d]++; /* the shared face is the neighbour's, so that what lies beyond it in
                                   another dim is a corner, in a star, too */
             s->halo.shape = DPAR_STENCIL_BOX;
@@ -474,7 +474,7 @@ static DPARI_COLD int32_t dpari_gx_span(const dpari_gx *g, const dpari_gx_shape 
 /* Points that are filled or own; beyond open ends there need not be any. */
 static DPARI_COLD int64_t dpari_gx_met(const dpari_gx *g, const dpar_grid_field *f, int32_t d)
 {
-    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.own[d];
+    const int64_t first = g->head.first[d], after = g->head.cells[d] - first - g->head.count[d];
     const int ring = g->d.periodic[d];
     return dpari_gx_points(g, f, d) -
            (ring || g->d.mirror_low[d] ? 0 : dpari_most(g->low[d] - first, 0)) -
@@ -566,17 +566,17 @@ static DPARI_COLD dpar_status dpari_gx_plain(dpari_gx *grid, int32_t rank, dpar_
     return DPAR_OK;
 }
 
-/* Compares the rank's block with the caller's (dpar_grid_desc.own). */
+/* Compares the rank's block with the caller's (dpar_grid_desc.expected_count). */
 static DPARI_COLD dpar_status dpari_gx_compare_own(const dpari_gx *g, int32_t rank, dpar_why *why)
 {
     int32_t d;
     for (d = 0; d < g->head.dims; d++) {
-        if (g->d.own[d] != 0 && g->d.own[d] != g->head.own[d]) {
+        if (g->d.expected_count[d] != 0 && g->d.expected_count[d] != g->head.count[d]) {
             return dpari_wrong(
                 why,
                 "grid: rank %d has %ld cells in dim %d, and own[] says %ld: another rule of "
                 "cutting (cuts), or another order of dims (order)",
-                rank, g->head.own[d], d, g->d.own[d]);
+                rank, g->head.count[d], d, g->d.expected_count[d]);
         }
     }
     return DPAR_OK;
@@ -690,7 +690,7 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_free(dpar_grid *grid)
     }
     comm = freed->head.comm; /* NULL: the world was closed, and all its memory */
     ended = comm && dpari_ended_is(comm);
-    closes = freed->d.closes && !ended;
+    closes = freed->d.owns_comm && !ended;
     said = freed->d.free_why;
     if (comm && comm->status == DPAR_OK) {
         for (plan = freed->plans; plan; plan = plan->next) {
@@ -734,7 +734,7 @@ static DPARI_COLD int dpari_gx_alike(const dpari_gx *grid, const dpari_gx_shape 
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (a->f.at[d] != b->f.at[d] || a->f.odd[d] != b->f.odd[d] ||
+        if (a->f.location[d] != b->f.location[d] || a->f.odd[d] != b->f.odd[d] ||
             a->f.stride[d] != b->f.stride[d]) {
             return 0;
         }
@@ -756,7 +756,7 @@ static DPARI_COLD void dpari_gx_state_array(dpari_facts *f, const void *given)
     dpari_fact_type(f, "type", 0, a->s->type);
     dpari_fact(f, "components", 0, a->s->components);
     for (d = 0; d < a->grid->dims; d++) {
-        dpari_fact(f, "at[#]", d, a->s->f.at[d]);
+        dpari_fact(f, "location[#]", d, a->s->f.location[d]);
         dpari_fact(f, "odd[#]", d, a->s->f.odd[d]);
     }
 }
@@ -834,7 +834,8 @@ static DPARI_COLD int dpari_gx_part_of(const dpari_gx *grid, const dpari_gx_shap
         return 0;
     }
     for (d = 0; d < grid->head.dims; d++) {
-        if (shape->f.at[d] != other->f.at[d] || shape->f.stride[d] != other->f.stride[d]) {
+        if (shape->f.location[d] != other->f.location[d] ||
+            shape->f.stride[d] != other->f.stride[d]) {
             return 0;
         }
     }
@@ -1167,11 +1168,11 @@ static DPARI_COLD int dpari_gx_beyond(const dpari_gx *g, const dpari_gx_shape *s
 {
     int32_t e;
     for (e = 0; e < g->head.dims; e++) {
-        const int64_t faces = s->f.at[e] != 0, below = -g->head.first[e];
+        const int64_t faces = s->f.location[e] != 0, below = -g->head.first[e];
         const int64_t above = g->head.cells[e] + faces - g->head.first[e];
         const int wide = s->halo.shape == DPAR_STENCIL_BOX || e == d;
         box->lo[e] = wide ? -dpari_gx_width(g, depth, e, 0) : 0;
-        box->hi[e] = g->head.own[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
+        box->hi[e] = g->head.count[e] + faces + (wide ? dpari_gx_width(g, depth, e, 1) : 0);
         if (e == d) {
             box->lo[e] = side ? dpari_most(above, box->lo[e]) : box->lo[e];
             box->hi[e] = side ? box->hi[e] : dpari_least(below, box->hi[e]);
@@ -1196,7 +1197,7 @@ static DPARI_COLD void dpari_gx_reflect(const dpari_gx *g, const dpari_gx_shape 
 {
     const int32_t dims = g->head.dims, bytes = dpar_type_bytes(s->type);
     const int32_t on = (side ? g->d.mirror_high[d] : g->d.mirror_low[d]) == DPAR_GRID_MIRROR_CELL;
-    const int32_t faces = s->f.at[d] != 0;
+    const int32_t faces = s->f.location[d] != 0;
     const int64_t sum = (side ? 2 * g->head.cells[d] - 1 - on : on - 1) + faces;
     dpar_mem_box *b = &m->box;
     dpari_stride_piece p;
@@ -1321,10 +1322,10 @@ static DPARI_COLD void dpari_gx_field_of(const dpari_gx *g, dpari_gx_plan *p, in
     if (p->depth > 0) {
         p->halo[i] = s->halo;
         f->halo = &p->halo[i];
-        f->room = &s->halo;
+        f->array_halo = &s->halo;
         for (d = 0; d < g->head.dims; d++) {
             p->halo[i].low[d] = dpari_gx_width(g, p->depth, d, 0);
-            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.at[d] != 0);
+            p->halo[i].high[d] = dpari_gx_width(g, p->depth, d, 1) + (s->f.location[d] != 0);
         }
     }
 }
@@ -1370,9 +1371,9 @@ static DPARI_COLD void dpari_gx_options(const dpari_gx_plan *p, dpar_halo_plan_d
     int32_t i;
     dpari_zero(o, sizeof *o);
     o->field = p->field;
-    o->fields = p->n;
+    o->field_count = p->n;
     for (i = 0; i < p->n; i++) {
-        o->way = p->shape[i]->packed ? DPAR_HALO_PACKED : o->way;
+        o->method = p->shape[i]->packed ? DPAR_HALO_PACKED : o->method;
     }
 }
 
@@ -1756,7 +1757,7 @@ DPAR_API const dpar_halo *dpar_grid_halo(const dpar_grid *grid)
  * exchange or a mirror fills. */
 static void dpari_gx_inner(const dpari_gx *g, int32_t d, int64_t *lo, int64_t *hi)
 {
-    const int64_t first = g->head.first[d], own = g->head.own[d];
+    const int64_t first = g->head.first[d], own = g->head.count[d];
     const int below = first > 0 || g->d.periodic[d] || g->d.mirror_low[d];
     const int above = first + own < g->head.cells[d] || g->d.periodic[d] || g->d.mirror_high[d];
     *lo = dpari_least(below ? g->low[d] : 0, own);
@@ -1789,13 +1790,13 @@ DPAR_API int dpar_grid_boundary(const dpar_grid *grid, int32_t n, dpar_box *box)
     dpari_zero(&b, sizeof b);
     b.dims = grid && box ? grid->dims : 0;
     for (d = 0; d < b.dims; d++) {
-        b.hi[d] = grid->own[d];
+        b.hi[d] = grid->count[d];
     }
     for (d = 0; d < b.dims; d++) {
         dpari_gx_inner(dpari_gx_in(grid), d, &lo, &hi);
         for (side = 0; side < 2; side++) {
             b.lo[d] = side ? hi : 0;
-            b.hi[d] = side ? grid->own[d] : lo;
+            b.hi[d] = side ? grid->count[d] : lo;
             if (b.lo[d] < b.hi[d] && n-- == 0) {
                 *box = b;
                 return 1;
@@ -2004,11 +2005,11 @@ DPAR_API DPARI_COLD dpar_status dpar_grid_block(const dpar_grid *grid, const dpa
     (void)dpar_halo_owned(&s.halo, g->head.comm->rank, &own);
     dpari_zero(part, sizeof *part);
     for (d = 0; d < g->head.dims; d++) {
-        part->whole[d] = dpar_halo_points(&s.halo, d);
+        part->global_count[d] = dpar_halo_points(&s.halo, d);
         part->start[d] = own.lo[d];
         part->count[d] = own.hi[d] - own.lo[d];
-        part->memory[d] = dpari_gx_points(g, field, d);
-        part->inside[d] = g->low[d];
+        part->local_count[d] = dpari_gx_points(g, field, d);
+        part->local_start[d] = g->low[d];
         part->stride[d] = s.f.stride[d];
     }
     part->component_stride = s.f.component_stride;

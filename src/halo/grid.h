@@ -38,7 +38,7 @@
 #include "../comm/comm.h"
 #include "halo_exchange.h"
 
-/* Puts the points of a field on the faces between cells in a dim (dpar_grid_field.at).
+/* Puts the points of a field on the faces between cells in a dim (dpar_grid_field.location).
  * DPAR_HALO_AT_CELLS, 0, puts them in the middle of the cells. */
 enum { DPAR_HALO_AT_FACES = DPAR_HALO_AT_LOW_FACES };
 
@@ -54,9 +54,9 @@ typedef struct dpar_grid_desc {
                                            corners. Fields on faces always have edges and corners */
     int64_t cells[DPAR_MAX_DIMS];       /* cells of the whole grid, at least 1 */
     int64_t halo;                       /* width of the halo on every side of every dim, in cells */
-    int64_t low[DPAR_MAX_DIMS];         /* width below, if not 0, in place of `halo`. For a halo on
+    int64_t halo_low[DPAR_MAX_DIMS];    /* width below, if not 0, in place of `halo`. For a halo on
                                            some sides only, set `halo` to 0 */
-    int64_t high[DPAR_MAX_DIMS];        /* width above, in the same way */
+    int64_t halo_high[DPAR_MAX_DIMS];   /* width above, in the same way */
     int32_t periodic[DPAR_MAX_DIMS];    /* 1 makes the dim periodic */
     int32_t mirror_low[DPAR_MAX_DIMS];  /* DPAR_GRID_MIRROR_x, at cell 0 */
     int32_t mirror_high[DPAR_MAX_DIMS]; /* DPAR_GRID_MIRROR_x, at the last cell */
@@ -79,15 +79,15 @@ typedef struct dpar_grid_desc {
                      address that is not known is taken for an array of cells of this type, dense in
                      C order with its halo. It may change from call to call, on each rank
                      independently. With 0 an unknown address is DPAR_E_ARG */
-    int32_t closes; /* 1 makes dpar_grid_free close the communicator too */
+    int32_t owns_comm; /* 1 makes dpar_grid_free close the communicator too */
     dpar_why
         *free_why; /* receives the message of dpar_grid_free, which is otherwise lost with
-                      `closes` and with dpar_mpi_grid_make, because grid->comm is then closed. Each
-                      rank has its own, which must exist as long as the grid. May be NULL */
-    int64_t own[DPAR_MAX_DIMS]; /* this rank's cells along each dim in your code, which may differ
-                                   by rank. If the grid's cut gives others, because your rule
-                                   differs or dims are in another order, all ranks get DPAR_E_ARG. 0
-                                   skips the comparison */
+                      `owns_comm` and with dpar_mpi_grid_make, because grid->comm is then closed.
+                      Each rank has its own, which must exist as long as the grid. May be NULL */
+    /* this rank's cells along each dim in your code, which may differ by rank. If the grid's cut
+     * gives others, because your rule differs or dims are in another order, all ranks get
+     * DPAR_E_ARG. 0 skips the comparison */
+    int64_t expected_count[DPAR_MAX_DIMS];
 } dpar_grid_desc;
 
 /* A grid, made by dpar_grid_make. All fields are read-only. */
@@ -98,7 +98,7 @@ typedef struct dpar_grid {
     int32_t coord[DPAR_MAX_DIMS];  /* coordinate of this rank among them */
     int64_t cells[DPAR_MAX_DIMS];  /* cells of the whole grid */
     int64_t first[DPAR_MAX_DIMS];  /* first cell that this rank owns */
-    int64_t own[DPAR_MAX_DIMS];    /* number of cells that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];  /* number of cells that this rank owns */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours in a dense array of cells with its
                                       halo, as dpar_grid_array makes it */
 } dpar_grid;
@@ -106,13 +106,14 @@ typedef struct dpar_grid {
 /* The points, components and strides of an array. Zero it, then set the fields that you need. All
  * ranks pass the same, except for strides. */
 typedef struct dpar_grid_field {
-    int32_t components;        /* elements at each point; 0 selects 1 */
-    int32_t order;             /* of dense arrays: DPAR_ORDER_LAST_FASTEST (0), C's, or
-                                  DPAR_ORDER_FIRST_FASTEST, where             dim 0 is contiguous */
-    int32_t at[DPAR_MAX_DIMS]; /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim are for
-                                  a flux or a velocity, in all dims for vertices. A rank has own + 1
-                                  faces and the halo beyond. It shares the outer faces with its
-                                  neighbours; the upper one gets the neighbour's value */
+    int32_t components;              /* elements at each point; 0 selects 1 */
+    /* The order of dense arrays: DPAR_ORDER_LAST_FASTEST (0) is C's, with DPAR_ORDER_FIRST_FASTEST
+     * dim 0 is contiguous. */
+    int32_t order;
+    /* DPAR_HALO_AT_CELLS or DPAR_HALO_AT_FACES. Faces in one dim are for a flux or a velocity, in
+     * all dims for vertices. A rank has own + 1 faces and the halo beyond. It shares the outer
+     * faces with its neighbours; the upper one gets the neighbour's value */
+    int32_t location[DPAR_MAX_DIMS];
     uint32_t odd[DPAR_MAX_DIMS]; /* bit k is set if component k changes its sign at mirrors of this
                                     dim, as the velocity normal to them does. Other bits are 0 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours, in any order with any padding;
@@ -123,13 +124,13 @@ typedef struct dpar_grid_field {
 /* A rank's part of an array, in the terms of MPI_Type_create_subarray, H5Sselect_hyperslab and
  * nc_put_vara. Components are one more dim. */
 typedef struct dpar_grid_part {
-    int64_t whole[DPAR_MAX_DIMS];  /* points of the whole array, each counted once */
-    int64_t start[DPAR_MAX_DIMS];  /* first of them that this rank owns */
-    int64_t count[DPAR_MAX_DIMS];  /* number of them that this rank owns */
-    int64_t memory[DPAR_MAX_DIMS]; /* points of this rank's array, with its halo */
-    int64_t inside[DPAR_MAX_DIMS]; /* first of these that this rank owns */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours */
-    int64_t component_stride;      /* elements between components */
+    int64_t global_count[DPAR_MAX_DIMS]; /* points of the whole array, each counted once */
+    int64_t start[DPAR_MAX_DIMS];        /* first of them that this rank owns */
+    int64_t count[DPAR_MAX_DIMS];        /* number of them that this rank owns */
+    int64_t local_count[DPAR_MAX_DIMS];  /* points of this rank's array, with its halo */
+    int64_t local_start[DPAR_MAX_DIMS];  /* first of these that this rank owns */
+    int64_t stride[DPAR_MAX_DIMS];       /* elements between neighbours */
+    int64_t component_stride;            /* elements between components */
 } dpar_grid_part;
 
 /* ---- a grid and its arrays ---- */

@@ -40,10 +40,10 @@ static DPARI_COLD int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, 
         return 0;
     }
     if (part == DPARI_HX_HALOS) {
-        for (d = 0; f->halos && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
+        for (d = 0; f->compact_halo && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
             points += dpar_box_volume(&slab) * components;
         }
-        g->base = (int64_t)(uintptr_t)f->halos;
+        g->base = (int64_t)(uintptr_t)f->compact_halo;
         g->dims = 1;
         g->stride[0] = g->unit;
         g->last[0] = points - 1;

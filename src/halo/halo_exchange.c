@@ -95,10 +95,10 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
         return dpari_wrong(why, "field %d: type %s (%d) has no whole bytes", i,
                            dpar_type_name(f->type), f->type);
     }
-    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire)) {
+    if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire_type)) {
         return dpari_wrong(
             why, "field %d cannot travel as %s (wire %d): f64 travels as f32, f32 as f16 or bf16",
-            i, dpar_type_name(f->wire), f->wire);
+            i, dpar_type_name(f->wire_type), f->wire_type);
     }
     if (f->vector < 0 || f->vector > 2) {
         return dpari_wrong(why, "field %d: vector %d (0 to 2)", i, f->vector);
@@ -119,9 +119,9 @@ static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, 
         last = h->owner[k] > last ? h->owner[k] : last;
     }
     if ((h->owner && last >= c->size) ||
-        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
+        (!h->owner && (m->first_rank < 0 || m->first_rank + (int64_t)m->size > c->size))) {
         return dpari_wrong(why, "field %d is on ranks up to %ld, the communicator has %d of them",
-                           i, h->owner ? last : m->offset + (int64_t)m->size - 1, c->size);
+                           i, h->owner ? last : m->first_rank + (int64_t)m->size - 1, c->size);
     }
     return DPAR_OK;
 }
@@ -181,7 +181,7 @@ static int dpari_hx_can_share(const dpar_halo_field *f)
     for (d = 0; d < f->halo->grid.dims; d++) {
         between += f->halo->points[d] != DPAR_HALO_AT_CELLS;
     }
-    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
+    return between < 2 || !f->compact_halo || !dpari_halo_star(f->halo);
 }
 
 static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
@@ -217,7 +217,7 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
     }
     for (d = all->dims - 1; d >= 0; d--) {
         const int64_t stride = strided ? f->stride[d] : step;
-        const int64_t origin = strided ? f->origin[d] : 0;
+        const int64_t origin = strided ? f->first[d] : 0;
         if (stride < -most || stride > most || origin < -most || origin > most ||
             !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
                        stride < 0 ? -stride : stride, &way) ||
@@ -310,7 +310,7 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
 static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
                                        dpar_why *why)
 {
-    const dpar_halo *h = f->halo, *room = f->room;
+    const dpar_halo *h = f->halo, *room = f->array_halo;
     dpar_box all, whole;
     const char *no = NULL;
     dpar_status st = dpar_halo_check(room, why);
@@ -318,7 +318,7 @@ static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int3
     if (st != DPAR_OK) {
         return st;
     }
-    if (f->halos) {
+    if (f->compact_halo) {
         no = "halos beside the block are as wide as the plan, there is no other room";
     } else if (h->grid.dims != room->grid.dims ||
                !dpari_mesh_same(&h->grid.mesh, &room->grid.mesh) || h->owner != room->owner) {
@@ -387,7 +387,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_RANGE, why, "field %d has %d components: 2^24 are possible", i,
                          f->components);
     }
-    st = f->room ? dpari_hx_check_room(f, i, c->rank, why) : st;
+    st = f->array_halo ? dpari_hx_check_room(f, i, c->rank, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -396,8 +396,8 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
                          i);
     }
     if ((dpari_hx_strided(f) || dpari_hx_components(f) > 1) &&
-        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
-                  : dpar_halo_box(f->halo, c->rank, &all)) &&
+        (f->compact_halo ? dpar_halo_owned(f->halo, c->rank, &all)
+                         : dpar_halo_box(f->halo, c->rank, &all)) &&
         dpari_hx_overlaps(f, c->rank, &all)) {
         return dpari_wrong(
             why,
@@ -408,7 +408,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
         return dpari_wrong(why, "field %d has no data on rank %d", i, c->rank);
     }
-    if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
+    if (!f->data && !f->compact_halo && dpar_halo_box(f->halo, c->rank, &all)) {
         return dpari_wrong(why, "field %d has no array for the halo of rank %d", i, c->rank);
     }
     return dpari_hx_check_way(f, i, o, why);
@@ -507,9 +507,10 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_wrong(why, "ordered %d, shared %d, timers %d: each is 0 or 1", o->ordered,
                            o->shared, o->timers);
     }
-    if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
-        return dpari_wrong(why, "way %d (0 to 3), runs of %ld bytes (0 or more), tag %d", o->way,
-                           o->run_bytes, o->tag);
+    if (o->method < DPAR_HALO_AUTO || o->method > DPAR_HALO_DIRECT || o->run_bytes < 0 ||
+        o->tag < 0) {
+        return dpari_wrong(why, "method %d (0 to 3), runs of %ld bytes (0 or more), tag %d",
+                           o->method, o->run_bytes, o->tag);
     }
     return dpari_hx_measure(c, fields, n, o, z, why);
 }
@@ -523,7 +524,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
     if (!c || !options || !bytes) {
         return dpari_wrong(why, "communicator, options or result is NULL");
     }
-    st = dpari_hx_judge(c, options->field, options->fields, options, &z, why);
+    st = dpari_hx_judge(c, options->field, options->field_count, options, &z, why);
     if (st == DPAR_OK) {
         (void)dpari_hx_layout(&z, NULL, bytes);
     }
@@ -594,7 +595,7 @@ static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
     dpari_fact(g, "halo.shift", 0, h->folds ? h->shift : 0);
     dpari_fact(g, "halo.pole_rows", 0, h->pole_rows);
     dpari_fact(g, "the number of axes of halo.grid.mesh", 0, h->grid.mesh.axes);
-    dpari_fact(g, "halo.grid.mesh.offset", 0, h->grid.mesh.offset);
+    dpari_fact(g, "halo.grid.mesh.first_rank", 0, h->grid.mesh.first_rank);
     for (d = 0; d < h->grid.mesh.axes; d++) {
         dpari_hx_state_axis(g, &h->grid, d);
     }
@@ -618,7 +619,7 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
     const dpar_halo_plan_desc *o = all->options;
     int32_t i;
     dpari_fact(g, "the number of fields", 0, all->n);
-    dpari_fact(g, "options.way", 0, o->way);
+    dpari_fact(g, "options.method", 0, o->method);
     dpari_fact(g, "options.ordered", 0, o->ordered);
     dpari_fact(g, "options.shared", 0, o->shared);
     dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
@@ -628,7 +629,7 @@ static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
         const dpar_halo_field *f = &all->fields[i];
         g->of_index = i;
         dpari_fact_type(g, "type", 0, f->type);
-        dpari_fact_type(g, "wire", 0, dpari_hx_wire(f));
+        dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
         dpari_fact(g, "components", 0, dpari_hx_components(f));
         dpari_fact(g, "vector", 0, f->vector);
         dpari_fact(g, "pair", 0, f->pair);
@@ -814,9 +815,9 @@ static int dpari_hx_is_direct(const dpar_halo_plan *x, const dpari_hx_array *giv
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
     const int64_t bytes = it->elements * dpar_type_bytes(x->field[it->field].type);
-    const int packs =
-        x->options.way == DPAR_HALO_PACKED || (x->options.way == DPAR_HALO_AUTO && world >= 0 &&
-                                               x->world->crowded && bytes < DPARI_HX_CROWDED);
+    const int packs = x->options.method == DPAR_HALO_PACKED ||
+                      (x->options.method == DPAR_HALO_AUTO && world >= 0 && x->world->crowded &&
+                       bytes < DPARI_HX_CROWDED);
     return world >= 0 && !packs && giver->reach[p->part] && !taker->elsewhere &&
            dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
 }
@@ -1082,14 +1083,15 @@ static dpar_status dpari_hx_alloc(dpar_halo_plan *x, dpar_why *why)
     dpar_status st;
     int32_t i;
     x->in_order = !x->world && x->c->mem != NULL;
-    x->nears = !x->world && x->steps == 1 && x->options.way != DPAR_HALO_MESSAGES &&
-               of->engine.lend != NULL;
+    x->nears = !x->world && x->steps == 1 && x->options.method != DPAR_HALO_MESSAGES &&
+               of->engine.alloc_shared != NULL;
     turns += x->nears;
     for (i = 0; i < x->fields && x->in_order && dpari_hx_mem(&x->field[i]) == x->c->mem; i++) {
     }
     x->memory_bytes = lines + refs + turns * x->turn + x->arrive_bytes + x->look_bytes;
-    st = x->nears ? of->engine.lend(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
-                  : dpar_comm_alloc(of, x->memory_bytes, &memory);
+    st = x->nears
+             ? of->engine.alloc_shared(of, x->memory_bytes, x->in_order && i == x->fields, &memory)
+             : dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
         return dpari_repeat(st, why, of->why.text);
     }
@@ -1111,10 +1113,10 @@ static DPARI_COLD void dpari_hx_bind_field(dpar_halo_plan *x, int32_t f)
 {
     const dpar_halo_field *field = &x->field[f];
     x->part[2 * f] = (unsigned char *)field->data;
-    x->part[2 * f + 1] = (unsigned char *)field->halos;
+    x->part[2 * f + 1] = (unsigned char *)field->compact_halo;
     if (x->world) {
         x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
-        x->refs[2 * f + 1] = field->halos ? dpari_ref(x->world, field->halos, 1) : 0;
+        x->refs[2 * f + 1] = field->compact_halo ? dpari_ref(x->world, field->compact_halo, 1) : 0;
     }
 }
 
@@ -1136,7 +1138,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             r[4] = w->out_bytes[1];
             r[5] = x->turn;
             r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
-            r[7] = x->nears && x->c->engine.reach(x->c, x->memory, x->peer[i].rank) != NULL;
+            r[7] = x->nears && x->c->engine.peer_address(x->c, x->memory, x->peer[i].rank) != NULL;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -1156,7 +1158,7 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             p->staging = memory + (x->staging - x->memory);
             p->turn = r[5];
         } else if (r[7] && x->nears) { /* staging memory that this rank can reach, or NULL */
-            p->staging = (unsigned char *)x->c->engine.reach(x->c, x->memory, p->rank);
+            p->staging = (unsigned char *)x->c->engine.peer_address(x->c, x->memory, p->rank);
             p->reached = p->staging != NULL;
             p->turn = r[5];
         }
@@ -1230,7 +1232,7 @@ static dpar_status dpari_hx_plan(dpar_halo_plan *x, dpar_why *why)
  * either all can, if `later` asks for it, or none. */
 static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
 {
-    const int32_t way = x->options.way;
+    const int32_t way = x->options.method;
     const int shares = x->world && (later ? way == DPAR_HALO_DIRECT : way != DPAR_HALO_PACKED);
     int32_t i;
     for (i = 0; i < x->fields; i++) {
@@ -1238,8 +1240,8 @@ static void dpari_hx_own_arrays(dpar_halo_plan *x, int32_t later)
         dpari_hx_array_of(&x->array[i], f, x->rank);
         x->array[i].reach[0] = shares && !x->array[i].elsewhere && f->data &&
                                (later || dpari_ref(x->world, f->data, 1) != 0);
-        x->array[i].reach[1] =
-            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+        x->array[i].reach[1] = shares && !x->array[i].elsewhere && f->compact_halo &&
+                               dpari_ref(x->world, f->compact_halo, 1) != 0;
     }
 }
 
@@ -1335,7 +1337,7 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar
     x = dpari_hx_layout(&z, memory, &need);
     x->c = c;
     x->node = c->node ? c->node : c;
-    x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->world = o.method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
     x->options = o;
     x->options.field = x->field;
     x->rank = c->rank;
@@ -1366,7 +1368,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_init(void *memory, int64_t bytes,
                                                     dpar_halo_plan **plan, dpar_why *why)
 {
     return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
-                         options ? options->fields : 0, options, 0, plan, why);
+                         options ? options->field_count : 0, options, 0, plan, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
@@ -1400,7 +1402,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
             f);
     }
     x->field[f].data = data;
-    x->field[f].halos = halos;
+    x->field[f].compact_halo = halos;
     dpari_hx_bind_field(x, f);
     if (!x->bound) {
         x->bound = 1;

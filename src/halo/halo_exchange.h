@@ -37,7 +37,7 @@
  *             return dpar_fail(c, NULL);
  *         }
  *         options.field = &field;
- *         options.fields = 1;
+ *         options.field_count = 1;
  *         if (dpar_halo_plan_bytes(c, &options, &bytes, &why) < 0) {
  *             return dpar_fail(c, &why);
  *         }
@@ -100,19 +100,19 @@
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* the field's points and the widths to exchange. Fields of one plan may
                               differ in it: in points, widths and dims */
-    const dpar_halo *room; /* the halo that the array has, if that is wider than the one to exchange
-                              (see "Two widths" below); otherwise NULL */
-    int32_t type;          /* DPAR_F64, ...; no default */
-    int32_t vector;        /* 1: each component changes its sign across a fold or a pole. 2: two
-                              components, u along the last dim and v along the one before, which are
-                              rotated where the grid is (cubed sphere) */
+    const dpar_halo *array_halo; /* the halo that the array has, if that is wider than the one to
+                                    exchange (see "Two widths" below); otherwise NULL */
+    int32_t type;                /* DPAR_F64, ...; no default */
+    int32_t vector; /* 1: each component changes its sign across a fold or a pole. 2: two
+                       components, u along the last dim and v along the one before, which are
+                       rotated where the grid is (cubed sphere) */
     /* For cubed spheres with values at cell faces: DPAR_HALO_PAIR_U, and the next field is
      * DPAR_HALO_PAIR_V. Signs change with vector 1; with 0 both fields are scalars. */
     int32_t pair;
     /* The type in which values are sent: F32 for F64; F16 or BF16 for F32. 0 sends them as they
      * are. Values are rounded to nearest, also if no message is needed, so that bits are the same
      * everywhere */
-    int32_t wire;
+    int32_t wire_type;
     int32_t components;       /* elements at each point; 0 selects 1 */
     int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
                                  one plane per component, requires strides (DPAR_E_ARG) */
@@ -123,12 +123,13 @@ typedef struct dpar_halo_field {
      * Any order and any padding is possible. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points,
      * with x as dim 1, has stride = {nx + 2, 1} and origin = {1, 1}. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; dense if all 0 */
-    int64_t origin[DPAR_MAX_DIMS]; /* if strides are set, the index of the first own point in the
+    int64_t first[DPAR_MAX_DIMS];  /* if strides are set, the index of the first own point in the
                                       array. If all are 0, data is the address of that point, and
                                       halos are before it too. Ignored without strides */
-    void *data;  /* address of element 0, 0, ... of the array; NULL on a rank without points */
-    void *halos; /* for the compact form: the halo, while `data` has only the own points. It has
-                    slab after slab (dpar_halo_slab), each dense in C order with components last */
+    void *data; /* address of element 0, 0, ... of the array; NULL on a rank without points */
+    void *compact_halo; /* for the compact form: the halo, while `data` has only the own points. It
+                           has slab after slab (dpar_halo_slab), each dense in C order with
+                           components last */
     /* Functions to reach data and halos if the CPU cannot: a device's table, which must exist as
      * long as the plan. NULL for host memory. It may differ from rank to rank. If c has a memory of
      * its own and sends everything by messages (no ranks share memory), it is c->mem. The host then
@@ -161,9 +162,9 @@ enum { DPAR_HALO_PAIR_U = 1, DPAR_HALO_PAIR_V = 2 };
  *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
  *     dpar_halo_field inner = field;
  *     inner.halo = &thin;
- *     inner.room = &wide;
+ *     inner.array_halo = &wide;
  *
- * With strides, `origin` also refers to the first own point of the wider one. Fails with DPAR_E_ARG
+ * With strides, `first` also refers to the first own point of the wider one. Fails with DPAR_E_ARG
  * if the two differ in grid, mesh, owners or points, or if halos are compact, because their buffer
  * has one width. Fails with DPAR_E_RANGE if the exchanged box is not inside the other one. */
 
@@ -181,8 +182,8 @@ enum {
  * of all others. All ranks pass the same, except for strides, addresses and timers. */
 typedef struct dpar_halo_plan_desc {
     const dpar_halo_field *field; /* [fields]; read only by bytes, init and tune */
-    int32_t fields;               /* 1 .. 4096 */
-    int32_t way;                  /* DPAR_HALO_x */
+    int32_t field_count;          /* 1 .. 4096 */
+    int32_t method;               /* DPAR_HALO_x */
     /* 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
      * three steps. This takes fewer messages and more waits. It is DPAR_E_ARG with folds, poles,
      * cubes, masked owners, windows, compact halos, and edges without corners.

@@ -30,7 +30,7 @@ DPARI_API void dpari_hx_box_of(const dpar_halo_plan *x, const dpari_hx_item *it,
     unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
     dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->through = x->field[it->field].type;
+    b->to_type = b->from_type = b->round_type = x->field[it->field].type;
     b->op = DPAR_COPY;
     b->dims = it->dims;
     b->to = back ? mine : dense;
@@ -51,7 +51,7 @@ static void dpari_hx_moving(dpar_halo_plan *x, const dpari_hx_item *it, int take
     unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
     int32_t d;
     dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
-    b->through = dpari_hx_wire(f);
+    b->round_type = dpari_hx_wire(f);
     if (!takes) {
         b->to_type = dpari_hx_wire(f);
         b->clear = adjoint;

@@ -27,7 +27,7 @@ DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f)
 
 DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
 {
-    return f->wire != DPAR_TYPE_NONE ? f->wire : f->type;
+    return f->wire_type != DPAR_TYPE_NONE ? f->wire_type : f->type;
 }
 
 DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
@@ -77,7 +77,7 @@ DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_b
 
 DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
 {
-    return f->room ? f->room : f->halo;
+    return f->array_halo ? f->array_halo : f->halo;
 }
 
 /* The array as `rank` holds it, when origin and strides are the defaults. */
@@ -96,9 +96,9 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, 
         a->low[d] = own.lo[d] - all.lo[d];
         a->own[d] = own.hi[d] - own.lo[d];
         a->inner[d] = own.lo[d] - first.lo[d];
-        a->origin[d] = f->halos ? 0 : own.lo[d] - whole.lo[d];
+        a->origin[d] = f->compact_halo ? 0 : own.lo[d] - whole.lo[d];
         a->stride[d] = step;
-        step *= f->halos ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
+        step *= f->compact_halo ? dpari_most(a->own[d], 1) : whole.hi[d] - whole.lo[d];
     }
 }
 
@@ -117,12 +117,12 @@ DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *
 {
     int32_t d;
     dpari_hx_dense(a, f, rank);
-    a->compact = f->halos != NULL;
+    a->compact = f->compact_halo != NULL;
     a->elsewhere = dpari_hx_mem(f) != NULL;
     a->component = f->component_stride != 0 ? f->component_stride : 1;
     if (dpari_hx_strided(f)) {
         for (d = 0; d < f->halo->grid.dims; d++) {
-            a->origin[d] = f->origin[d] + a->inner[d];
+            a->origin[d] = f->first[d] + a->inner[d];
             a->stride[d] = f->stride[d];
         }
     }
@@ -138,7 +138,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_hx_can_order(const dpar_halo_field *f)
             return 0;
         }
     }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos &&
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->compact_halo &&
            (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 

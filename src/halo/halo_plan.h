@@ -26,8 +26,8 @@
  *
  * and staging memory of a turn is written again when those who read it are done with the exchange
  * before the last. With others one message each way goes; but ranks whose devices reach each other
- * (`reached`: dpar_engine.lend) meet on their streams in place of it, and read what the other
- * packed where it lies. */
+ * (`reached`: dpar_engine.alloc_shared) meet on their streams in place of it, and read what the
+ * other packed where it lies. */
 #ifndef DPARI_HALO_HALO_PLAN_H
 #define DPARI_HALO_HALO_PLAN_H
 

@@ -308,7 +308,7 @@ static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status st = DPAR_OK;
     if (x->reached > 0) {
-        st = x->c->engine.meet(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
+        st = x->c->engine.sync_peers(x->c, x->memory, x->peer_of + x->c->size, x->reached, work);
         if (work) {
             x->messages += st == DPAR_OK;
         } else if (st >= 0) {

@@ -17,7 +17,7 @@ static int32_t dpari_hx_hops(const dpar_halo_plan *x, int32_t a, int32_t b)
     for (k = 0; k < 2; k++) {
         for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
             if (h->owner[i] == (k ? b : a)) {
-                block[k] = h->grid.mesh.offset + i;
+                block[k] = h->grid.mesh.first_rank + i;
             }
         }
         if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {

@@ -52,10 +52,10 @@ static double dpari_hx_time(dpar_halo_plan *x, dpar_status *st)
 static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
 {
     o->ordered = n & 1;
-    o->way = n < 2    ? DPAR_HALO_MESSAGES
-             : n < 4  ? DPAR_HALO_PACKED
-             : n < 10 ? DPAR_HALO_DIRECT
-                      : DPAR_HALO_AUTO;
+    o->method = n < 2    ? DPAR_HALO_MESSAGES
+                : n < 4  ? DPAR_HALO_PACKED
+                : n < 10 ? DPAR_HALO_DIRECT
+                         : DPAR_HALO_AUTO;
     o->run_bytes = n < 4 || n >= 10 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
 }
 
@@ -63,9 +63,9 @@ static void dpari_hx_try(dpar_halo_plan_desc *o, int32_t n)
 static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
 {
     int32_t k;
-    for (k = 0; k < o->fields && dpari_hx_can_order(&o->field[k]); k++) {
+    for (k = 0; k < o->field_count && dpari_hx_can_order(&o->field[k]); k++) {
     }
-    return !o->shared && k == o->fields;
+    return !o->shared && k == o->field_count;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
@@ -108,7 +108,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* init has judged the fields */
         took = dpari_hx_time(x, &st);
         if (st == DPAR_OK && (least <= 0.0 || took < least)) {
-            best.way = o.way;
+            best.method = o.method;
             best.ordered = o.ordered;
             best.run_bytes = o.run_bytes;
             least = took;

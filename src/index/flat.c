@@ -117,7 +117,7 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
         dpar_status st;
         i = how->forward ? k : how->params - 1 - k;
-        st = dpari_flat_lay(i, how->numel[i], align, &end, &at, why);
+        st = dpari_flat_lay(i, how->count[i], align, &end, &at, why);
         if (st != DPAR_OK) {
             return st;
         }
@@ -135,8 +135,8 @@ static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit
             bucket[n].lo = lo;
             bucket[n].hi = end;
             bucket[n].used = at - lo;
-            bucket[n].first = how->forward ? begun : i;
-            bucket[n].last = how->forward ? k + 1 : how->params - begun;
+            bucket[n].first_param = how->forward ? begun : i;
+            bucket[n].end_param = how->forward ? k + 1 : how->params - begun;
         }
         n++;
         lo = end;

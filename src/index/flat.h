@@ -5,7 +5,7 @@
  *
  *     dpar_buckets_desc how = {0};
  *     how.params = 3;
- *     how.numel = numel;                      elements of each
+ *     how.count = numel;                      elements of each
  *     how.ranks = 4;                          one bucket, 4 equal shards
  *     how.forward = 1;
  *     dpar_buckets_init(&how, start, bucket, 1, &buckets, &why);
@@ -30,7 +30,7 @@
 typedef struct dpar_buckets_desc {
     int32_t params;       /* number of parameters */
     int32_t ranks;        /* ranks that share each bucket equally; 0 selects 1 */
-    const int64_t *numel; /* [params], elements of each parameter */
+    const int64_t *count; /* [params], elements of each parameter */
     int64_t first; /* the first bucket ends once it has this many elements; 0 selects `size` */
     /* other buckets end once they have this many elements; 0 puts all parameters in one bucket */
     int64_t size;
@@ -46,8 +46,8 @@ typedef struct dpar_bucket {
     /* The bucket's range in the buffer, with padding: lo <= i < hi. Each rank has (hi - lo) / ranks
      * elements. */
     int64_t lo, hi;
-    int64_t used;        /* elements without the padding at the end: lo + used <= hi */
-    int32_t first, last; /* the bucket holds parameters first <= i < last */
+    int64_t used;                   /* elements without the padding at the end: lo + used <= hi */
+    int32_t first_param, end_param; /* the bucket holds parameters first <= i < last */
 } dpar_bucket;
 
 /* Computes where each parameter begins and how the buffer is cut into buckets. The result is the

@@ -186,14 +186,14 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
 static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_mesh *m = &h->grid.mesh;
-    int64_t last = m->offset;
+    int64_t last = m->first_rank;
     int32_t i;
     for (i = 0; i < m->axes; i++) {
         last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
     }
-    if (m->offset != 0 || last != m->size - 1) {
+    if (m->first_rank != 0 || last != m->size - 1) {
         return dpari_wrong(why, "owners of a mesh from %d to %ld: it must count from 0 on",
-                           m->offset, last);
+                           m->first_rank, last);
     }
     for (i = 0; i < m->size; i++) {
         if (h->owner[i] < -1) {

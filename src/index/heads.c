@@ -56,21 +56,21 @@ DPAR_API DPARI_COLD dpar_heads_share dpar_heads_local(const dpar_heads *h, int32
         return s;
     }
     if (h->groups >= h->ranks) {
-        s.group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
-        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.group;
-        s.query = s.group * each;
+        s.first_group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
+        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.first_group;
+        s.first_query = s.first_group * each;
         s.queries = s.groups * each;
         s.copies = s.groups > 0;
     } else { /* the ranks of a group: EVEN, so that each group has some */
-        s.group = dpari_even_of(h->ranks, h->groups, rank);
+        s.first_group = dpari_even_of(h->ranks, h->groups, rank);
         s.groups = 1;
-        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group);
-        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.group + 1) - first;
+        first = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group);
+        among = dpari_heads_cut(DPAR_SPLIT_EVEN, h->ranks, h->groups, s.first_group + 1) - first;
         s.copy = rank - first;
         s.copies = among;
-        s.query = dpari_heads_cut(h->rule, each, among, s.copy);
-        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.query;
-        s.query += s.group * each;
+        s.first_query = dpari_heads_cut(h->rule, each, among, s.copy);
+        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.first_query;
+        s.first_query += s.first_group * each;
     }
     return s;
 }
@@ -90,14 +90,15 @@ DPAR_API DPARI_COLD int dpar_heads_rows(const dpar_heads *h, int32_t rank, int32
     }
     if (order == DPAR_HEADS_QKV_BY_KIND) {
         for (i = 0; i < 3; i++) {
-            run[i][0] = i == 0 ? s.query : h->queries + (i - 1) * (int64_t)h->groups + s.group;
+            run[i][0] =
+                i == 0 ? s.first_query : h->queries + (i - 1) * (int64_t)h->groups + s.first_group;
             run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
         }
     } else { /* queries are cut only where a rank has one group */
-        run[0][0] = s.group * (each + 2) + (s.query - s.group * each);
+        run[0][0] = s.first_group * (each + 2) + (s.first_query - s.first_group * each);
         run[0][1] = run[0][0] + s.queries;
-        run[1][0] = s.group * (each + 2) + each;
-        run[1][1] = (s.group + s.groups) * (each + 2);
+        run[1][0] = s.first_group * (each + 2) + each;
+        run[1][1] = (s.first_group + s.groups) * (each + 2);
         if (s.groups > 1) {
             run[0][1] = run[1][0];
         }
@@ -233,41 +234,41 @@ static int64_t dpari_stage_before(const dpar_stage_layers_desc *s, int32_t chunk
                                   int64_t v)
 {
     int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
-    others -= (s->first > 0) + (s->last > 0);
-    plain = round * others + dpari_most(0, in - (s->first > 0)); /* other chunks before v */
+    others -= (s->first_layers > 0) + (s->last_layers > 0);
+    plain = round * others + dpari_most(0, in - (s->first_layers > 0)); /* other chunks before v */
     before = others > 0
                  ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
                  : 0;
-    if (s->first > 0) {
-        before += s->first / chunks * (round + (in > 0));
+    if (s->first_layers > 0) {
+        before += s->first_layers / chunks * (round + (in > 0));
     }
-    return before + s->last / chunks * round;
+    return before + s->last_layers / chunks * round;
 }
 
 static dpar_status dpari_stages_check(const dpar_stage_layers_desc *s, int32_t chunks, int64_t rest,
                                       dpar_why *why)
 {
-    int32_t given = (s->first > 0) + (s->last > 0);
-    if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first < 0 || s->last < 0) {
+    int32_t given = (s->first_layers > 0) + (s->last_layers > 0);
+    if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first_layers < 0 || s->last_layers < 0) {
         return dpari_wrong(why, "%d layers on %d stages of %d chunks", s->layers, s->stages,
                            chunks);
     }
-    if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->turns < 0 ||
-        s->turns > 1) {
+    if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->v_shape < 0 ||
+        s->v_shape > 1) {
         return dpari_wrong(why, "embedding=%d, loss=%d, turns=%d: each is 0 or 1", s->embedding,
-                           s->loss, s->turns);
+                           s->loss, s->v_shape);
     }
-    if (given > 0 && (s->turns || s->embedding || s->loss)) {
+    if (given > 0 && (s->v_shape || s->embedding || s->loss)) {
         return dpari_wrong(why, "first=%d, last=%d: not together with embedding, loss or turns",
-                           s->first, s->last);
+                           s->first_layers, s->last_layers);
     }
     if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
         return dpari_say(DPAR_E_DIVIDE, why, "first=%d and last=%d of %d layers on %d stages",
-                         s->first, s->last, s->layers, s->stages);
+                         s->first_layers, s->last_layers, s->layers, s->stages);
     }
-    if (s->first % chunks != 0 || s->last % chunks != 0) {
+    if (s->first_layers % chunks != 0 || s->last_layers % chunks != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "%d chunks do not divide first=%d and last=%d", chunks,
-                         s->first, s->last);
+                         s->first_layers, s->last_layers);
     }
     return DPAR_OK;
 }
@@ -277,7 +278,8 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
                                                   dpar_why *why)
 {
     int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
-    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;
+    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first_layers - s->last_layers,
+            v, from, to;
     dpar_status st = dpari_stages_check(s, chunks, rest, why);
     if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
         st = dpari_wrong(why, "chunk %d of stage %d: there are %d and %d", chunk, stage, chunks,
@@ -286,7 +288,7 @@ DPAR_API DPARI_COLD dpar_status dpar_stage_layers(const dpar_stage_layers_desc *
     if (st != DPAR_OK) {
         return st;
     }
-    v = (int64_t)chunk * s->stages + (s->turns && chunk % 2 ? s->stages - 1 - stage : stage);
+    v = (int64_t)chunk * s->stages + (s->v_shape && chunk % 2 ? s->stages - 1 - stage : stage);
     from = dpari_stage_before(s, chunks, rest, v) - s->embedding;
     to = dpari_stage_before(s, chunks, rest, v + 1) - s->embedding;
     *lo = (int32_t)dpari_most(0, dpari_least(from, s->layers));

@@ -42,8 +42,8 @@ DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t gro
 
 /* The heads that one rank has. */
 typedef struct dpar_heads_share {
-    int32_t query, queries; /* the first query head of the rank, and how many it has */
-    int32_t group, groups;  /* the first key-value head of the rank, and how many it has */
+    int32_t first_query, queries; /* the first query head of the rank, and how many it has */
+    int32_t first_group, groups;  /* the first key-value head of the rank, and how many it has */
     /* This rank is number `copy` of `copies` ranks that hold these groups. Copy 0 is primary: it
      * saves them, and the gradients of the other copies are added to its own. */
     int32_t copy, copies;
@@ -117,11 +117,11 @@ typedef struct dpar_stage_layers_desc {
     int32_t chunks; /* runs of layers on a stage (interleaved schedules); 0 selects 1 */
     /* Layers of the first and of the last stage, over all chunks; 0 gives them as many as the
      * others. */
-    int32_t first, last;
+    int32_t first_layers, last_layers;
     int32_t embedding, loss; /* 1 counts it as a layer, before the first or after the last */
     /* 1 lets every second chunk run from the last stage to the first, so that stage 0 has both ends
      * of the model (V schedules). */
-    int32_t turns;
+    int32_t v_shape;
 } dpar_stage_layers_desc;
 
 /* Computes the layers [*lo, *hi) of one chunk of a stage. Shares are equal; if they do not divide,

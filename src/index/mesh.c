@@ -141,7 +141,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_init(dpar_mesh *mesh, const char *name
 DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
 {
     int32_t i;
-    if (a->axes != b->axes || a->offset != b->offset) {
+    if (a->axes != b->axes || a->first_rank != b->first_rank) {
         return 0;
     }
     for (i = 0; i < a->axes; i++) {
@@ -267,7 +267,8 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
 {
     dpari_digits s;
     int32_t i;
-    if (rank < mesh->offset || !dpari_digits_find(&s, mesh, (int64_t)rank - mesh->offset, 0)) {
+    if (rank < mesh->first_rank ||
+        !dpari_digits_find(&s, mesh, (int64_t)rank - mesh->first_rank, 0)) {
         return 0;
     }
     for (i = 0; i < mesh->axes; i++) {
@@ -281,7 +282,7 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
 
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
 {
-    int32_t i, rank = mesh->offset;
+    int32_t i, rank = mesh->first_rank;
     for (i = 0; i < mesh->axes; i++) {
         if (coord[i] < 0 || coord[i] >= mesh->axis[i].size) {
             return -1;
@@ -361,17 +362,17 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     dpar_mesh m;
     if (!dpar_mesh_coords(mesh, rank, coord)) {
         return dpari_wrong(why, "rank %d is not in the mesh of %d ranks from %d on", rank,
-                           mesh->size, mesh->offset);
+                           mesh->size, mesh->first_rank);
     }
     dpari_zero(&m, sizeof(m));
     m.size = 1;
-    m.offset = rank;
+    m.first_rank = rank;
     for (i = 0; i < mesh->axes; i++) {
         const dpar_mesh_axis *a = &mesh->axis[i];
         if (which >> i & 1u) {
             m.axis[m.axes++] = *a;
             m.size *= a->size;
-            m.offset -= coord[i] * a->stride;
+            m.first_rank -= coord[i] * a->stride;
         }
     }
     *out = m;
@@ -466,7 +467,7 @@ static dpar_status dpari_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar
         }
         y = &b->axis[k];
         if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
-            a->offset != b->offset) {
+            a->first_rank != b->first_rank) {
             return dpari_say(DPAR_E_DIVIDE, why,
                              "axis '%s' is %d ranks %d apart in one view and %d ranks %d apart in "
                              "the other: their groups differ",
@@ -490,7 +491,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh 
     if (st != DPAR_OK) {
         return st;
     }
-    m.offset = mesh->offset;
+    m.first_rank = mesh->first_rank;
     for (i = 0; i < m.axes; i++) {
         m.axis[i].stride *= one.stride;
     }

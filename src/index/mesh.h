@@ -26,15 +26,15 @@ typedef struct dpar_mesh_axis {
 
 /* Ranks with named axes, made by the functions below. The rank at coord[] is offset + the sum of
  * coord[i] * axis[i].stride, at most 2^31 - 1, and no two coordinates have the same rank. Keep both
- * true if you set `offset` yourself.
+ * true if you set `first_rank` yourself.
  *
  * Functions take a set of axes as a number in which bit i stands for axis i. They ignore bits of
  * axes that the mesh does not have.
  */
 typedef struct dpar_mesh {
-    int32_t axes;   /* number of axes, 0..DPAR_MAX_AXES */
-    int32_t size;   /* number of ranks, the product of the sizes */
-    int32_t offset; /* rank at coordinate 0, 0, ... */
+    int32_t axes;       /* number of axes, 0..DPAR_MAX_AXES */
+    int32_t size;       /* number of ranks, the product of the sizes */
+    int32_t first_rank; /* rank at coordinate 0, 0, ... */
     dpar_mesh_axis axis[DPAR_MAX_AXES];
 } dpar_mesh;
 
@@ -46,7 +46,8 @@ enum {
                                 strings */
 };
 
-/* Makes a mesh of named axes with first rank 0. Set mesh->offset afterwards for another first rank.
+/* Makes a mesh of named axes with first rank 0. Set mesh->first_rank afterwards for another first
+ * rank.
  *
  * names:  one name of 1 to 15 characters for each axis, all different, such as "dp tp" or "dp-tp".
  * sizes:  one size for each name, at least 1. One size may be -1 if `ranks` is given, and is then
@@ -120,7 +121,7 @@ DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
  *
  * Members are counted with the axis of the smallest stride fastest. In every mesh that the
  * functions above make, member ranks therefore ascend, which is also the order of an all-gather.
- * The first rank of group g is dpar_mesh_group_member(mesh, ~which, mesh->offset, g).
+ * The first rank of group g is dpar_mesh_group_member(mesh, ~which, mesh->first_rank, g).
  */
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);

@@ -22,7 +22,7 @@ static DPARI_COLD int dpari_partial_stays(const dpar_layout *from, const dpar_la
            from->axis[axis].op == to->axis[axis].op &&
            from->mesh.axis[axis].size == to->mesh.axis[axis].size &&
            from->mesh.axis[axis].stride == to->mesh.axis[axis].stride &&
-           from->mesh.offset == to->mesh.offset && from->mesh.axes == to->mesh.axes;
+           from->mesh.first_rank == to->mesh.first_rank && from->mesh.axes == to->mesh.axes;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_redistribute_check(const dpar_layout *from,
@@ -438,7 +438,7 @@ static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
 static void dpari_walk_node(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
-    int64_t last = to->offset, node, end;
+    int64_t last = to->first_rank, node, end;
     int32_t i, base = dpar_mesh_rank(m, w->base);
     w->node = w->rank;
     w->mates = 1;
@@ -455,7 +455,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *w)
     for (i = 0; i < to->axes; i++) {
         last += (int64_t)(to->axis[i].size - 1) * to->axis[i].stride;
     }
-    node = dpari_most(node, to->offset);
+    node = dpari_most(node, to->first_rank);
     w->node = (int32_t)node;
     w->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
 }

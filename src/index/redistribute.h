@@ -35,7 +35,7 @@ enum {
     DPAR_TRANSFER_SEND  /* the transfers that a rank sends */
 };
 
-/* A value of `per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
+/* A value of `ranks_per_node`: copy 0 sends everything, as files need that copy 0 wrote. */
 enum { DPAR_REDISTRIBUTE_PRIMARY = -1 };
 
 /* A walk over one rank's transfers: call dpar_redistribute_first, then dpar_redistribute_next until

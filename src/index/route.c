@@ -413,20 +413,20 @@ DPAR_API DPARI_COLD dpar_status dpar_route_plan(const dpar_route_desc *q, dpar_r
     if (st != DPAR_OK) {
         return st;
     }
-    if (q->node_room < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
-        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_room, q->step_cost);
+    if (q->node_capacity < 2 || q->step_cost < 0 || q->step_cost > INT32_MAX) {
+        return dpari_wrong(why, "%d nodes, a step costs %ld", q->node_capacity, q->step_cost);
     }
     r.l = q->from;
     r.byte_cost = q->byte_cost;
     r.step_cost = q->step_cost;
     r.node = nodes;
-    r.room = q->node_room;
-    dpari_zero(nodes, (size_t)q->node_room * sizeof(*nodes));
+    r.room = q->node_capacity;
+    dpari_zero(nodes, (size_t)q->node_capacity * sizeof(*nodes));
     st = dpari_route_search(&r, start, &end);
     if (st != DPAR_OK) {
         if (st == DPAR_E_ROOM) {
             dpari_needs_bytes(why, 0);
-            return dpari_say(st, why, "%d nodes are too few for this search", q->node_room);
+            return dpari_say(st, why, "%d nodes are too few for this search", q->node_capacity);
         }
         return dpari_say(st, why, "no sequence of collectives leads there");
     }

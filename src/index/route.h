@@ -55,7 +55,7 @@ typedef struct dpar_route_desc {
     /* [node_room], scratch. 1,000 nodes suffice for 4 axes and 3 dims, 20,000 for 5 axes and 4
      * dims. */
     dpar_route_node *nodes;
-    int32_t node_room;
+    int32_t node_capacity;
 } dpar_route_desc;
 
 /* Finds the least expensive sequence of collectives from one layout to another on the same mesh.

@@ -14,8 +14,8 @@ static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
 DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why)
 {
     const int64_t most = INT64_C(1) << 62;
-    if (s->rest < DPAR_SAMPLER_PAD || s->rest > DPAR_SAMPLER_EXACT) {
-        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->rest);
+    if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
+        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->remainder);
     }
     if (s->ranks < 1 || s->run < 0) {
         return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,
@@ -48,10 +48,10 @@ DPAR_API int64_t dpar_sampler_rank_count(const dpar_sampler *s, int32_t rank)
     if (rank < 0 || rank >= s->ranks) {
         return 0;
     }
-    if (s->rest == DPAR_SAMPLER_PAD) {
+    if (s->remainder == DPAR_SAMPLER_PAD) {
         return (rounds + (after > 0)) * s->run;
     }
-    if (s->rest == DPAR_SAMPLER_DROP) {
+    if (s->remainder == DPAR_SAMPLER_DROP) {
         return rounds * s->run;
     }
     return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
@@ -79,7 +79,7 @@ DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
     if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
         return -1;
     }
-    return k == most && s->rest != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
+    return k == most && s->remainder != DPAR_SAMPLER_DROP ? s->count : s->first + k * s->ranks;
 }
 
 /* ---- MT19937 --------------------------------------------------------------------------------- */

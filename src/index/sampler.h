@@ -37,10 +37,10 @@ enum {
  * number may resume, too.
  */
 typedef struct dpar_sampler {
-    int32_t rest;  /* DPAR_SAMPLER_PAD, ... */
-    int32_t ranks; /* ranks that read samples: the data-parallel ones */
-    int64_t count; /* samples of an epoch, 0..2^62 */
-    int64_t first; /* positions already consumed by all ranks together */
+    int32_t remainder; /* DPAR_SAMPLER_PAD, ... */
+    int32_t ranks;     /* ranks that read samples: the data-parallel ones */
+    int64_t count;     /* samples of an epoch, 0..2^62 */
+    int64_t first;     /* positions already consumed by all ranks together */
     /* Consecutive positions that a rank gets at a time, such as Megatron's micro-batch. With 0 or 1
      * rank r reads r, r + ranks, ..., as in torch. */
     int64_t run;

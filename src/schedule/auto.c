@@ -431,7 +431,7 @@ static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *jo
     dpari_zero(&o, sizeof(o));
     o.rule = rule;
     o.ranks = job->ranks;
-    o.micros = job->micros;
+    o.micro_batches = job->micro_batches;
     o.chunks = job->stages / job->ranks;
     return o;
 }
@@ -622,7 +622,7 @@ static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *
     for (s = job->stages - 1; s >= 0; s--) {
         x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
                      (s + 1 < job->stages ? x->hold[s + 1] : 0);
-        x->limit[s] = job->micros;
+        x->limit[s] = job->micro_batches;
     }
     for (r = 0; r < job->ranks; r++) {
         int64_t work = 0;
@@ -666,7 +666,7 @@ static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpa
     if (known <= result->bound) {
         return DPAR_OK;
     }
-    least = job->nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
+    least = job->nodes > 0 && (int64_t)job->stages * job->micro_batches <= DPARI_AUTO_SEARCH
                 ? dpari_exact_bytes(job, 1)
                 : -1;
     if (least < 0 || bytes < least) {

@@ -3,7 +3,7 @@
  * stage.
  *
  *     job.ranks = job.stages = 4;
- *     job.micros = 8;
+ *     job.micro_batches = 8;
  *     job.split = 1;                                  I and W apart
  *     job.times = &times;                             measured
  *     dpar_schedule_optimize(&s, &job, &result, memory, sizeof memory, &why);

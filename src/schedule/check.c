@@ -111,7 +111,7 @@ static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro
     dpari_zero(&a, sizeof(a));
     a.kind = (uint8_t)kind;
     a.stage = (uint16_t)stage;
-    a.micro = (uint16_t)micro;
+    a.micro_batch = (uint16_t)micro;
     return a;
 }
 
@@ -154,12 +154,12 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
-    if (s->micros < 1 || s->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micros);
+    if (s->micro_batches < 1 || s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micro_batches);
     }
-    if (s->slices < 1 || s->micros % s->slices != 0) {
+    if (s->slices < 1 || s->micro_batches % s->slices != 0) {
         return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
-                           s->micros);
+                           s->micro_batches);
     }
     return dpari_proof_begins(s, why);
 }
@@ -167,7 +167,7 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 /* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
 {
-    int64_t cells = (int64_t)s->chain * s->micros;
+    int64_t cells = (int64_t)s->chain * s->micro_batches;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
@@ -176,9 +176,10 @@ DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t l
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
         return -1;
     }
-    return dpari_whole_words(
-        link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
-        ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages);
+    return dpari_whole_words(link * s->begin[s->ranks] +
+                             (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
+                             ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks +
+                             2 * (int64_t)s->micro_batches + s->stages);
 }
 
 DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
@@ -203,10 +204,10 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
     w->ready = (int32_t *)(void *)(w->lane + s->ranks);
     w->key = w->ready + s->ranks;
     w->chain = (uint16_t *)(void *)(w->key + 2 * (int64_t)s->ranks);
-    w->stage = (uint8_t *)(void *)(w->chain + s->micros);
+    w->stage = (uint8_t *)(void *)(w->chain + s->micro_batches);
     w->link = run ? (dpari_proof_link *)mem : NULL;
     w->pending = -1;
-    for (r = 0; r < s->micros; r++) {
+    for (r = 0; r < s->micro_batches; r++) {
         w->chain[r] = DPARI_NO_CHAIN;
     }
     for (r = 0; r < s->ranks; r++) {
@@ -220,7 +221,7 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
 DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
                                                        int32_t micro)
 {
-    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micros + micro];
+    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micro_batches + micro];
 }
 
 static int dpari_proof_is(int32_t kind, uint32_t set)
@@ -236,7 +237,7 @@ static int dpari_proof_way(int32_t kind)
 
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
 {
-    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro);
+    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro_batch);
 }
 
 /* ---- each action alone ---------------------------------------------------------------------- */
@@ -268,7 +269,7 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
         return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
                                0, a, NULL);
     }
-    if (a[1].stage == a->stage && a[1].micro == a->micro) {
+    if (a[1].stage == a->stage && a[1].micro_batch == a->micro_batch) {
         return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
     }
     return DPAR_OK;
@@ -305,15 +306,15 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
     if (!dpari_action_has_micro(a->kind)) {
         return DPAR_OK;
     }
-    if (a->micro >= s->micros) {
-        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micros, a,
-                               NULL);
+    if (a->micro_batch >= s->micro_batches) {
+        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micro_batches,
+                               a, NULL);
     }
-    if (w->chain[a->micro] != DPARI_NO_CHAIN && w->chain[a->micro] != chain) {
+    if (w->chain[a->micro_batch] != DPARI_NO_CHAIN && w->chain[a->micro_batch] != chain) {
         return dpari_proof_say(w, "rank #: @, but that micro-batch is also in stages from # on", r,
-                               w->chain[a->micro] * (int64_t)s->chain, a, NULL);
+                               w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
     }
-    w->chain[a->micro] = (uint16_t)chain;
+    w->chain[a->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
 }
 
@@ -354,21 +355,22 @@ static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar
 {
     uint32_t set =
         a->kind == DPAR_ACTION_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage),
+            slice = a->micro_batch % w->s->slices;
     int32_t next = a->kind == DPAR_ACTION_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
     if (there >= 0 && w->s->rank_of[there] == r) {
-        st = dpari_proof_after(w, r, a, set, there, a->micro);
+        st = dpari_proof_after(w, r, a, set, there, a->micro_batch);
     }
     if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
-        st = dpari_proof_after(w, r, a, set, a->stage, a->micro + next);
+        st = dpari_proof_after(w, r, a, set, a->stage, a->micro_batch + next);
     }
     return st;
 }
 
 static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
     uint32_t split = DPARI_SET_I | DPARI_SET_W, twin;
     dpar_status st;
     if (dpari_proof_is(a->kind, cell->seen)) {
@@ -378,10 +380,10 @@ static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar
            : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
                                             : 0;
     if (twin != 0) {
-        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro);
+        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro_batch);
         return dpari_proof_say(w, "rank #: @ and @, but a B is I and W in one", r, 0, &other, a);
     }
-    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro);
+    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro_batch);
     if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
         st = dpari_proof_local(w, r, a);
     }
@@ -489,9 +491,9 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     const dpar_schedule *s = w->s;
     dpar_status st = DPAR_OK;
     int32_t m, k;
-    for (m = 0; m < s->micros; m++) {
+    for (m = 0; m < s->micro_batches; m++) {
         if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micros);
+            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micro_batches);
         }
         if (w->chain[m] != w->chain[m - m % s->slices]) {
             return dpari_wrong(w->why, "%d and %d are slices of one micro-batch, but in two chains",
@@ -499,7 +501,7 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
         }
     }
     for (k = 0; k < s->chain && st == DPAR_OK; k++) {
-        for (m = 0; m < s->micros && st == DPAR_OK; m++) {
+        for (m = 0; m < s->micro_batches && st == DPAR_OK; m++) {
             st = dpari_proof_complete(w, w->chain[m] * s->chain + k, m);
         }
     }
@@ -547,7 +549,7 @@ static void dpari_proof_number(const dpari_proof *w, int32_t r)
     for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
         const dpar_action *a = &w->s->action[i];
         if (dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
-            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] =
+            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] =
                 w->key[2 * a->peer]++;
         }
     }
@@ -617,14 +619,14 @@ static void dpari_proof_wake(dpari_proof *w, int32_t r)
 static int dpari_proof_done(const dpari_proof *w, int64_t i)
 {
     const dpar_action *a = &w->s->action[i];
-    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro)->done);
+    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro_batch)->done);
 }
 
 static void dpari_proof_do(dpari_proof *w, int64_t i)
 {
     const dpar_action *a = &w->s->action[i];
     if (dpari_action_has_micro(a->kind)) {
-        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
         cell->done = (uint16_t)(cell->done | 1u << a->kind);
     }
 }
@@ -648,9 +650,9 @@ static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
     }
     if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
         return !dpari_proof_is(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B,
-                               dpari_proof_at(w, a->stage, a->micro)->done);
+                               dpari_proof_at(w, a->stage, a->micro_batch)->done);
     }
-    return (dpari_proof_at(w, from, a->micro)->done &
+    return (dpari_proof_at(w, from, a->micro_batch)->done &
             (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
 }
 
@@ -794,7 +796,8 @@ static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
         }
         from = dpari_proof_source(w->s, a);
         way = a->kind != DPAR_ACTION_FORWARD;
-        return dpari_proof_head(w, w->link[dpari_proof_at(w, from, a->micro)->send[way]].mate);
+        return dpari_proof_head(w,
+                                w->link[dpari_proof_at(w, from, a->micro_batch)->send[way]].mate);
     }
     for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
         if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES) && !dpari_proof_done(w, i)) {
@@ -816,11 +819,11 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
     int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
     int32_t from =
         message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
-    uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
+    uint32_t seen = dpari_proof_at(w, from, a->micro_batch)->seen;
     int32_t kind = message                          ? a->kind - 1
                    : a->kind == DPAR_ACTION_FORWARD ? (int32_t)DPAR_ACTION_FORWARD
                                                     : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
-    k->needs = dpari_proof_action(kind, from, a->micro);
+    k->needs = dpari_proof_action(kind, from, a->micro_batch);
     k->other_rank = w->s->rank_of[from];
     k->other = dpari_proof_stuck(w, k->other_rank);
 }
@@ -877,7 +880,7 @@ static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
 
 static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
 {
-    return a->kind == b->kind && a->stage == b->stage && a->micro == b->micro;
+    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
 }
 
 static const char *dpari_transport_name(int32_t transport)
@@ -1027,7 +1030,7 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
         }
         *last = i;
         if (sends) {
-            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] = i;
+            dpari_proof_at(w, a->stage, a->micro_batch)->send[dpari_proof_way(a->kind)] = i;
         }
     }
     w->key[0] = w->key[1] = -1;
@@ -1080,7 +1083,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
         return st;
     }
     w.transport = how->transport;
-    w.room = how->room;
+    w.room = how->capacity;
     dpari_proof_connect(&w);
     return dpari_proof_run(&w, how->stuck);
 }
@@ -1096,8 +1099,8 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
         return dpari_wrong(why, "transport %d: 0 to %d", how->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
-    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->room < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->room);
+    if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->capacity);
     }
     st = dpari_proof_shape(s, why);
     if (st != DPAR_OK) {
@@ -1105,7 +1108,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
     }
     if (dpari_proof_cells(s) == 0) {
         return dpari_wrong(why, "%d stages of a chain and %d micro-batches, but only %ld actions",
-                           s->chain, s->micros, s->begin[s->ranks]);
+                           s->chain, s->micro_batches, s->begin[s->ranks]);
     }
     needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {

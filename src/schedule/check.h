@@ -31,8 +31,9 @@ enum {
     DPAR_TRANSPORT_DIRECTION, /* one queue for the forward's, one for the backward's messages */
     DPAR_TRANSPORT_PAIR,      /* a queue for each other rank: communicators of 2 ranks */
     DPAR_TRANSPORT_EDGE,      /* a queue for each other rank and direction: torch's p2p_per_edge */
-    /* From each rank to each other one there is a first-in, first-out buffer of `room` messages. A
-     * send waits until the buffer has a free place, a receive until its message is at the front. */
+    /* From each rank to each other one there is a first-in, first-out buffer of `capacity`
+     * messages. A send waits until the buffer has a free place, a receive until its message is at
+     * the front. */
     DPAR_TRANSPORT_EAGER,
     DPAR_TRANSPORT_COUNT
 };
@@ -41,7 +42,7 @@ enum {
 typedef struct dpar_schedule_check_desc {
     int32_t flags;     /* DPAR_CHECK_x; DPAR_CHECK_TAGGED is implied by a transport */
     int32_t transport; /* DPAR_TRANSPORT_x */
-    int32_t room;      /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
+    int32_t capacity;  /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
     /* [ranks], receives where each rank is stuck, as an index of s->action, or -1 if it has
      * finished. For queued messages it is the first of the queue that holds up the rank. Written
      * only if the transport gets stuck; may be NULL. */

@@ -354,7 +354,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     q->p = order->ranks;
     q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
     q->s = order->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
-    q->m = (int64_t)order->micros * q->s;
+    q->m = (int64_t)order->micro_batches * q->s;
     q->f = t->forward.all;
     q->i = t->input.all;
     q->w = t->weight.all;
@@ -380,9 +380,10 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
 /* True if all stages are alike and times have nothing that the formulas leave out. */
 static int dpari_closed_plain(const dpar_schedule_times *t)
 {
-    return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&
-           t->backward.of == NULL && t->overlap.of == NULL && t->latency.of == NULL &&
-           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SEND_MODE_BUFFERED;
+    return t->forward.each == NULL && t->input.each == NULL && t->weight.each == NULL &&
+           t->backward.each == NULL && t->overlap.each == NULL && t->latency.each == NULL &&
+           t->bandwidth.each == NULL && t->bandwidth.all == 0 &&
+           t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
 DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
@@ -466,7 +467,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
     }
     if (q.over) {
         return dpari_say(DPAR_E_RANGE, why, "%d micro-batches on %d ranks take too long",
-                         order->micros, order->ranks);
+                         order->micro_batches, order->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
            (what == DPAR_FORMULA_SPAN && q.rule != DPAR_SCHEDULE_FORWARD_ONLY);

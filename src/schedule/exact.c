@@ -15,14 +15,14 @@ static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_
 {
     int32_t s, r;
     if (job->ranks < 1 || job->ranks > DPARI_OPTIMIZE_MAX_RANKS || job->stages < job->ranks ||
-        job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micros < 1 ||
-        job->micros > DPAR_MAX_MICRO_BATCHES ||
-        (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
+        job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micro_batches < 1 ||
+        job->micro_batches > DPAR_MAX_MICRO_BATCHES ||
+        (int64_t)job->stages * job->micro_batches > (INT64_C(1) << 28)) {
         return dpari_wrong(
             why,
             "%d ranks, %d stages, %d micro-batches: 1 to 4096, 16384 and 65535, no fewer "
             "stages than ranks, stages x micro-batches at most 2^28",
-            job->ranks, job->stages, job->micros);
+            job->ranks, job->stages, job->micro_batches);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
         job->objective > DPAR_OBJECTIVE_SPAN) {
@@ -76,9 +76,9 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
             return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to %d pass 2^60", s);
         }
     }
-    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+    if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
         return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time pass 2^60",
-                         job->micros, sum);
+                         job->micro_batches, sum);
     }
     return DPAR_OK;
 }
@@ -104,9 +104,9 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
             return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to %d pass 2^60", s);
         }
     }
-    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60", job->micros,
-                         sum);
+    if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60",
+                         job->micro_batches, sum);
     }
     return DPAR_OK;
 }
@@ -165,7 +165,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pipe_check(const dpar_schedule_optim
 
 DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job)
 {
-    return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
+    return (int64_t)job->stages * job->micro_batches * (job->split ? 3 : 2);
 }
 
 /* What a bound is made of, along the chain. */
@@ -221,7 +221,7 @@ static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t 
         }
         dpari_bound_step(job, s, &c);
     }
-    if (cap == 0 || !dpari_mul(area, job->micros, &area)) {
+    if (cap == 0 || !dpari_mul(area, job->micro_batches, &area)) {
         return 0;
     }
     return dpari_ceil_div(area, dpari_ceil_div(cap, unit)) +
@@ -241,8 +241,8 @@ static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t 
             weight += dpari_job_weight(job, s);
         }
     }
-    pass *= job->micros;
-    weight *= job->micros;
+    pass *= job->micro_batches;
+    weight *= job->micro_batches;
     bound = pass + weight;
     if (job->objective == DPAR_OBJECTIVE_MAKESPAN) {
         bound = chain->head + pass +
@@ -263,16 +263,16 @@ static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t
     int whole = !job->split || dpari_pipe_hold(job->times, DPARI_I, s) == 0;
     if (job->objective == DPAR_OBJECTIVE_MAKESPAN ||
         dpari_pipe_rank(job, s) == dpari_pipe_rank(job, 0)) {
-        best = c->way + (job->micros - 1) * dpari_most(f, i);
+        best = c->way + (job->micro_batches - 1) * dpari_most(f, i);
     }
     if (cap == 0 || one == 0) {
         return best;
     }
     fit = cap / one; /* 1 at least: the job was checked */
-    if (fit < job->micros) {
+    if (fit < job->micro_batches) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
         int64_t late = job->objective == DPAR_OBJECTIVE_MAKESPAN ? c->head : 0;
-        best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
+        best = dpari_most(best, late + dpari_ceil_div(job->micro_batches, fit) * held);
     }
     return best;
 }
@@ -815,12 +815,12 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
         return st;
     }
     if (job->ranks > DPARI_EXACT_RANKS || job->stages > DPARI_EXACT_STAGES ||
-        job->micros > DPARI_EXACT_MICROS) {
+        job->micro_batches > DPARI_EXACT_MICROS) {
         return dpari_wrong(
             why,
             "%d ranks, %d stages, %d micro-batches: an exact search takes up to 12, 24 "
             "and 255",
-            job->ranks, job->stages, job->micros);
+            job->ranks, job->stages, job->micro_batches);
     }
     for (s = 0; s < job->stages; s++) {
         int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);

@@ -185,7 +185,7 @@ static dpari_plan dpari_plan_of(const dpar_schedule_desc *o)
     k.v = dpari_order_chunks(o);
     k.stages = o->stages > 0 ? o->stages : k.p * k.v;
     k.slices = dpari_order_slices(o);
-    k.m = o->micros * k.slices;
+    k.m = o->micro_batches * k.slices;
     k.lifo = o->lifo || o->rule == DPAR_SCHEDULE_BREADTH_FIRST;
     dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
     return k;
@@ -206,8 +206,9 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
         return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
-    if (o->micros < 1 || o->micros > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "micros=%d: 1 to %d", o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
+    if (o->micro_batches < 1 || o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
+        return dpari_wrong(why, "micros=%d: 1 to %d", o->micro_batches,
+                           (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
         return dpari_wrong(
@@ -248,23 +249,25 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
             "without chunks",
             o->stages, (int32_t)DPAR_MAX_STAGES);
     }
-    if (slices * o->micros > DPAR_MAX_MICRO_BATCHES) {
+    if (slices * o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_say(DPAR_E_RANGE, why, "micros=%d x slices=%ld: %ld are more than %d",
-                         o->micros, slices, slices * o->micros, (int32_t)DPAR_MAX_MICRO_BATCHES);
+                         o->micro_batches, slices, slices * o->micro_batches,
+                         (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
                          "%s runs both ways through an even number of ranks, not %d", name,
                          o->ranks);
     }
-    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micros % 2 != 0) {
+    if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micro_batches % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "dualpipe sends half of the micro-batches each way: %d is odd", o->micros);
+                         "dualpipe sends half of the micro-batches each way: %d is odd",
+                         o->micro_batches);
     }
     if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
-        o->micros / 2 < o->ranks) {
+        o->micro_batches / 2 < o->ranks) {
         return dpari_wrong(why, "%s on %d ranks takes at least %ld micro-batches, not %d", name,
-                           o->ranks, 2 * (int64_t)o->ranks, o->micros);
+                           o->ranks, 2 * (int64_t)o->ranks, o->micro_batches);
     }
     return DPAR_OK;
 }
@@ -380,7 +383,7 @@ DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage
     a->kind = (uint8_t)kind;
     a->joined = 0;
     a->stage = (uint16_t)stage;
-    a->micro = (uint16_t)micro;
+    a->micro_batch = (uint16_t)micro;
     a->peer = 0;
 }
 
@@ -390,7 +393,7 @@ static void dpari_pen_weight(dpari_pen *pen)
     while (pen->input->kind != DPAR_ACTION_INPUT) {
         pen->input++;
     }
-    dpari_pen_put(pen, DPAR_ACTION_WEIGHT, pen->input->stage, pen->input->micro);
+    dpari_pen_put(pen, DPAR_ACTION_WEIGHT, pen->input->stage, pen->input->micro_batch);
     pen->input++;
 }
 
@@ -725,7 +728,7 @@ DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedul
     int64_t actions, own = dpari_plan_bytes(&k, &actions);
     int32_t r;
     (void)dpari_schedule_empty(s, k.p, k.stages, actions, mem, bytes, NULL);
-    s->micros = k.m;
+    s->micro_batches = k.m;
     s->slices = k.slices;
     s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
     dpari_order_lists(s, &k, order);
@@ -755,7 +758,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_order_room(const dpar_schedule_desc *ord
     dpari_needs_bytes(why, needed);
     return dpari_say(DPAR_E_ROOM, why,
                      "%s of %d ranks and %d micro-batches takes %ld bytes, there are %ld",
-                     dpar_schedule_name(order->rule), order->ranks, order->micros, needed,
+                     dpar_schedule_name(order->rule), order->ranks, order->micro_batches, needed,
                      mem == NULL ? 0 : bytes);
 }
 

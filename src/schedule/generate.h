@@ -5,7 +5,7 @@
  *     dpar_schedule_desc desc = {0};
  *     desc.name = "zbv";
  *     desc.ranks = 4;
- *     desc.micros = 8;
+ *     desc.micro_batches = 8;
  *     dpar_schedule_generate(&s, &desc, memory, sizeof memory, &why);
  *
  * The descriptor also sets stages per rank, groups, slices and the rank of each stage.
@@ -86,9 +86,9 @@ enum {
  * selects the rule's own value. A schedule has ranks x chunks stages; a rule in two directions has
  * 2 x ranks, in two chains. */
 typedef struct dpar_schedule_desc {
-    int32_t rule;   /* DPAR_SCHEDULE_GPIPE, ...; 0 selects `name` */
-    int32_t ranks;  /* 1 to 65535 */
-    int32_t micros; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
+    int32_t rule;          /* DPAR_SCHEDULE_GPIPE, ...; 0 selects `name` */
+    int32_t ranks;         /* 1 to 65535 */
+    int32_t micro_batches; /* 1 to 65535; for SEQ1F1B, micros x slices at most 65535 */
     /* Stages per rank: any number for INTERLEAVED, BREADTH_FIRST and INTERLEAVED_ZB (0 selects 2),
      * and for MOE_OVERLAP and FORWARD_ONLY (0 selects 1); 2 for rules on a V or in two directions;
      * 1 for the others. */

@@ -21,7 +21,7 @@ enum {
  * back to stage 0; W of a stage may run at any time after its I. Zero it, then set the fields. */
 typedef struct dpar_schedule_optimize_desc {
     /* At least 1 each; at most 4096 ranks, 16384 stages, and stages x micros at most 2^28. */
-    int32_t ranks, stages, micros;
+    int32_t ranks, stages, micro_batches;
     int32_t map;       /* DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V; not read if rank_of is given */
     int32_t split;     /* 1 makes I and W two actions; 0 makes B one action */
     int32_t objective; /* DPAR_OBJECTIVE_MAKESPAN or DPAR_OBJECTIVE_SPAN */

@@ -65,7 +65,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
         return " is of a stage that is not on this rank";
     }
-    if (dpari_action_has_micro(a->kind) && a->micro >= s->micros) {
+    if (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches) {
         return " is of a micro-batch that there is not";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
@@ -84,12 +84,13 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     int32_t r, i;
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
-        s->stages > DPAR_MAX_STAGES || s->micros < 0 || s->micros > DPAR_MAX_MICRO_BATCHES) {
+        s->stages > DPAR_MAX_STAGES || s->micro_batches < 0 ||
+        s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
         return dpari_wrong(
             why,
             "%d ranks, %d stages, %d micro-batches: 1 to 65535 of the first two, 0 to "
             "65535 of the last",
-            s->ranks, s->stages, s->micros);
+            s->ranks, s->stages, s->micro_batches);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
@@ -134,7 +135,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     if (st != DPAR_OK) {
         return st;
     }
-    out->micros = in->micros;
+    out->micro_batches = in->micro_batches;
     out->chain = in->chain;
     out->slices = in->slices;
     for (i = 0; i < in->stages; i++) {
@@ -391,7 +392,7 @@ static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a
 
 static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
 {
-    return &l->given[2 * ((int64_t)stage * l->in->micros + micro) + backward];
+    return &l->given[2 * ((int64_t)stage * l->in->micro_batches + micro) + backward];
 }
 
 /* When what the action needs is there: 0 when it needs nothing, DPARI_NOT_GIVEN when that is not
@@ -399,10 +400,10 @@ static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t m
 static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
 {
     if (a->kind == DPAR_ACTION_FORWARD) {
-        return *dpari_lower_given(l, a->stage, a->micro, 0);
+        return *dpari_lower_given(l, a->stage, a->micro_batch, 0);
     }
     if (dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)) {
-        return *dpari_lower_given(l, a->stage, a->micro, 1);
+        return *dpari_lower_given(l, a->stage, a->micro_batch, 1);
     }
     return 0;
 }
@@ -578,7 +579,7 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
     if (stage < 0) {
         return;
     }
-    given = dpari_lower_given(l, stage, a->micro, !forward);
+    given = dpari_lower_given(l, stage, a->micro_batch, !forward);
     *given = l->clock;
     peer = l->in->rank_of[stage];
     if (peer == rank) {
@@ -637,7 +638,7 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_text_put(&t, ": ");
     }
     dpari_text_say(&t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B",
-                   (int32_t)wait.micro,
+                   (int32_t)wait.micro_batch,
                    l->in->rank_of[stage] != rank ? " never comes"
                                                  : ", which comes later here or never");
     return DPAR_E_STUCK;
@@ -824,7 +825,7 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_low
     return bytes < 0 ? -1
                      : bytes + (int64_t)sizeof(dpari_head) * in->ranks +
                            dpari_lower_order_bytes(in, how) + 8 * (int64_t)in->stages +
-                           16 * (int64_t)in->stages * in->micros;
+                           16 * (int64_t)in->stages * in->micro_batches;
 }
 
 /* Each stage's B and W. */
@@ -884,7 +885,7 @@ static void dpari_lower_ends(dpari_turns *l)
     for (i = 0; i < l->in->stages; i++) {
         const int64_t input = dpari_schedule_before(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
         const int64_t gradient = dpari_schedule_behind(l->in, i) < 0 ? 0 : DPARI_NOT_GIVEN;
-        for (m = 0; m < l->in->micros; m++) {
+        for (m = 0; m < l->in->micro_batches; m++) {
             *dpari_lower_given(l, i, m, 0) = input;
             *dpari_lower_given(l, i, m, 1) = gradient;
         }
@@ -931,7 +932,7 @@ static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
             continue;
         }
         if (!whole && a.kind == DPAR_ACTION_WEIGHT && a.stage == last.stage &&
-            a.micro == last.micro) {
+            a.micro_batch == last.micro_batch) {
             last.kind = DPAR_ACTION_BACKWARD;
             whole = 1;
             continue;
@@ -1001,7 +1002,7 @@ typedef struct dpari_held {
 
 static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
 {
-    return &h->given[(int64_t)a->stage * h->in->micros + a->micro];
+    return &h->given[(int64_t)a->stage * h->in->micro_batches + a->micro_batch];
 }
 
 static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
@@ -1098,7 +1099,7 @@ static int64_t dpari_late_size(const dpar_schedule *in)
     int64_t bytes = dpari_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
     return bytes < 0 ? -1
                      : bytes + 16 * (int64_t)in->ranks + 8 * dpari_late_longest(in) +
-                           dpari_whole_words((int64_t)in->stages * in->micros);
+                           dpari_whole_words((int64_t)in->stages * in->micro_batches);
 }
 
 static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32_t channel,
@@ -1120,7 +1121,7 @@ static dpar_status dpari_late(dpar_schedule *out, const dpar_schedule *in, int32
     h.next = h.last + in->ranks;
     h.given = (uint8_t *)(h.next + dpari_late_longest(in));
     h.one_queue = channel == DPAR_CHANNEL_ANY;
-    dpari_zero(h.given, (size_t)in->stages * (size_t)in->micros);
+    dpari_zero(h.given, (size_t)in->stages * (size_t)in->micro_batches);
     for (r = 0; r < in->ranks; r++) {
         h.first[r] = -1;
     }

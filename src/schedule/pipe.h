@@ -35,7 +35,7 @@ typedef struct dpari_pipe {
 
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
-    return each->of != NULL ? each->of[i] : each->all;
+    return each->each != NULL ? each->each[i] : each->all;
 }
 
 /* The rank that the job puts a stage on. */
@@ -48,7 +48,7 @@ DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t
 /* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
 DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
 {
-    if (t->hold_forward.of == NULL && t->hold_forward.all == 0) {
+    if (t->hold_forward.each == NULL && t->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
     }
     return dpari_each_at(kind == DPARI_F   ? &t->hold_forward
@@ -157,7 +157,7 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
         dpari_zero(a, sizeof(*a));
         a->kind = dpari_pipe_kind(q->split, kind);
         a->stage = (uint16_t)stage;
-        a->micro = (uint16_t)k;
+        a->micro_batch = (uint16_t)k;
     }
     q->done[kind][stage] = k + 1;
     q->count[r]++;
@@ -170,7 +170,7 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
 DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
 {
     int32_t r, i;
-    s->micros = q->micros;
+    s->micro_batches = q->micros;
     for (i = 0; i < q->stages; i++) {
         s->rank_of[i] = (uint16_t)q->rank[i];
     }
@@ -197,7 +197,7 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t
 DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
-    return 8 * (9 * s + 8 * p + 2 * s * job->micros) + 8 * ((p + 1 + 5 * s + 1) / 2);
+    return 8 * (9 * s + 8 * p + 2 * s * job->micro_batches) + 8 * ((p + 1 + 5 * s + 1) / 2);
 }
 
 /* The next `count` numbers of 8 or 4 bytes. */
@@ -266,7 +266,7 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *
     int k;
     q->ranks = job->ranks;
     q->stages = job->stages;
-    q->micros = job->micros;
+    q->micros = job->micro_batches;
     q->split = job->split;
     for (k = 0; k < 3; k++) {
         q->time[k] = dpari_pipe_wide(&at, s);

@@ -135,7 +135,7 @@ static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds,
 /* True if the job says how much an activation holds. Otherwise an activation counts as 1. */
 static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
 {
-    return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
+    return job->times->hold_forward.each != NULL || job->times->hold_forward.all != 0;
 }
 
 /* The most that a rank holds in the schedule that was timed. */
@@ -311,14 +311,14 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
         return dpari_wrong(why, "%d layers on %d stages: one a stage at least, 2^24 at most",
                            how->layers, job->stages);
     }
-    if (given != NULL &&
-        (given->ranks != job->ranks || given->stages != job->stages ||
-         given->micros != job->micros || given->chain != given->stages || given->slices != 1)) {
+    if (given != NULL && (given->ranks != job->ranks || given->stages != job->stages ||
+                          given->micro_batches != job->micro_batches ||
+                          given->chain != given->stages || given->slices != 1)) {
         return dpari_wrong(
             why,
             "the schedule has %d ranks, %d stages of one chain or more, %d micro-batches "
             "(slices: %d): not the job's",
-            given->ranks, given->stages, given->micros, given->slices);
+            given->ranks, given->stages, given->micro_batches, given->slices);
     }
     return DPAR_OK;
 }
@@ -376,16 +376,16 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
         x->sum[k] = dpari_pipe_wide(&at, job->stages);
     }
-    x->times.forward.of = x->sum[0];
-    x->times.input.of = x->sum[1];
-    x->times.weight.of = x->sum[2];
-    x->times.backward.of = x->sum[3];
+    x->times.forward.each = x->sum[0];
+    x->times.input.each = x->sum[1];
+    x->times.weight.each = x->sum[2];
+    x->times.backward.each = x->sum[3];
     if (dpari_placing_holds(job)) {
-        x->times.hold_forward.of = x->sum[4];
-        x->times.hold_input.of = x->sum[5];
-        x->times.hold_weight.of = x->sum[6];
+        x->times.hold_forward.each = x->sum[4];
+        x->times.hold_input.each = x->sum[5];
+        x->times.hold_weight.each = x->sum[6];
     }
-    x->times.hold_always.of = x->sum[7];
+    x->times.hold_always.each = x->sum[7];
     x->staged = *job;
     x->staged.times = &x->times;
     x->staged.nodes = 0;
@@ -444,7 +444,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
             why,
             "%ld tries, %d ranks, %d micro-batches: 1 or more, or the job is out of its "
             "domain",
-            how->tries, job->ranks, job->micros);
+            how->tries, job->ranks, job->micro_batches);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);

@@ -40,7 +40,7 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
     }
     s->ranks = ranks;
     s->stages = stages;
-    s->micros = 0;
+    s->micro_batches = 0;
     s->chain = stages;
     s->slices = 1;
     s->begin = (int64_t *)mem;
@@ -82,7 +82,7 @@ static void dpari_action_put(const dpar_action *a, dpar_text *t)
     dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
     dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
-        dpari_text_int(t, a->micro);
+        dpari_text_int(t, a->micro_batch);
     }
 }
 
@@ -191,8 +191,8 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
                              why);
     }
     if (dpari_action_has_micro(a->kind)) {
-        st = dpari_csv_number(c, "a micro-batch's number", &a->micro, why);
-        c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro + 1);
+        st = dpari_csv_number(c, "a micro-batch's number", &a->micro_batch, why);
+        c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro_batch + 1);
     }
     c->stages = (int32_t)dpari_most(c->stages, (int32_t)a->stage + 1);
     return st;
@@ -389,8 +389,8 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
             return dpari_wrong(why,
                                other < 0 ? "%d%s%d: stage %d ends its chain"
                                          : "%d%s%d: stage %d is on the same rank",
-                               (int32_t)a->stage, dpari_action_name(a->kind), (int32_t)a->micro,
-                               other < 0 ? a->stage : other);
+                               (int32_t)a->stage, dpari_action_name(a->kind),
+                               (int32_t)a->micro_batch, other < 0 ? a->stage : other);
         }
         a->peer = s->rank_of[other];
     }
@@ -419,7 +419,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         return st;
     }
     got.chain = in->chain > 0 ? in->chain : c.stages;
-    got.micros = c.micros;
+    got.micro_batches = c.micros;
     (void)dpari_csv_walk(&c, in->text, in->bytes, &got, NULL);
     st = dpari_csv_ranks(&got, why);
     if (st == DPAR_OK) {

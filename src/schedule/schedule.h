@@ -49,8 +49,8 @@ typedef struct dpar_action {
     uint8_t kind;   /* DPAR_ACTION_FORWARD, ... */
     uint8_t joined; /* 1 for a forward that runs together with the backward after it in the list */
     uint16_t stage;
-    uint16_t micro; /* micro-batch; 0 for kinds that have none */
-    uint16_t peer;  /* SEND, RECV: the other rank; otherwise 0 */
+    uint16_t micro_batch; /* micro-batch; 0 for kinds that have none */
+    uint16_t peer;        /* SEND, RECV: the other rank; otherwise 0 */
 } dpar_action;
 
 /* The actions of all ranks. The pointers point into memory that the caller provided, so the struct
@@ -63,9 +63,9 @@ typedef struct dpar_action {
  * from a micro-batch's last slice to its first.
  */
 typedef struct dpar_schedule {
-    int32_t ranks, stages, micros; /* micros counts the slices of all micro-batches */
-    int32_t chain;                 /* stages in a chain; `stages` is a multiple of it */
-    int32_t slices;                /* slices of a micro-batch: 1 except for Seq1F1B */
+    int32_t ranks, stages, micro_batches; /* micros counts the slices of all micro-batches */
+    int32_t chain;                        /* stages in a chain; `stages` is a multiple of it */
+    int32_t slices;                       /* slices of a micro-batch: 1 except for Seq1F1B */
     int64_t *begin; /* [ranks + 1]; rank r has action[begin[r]] .. action[begin[r + 1] - 1] */
     dpar_action *action;
     uint16_t *rank_of; /* [stages], the rank of each stage */

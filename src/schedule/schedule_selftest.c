@@ -14,13 +14,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
     uint32_t sum = 0;
     dpari_zero(&order, sizeof(order));
     order.ranks = 2;
-    order.micros = 4;
+    order.micro_batches = 4;
     for (order.rule = 1; order.rule < DPAR_SCHEDULE_END;
          order.rule++) { /* three ask for more memory */
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
             const dpar_action *a = &s.action[i];
-            sum = dpari_digest(sum, a->kind * INT32_C(4096) + a->stage * 256 + a->micro);
+            sum = dpari_digest(sum, a->kind * INT32_C(4096) + a->stage * 256 + a->micro_batch);
         }
     }
     return dpari_differs(sum, UINT32_C(1481399199), "schedules", why);

@@ -176,7 +176,7 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last
 static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t last)
 {
     dpari_text_say(t, "%d ranks, %d stages, %d micro-batches, makespan ", g->schedule->ranks,
-                   g->schedule->stages, g->schedule->micros);
+                   g->schedule->stages, g->schedule->micro_batches);
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
@@ -199,7 +199,7 @@ static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a,
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
         const dpar_action *b = &s->action[there];
-        if (b->kind == kind && b->stage == stage && b->micro == a->micro) {
+        if (b->kind == kind && b->stage == stage && b->micro_batch == a->micro_batch) {
             *at = there;
             return there;
         }
@@ -228,7 +228,8 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, in
                             int32_t width, uint32_t *kinds)
 {
     int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
-    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micros - 1, 0)), room, steps;
+    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micro_batches - 1, 0)), room,
+            steps;
     c->label = 7 + dpari_gantt_digits(g->schedule->ranks - 1);
     room = width - c->label - 1;
     common = dpari_most(common, 1);
@@ -248,9 +249,9 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, in
 static char dpari_chart_mark(const dpar_action *a)
 {
     switch (a->kind) {
-    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro % 10);
-    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro % 26);
-    case DPAR_ACTION_INPUT: return (char)('a' + a->micro % 26);
+    case DPAR_ACTION_FORWARD: return (char)('0' + a->micro_batch % 10);
+    case DPAR_ACTION_BACKWARD: return (char)('A' + a->micro_batch % 26);
+    case DPAR_ACTION_INPUT: return (char)('a' + a->micro_batch % 26);
     case DPAR_ACTION_WEIGHT: return '+';
     case DPAR_ACTION_RECOMPUTE: return '%';
     default: return '~';
@@ -274,13 +275,13 @@ static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
                               const dpar_action *a, int64_t columns, char dash)
 {
-    int64_t name = 1 + dpari_gantt_digits(a->micro);
+    int64_t name = 1 + dpari_gantt_digits(a->micro_batch);
     if (!c->named || columns < name || !dpari_gantt_is_work(a->kind)) {
         dpari_chart_fill(t, dpari_chart_mark(a), columns);
         return;
     }
     dpari_text_char(t, dpari_chart_letter(s, a));
-    dpari_text_int(t, a->micro);
+    dpari_text_int(t, a->micro_batch);
     dpari_chart_fill(t, dash, columns - name);
 }
 
@@ -584,13 +585,13 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
 static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
                                int64_t x, int64_t y, int64_t w, int64_t h)
 {
-    int32_t digits = dpari_gantt_digits(a->micro);
+    int32_t digits = dpari_gantt_digits(a->micro_batch);
     int64_t big = h >= 200 && w >= 64 * digits + 30;
     const char *name = a->kind == DPAR_ACTION_RECOMPUTE ? "R" : dpari_action_name(a->kind);
     dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
     if (big || w >= 46 * digits + 8) {
         dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
-        dpari_text_say(t, "%d</text>", (int32_t)a->micro);
+        dpari_text_say(t, "%d</text>", (int32_t)a->micro_batch);
     }
 }
 
@@ -755,7 +756,7 @@ static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, co
     dpari_text_int(t, a->stage);
     if (dpari_action_has_micro(a->kind)) {
         dpar_text_put(t, ",\"micro\":");
-        dpari_text_int(t, a->micro);
+        dpari_text_int(t, a->micro_batch);
     }
     if (dpari_gantt_is_message(a->kind)) {
         dpar_text_put(t, ",\"peer\":");
@@ -788,7 +789,7 @@ static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, con
     dpari_trace_time(t, "ts", at, g->unit);
     dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
     dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
-    dpari_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
+    dpari_text_int(t, (edge * 65536 + a->micro_batch) * 2 + (a->kind >= DPAR_ACTION_SEND_B));
     dpar_text_put(t, "}");
 }
 

@@ -87,10 +87,10 @@ typedef struct dpari_sim {
 static int dpari_sim_fits(const dpar_schedule *s)
 {
     return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
-           s->stages <= DPAR_MAX_STAGES && s->micros >= 0 && s->micros <= DPAR_MAX_MICRO_BATCHES &&
-           s->chain >= 1 && s->stages % s->chain == 0 && s->slices >= 1 &&
-           s->micros % s->slices == 0 && s->begin[s->ranks] >= 0 &&
-           s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
+           s->stages <= DPAR_MAX_STAGES && s->micro_batches >= 0 &&
+           s->micro_batches <= DPAR_MAX_MICRO_BATCHES && s->chain >= 1 &&
+           s->stages % s->chain == 0 && s->slices >= 1 && s->micro_batches % s->slices == 0 &&
+           s->begin[s->ranks] >= 0 && s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
 }
 
 /* A piece of memory, its size rounded up to 8 bytes. */
@@ -118,11 +118,11 @@ static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_sc
     m->s = *s;
     m->links = t->links;
     m->transport = t->transport;
-    m->room = t->room;
+    m->room = t->capacity;
     m->link = NULL;
     m->line = NULL;
     m->moved = 0;
-    m->cells = stages * s->micros;
+    m->cells = stages * s->micro_batches;
     m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
     m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
     m->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
@@ -156,7 +156,7 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
 
 static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {
-    return e->of != NULL ? e->of[stage] : e->all;
+    return e->each != NULL ? e->each[stage] : e->all;
 }
 
 /* Adds a number of 0 or more; 0 when the sum passes INT64_MAX. */
@@ -230,8 +230,9 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, in
     if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
-    st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
-                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micros;
+    st->look[side] = m->lowered
+                         ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micro_batches
+                         : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micro_batches;
     status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
     st->come[side] = m->lowered || m->links != DPAR_CONTENTION_NONE ? 0 : st->edge[side];
     return status;
@@ -274,13 +275,13 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
 
 static int dpari_sim_capped(const dpar_schedule_times *t)
 {
-    return t->cap.of != NULL || t->cap.all != 0;
+    return t->cap.each != NULL || t->cap.all != 0;
 }
 
 /* Bytes that F, I and W add; under a cap activations when no bytes are given. */
 static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
 {
-    int count = dpari_sim_capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0;
+    int count = dpari_sim_capped(t) && t->hold_forward.each == NULL && t->hold_forward.all == 0;
     st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
     st->hold[1] = count ? 0 : dpari_each(&t->hold_input, stage);
     st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
@@ -351,7 +352,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
 
 static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
 {
-    return &m->where[row * m->cells + (int64_t)stage * m->s.micros + micro];
+    return &m->where[row * m->cells + (int64_t)stage * m->s.micro_batches + micro];
 }
 
 /* The kind's direction: 0 forward, 1 backward; -1 for work that waits for no other stage. */
@@ -416,11 +417,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
         dpari_zero(&other, sizeof(other));
         other.kind = (uint8_t)kind;
         other.stage = (uint16_t)stage;
-        other.micro = (uint16_t)micro;
+        other.micro_batch = (uint16_t)micro;
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpari_text_say(&t, "rank %d: %d%s", rank, (int32_t)a->stage, dpari_action_name(a->kind));
         if (dpari_action_has_micro(a->kind)) {
-            dpari_text_int(&t, a->micro);
+            dpari_text_int(&t, a->micro_batch);
         }
         dpar_text_put(&t, what);
         dpar_action_write(&other, &t);
@@ -436,7 +437,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     static const char before[] = " stands before ";
     const dpar_action *a = &m->s.action[i];
     const dpari_sim_stage *st = &m->stage[a->stage];
-    const int32_t k = a->micro, slices = m->s.slices;
+    const int32_t k = a->micro_batch, slices = m->s.slices;
     const int way = dpari_sim_way(a->kind);
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
@@ -533,9 +534,9 @@ static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, 
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
-        (dpari_action_has_micro(a->kind) && a->micro >= s->micros)) {
+        (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches)) {
         return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
-                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro);
+                           (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro_batch);
     }
     if (s->rank_of[a->stage] != rank) {
         return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
@@ -575,7 +576,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     st = &m->stage[a->stage];
     row = dpari_sim_row(a->kind);
     if (row >= 0) {
-        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro);
+        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro_batch);
         if (*place != 0) {
             return dpari_sim_say(why, rank, a, " stands there twice", DPAR_ACTION_IDLE, 0, 0);
         }
@@ -651,7 +652,7 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     if (st->rank_at[way] < 0) {
         return 1;
     }
-    at = m->where[st->look[way] + a->micro];
+    at = m->where[st->look[way] + a->micro_batch];
     there = at == 0 ? -1 : m->arrive[at - 1];
     if (there < 0) {
         q->waits = at;
@@ -670,8 +671,8 @@ static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
     const dpar_action *a = &m->s.action[cause - 1];
     if (dpari_sim_is_message(a->kind)) {
         int way = dpari_sim_message_way(a->kind);
-        cause =
-            *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way], a->micro);
+        cause = *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way],
+                                 a->micro_batch);
     }
     return m->end[cause - 1];
 }
@@ -762,7 +763,8 @@ static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t
     int side = dpari_sim_message_side(a->kind);
     int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
     *other = st->rank_at[side];
-    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side], a->micro);
+    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side],
+                            a->micro_batch);
 }
 
 /* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
@@ -1055,7 +1057,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
         want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
                                          : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
-        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);
+        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
         want = at == 0 ? want : m->s.action[at - 1];
     }
     want.joined = 0;
@@ -1144,12 +1146,13 @@ static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
     const dpari_sim_stage *st = &m->stage[a->stage];
     int64_t at = 0;
     if (st->rank_at[0] >= 0) {
-        at = m->arrive[m->where[st->look[0] + a->micro] - 1] + st->come[0];
+        at = m->arrive[m->where[st->look[0] + a->micro_batch] - 1] + st->come[0];
     } else if (st->stage_at[0] >= 0) {
-        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro) - 1];
+        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro_batch) - 1];
     }
-    if (a->micro % m->s.slices != 0) {
-        at = dpari_most(at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro - 1) - 1]);
+    if (a->micro_batch % m->s.slices != 0) {
+        at = dpari_most(
+            at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro_batch - 1) - 1]);
     }
     return at;
 }
@@ -1339,7 +1342,7 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
         return dpari_wrong(
             why, "%d stages in chains of %d, %d micro-batches with %d slices each: no schedule",
-            s->stages, s->chain, s->micros, s->slices);
+            s->stages, s->chain, s->micro_batches, s->slices);
     }
     for (i = 0; i < s->ranks; i++) {
         if (s->begin[i] > s->begin[i + 1]) {
@@ -1369,8 +1372,8 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule
         return dpari_wrong(why, "transport %d: 0 to %d", t->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
-    if (t->transport == DPAR_TRANSPORT_EAGER && t->room < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->room);
+    if (t->transport == DPAR_TRANSPORT_EAGER && t->capacity < 1) {
+        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->capacity);
     }
     if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
         return dpari_wrong(why,

@@ -22,7 +22,7 @@
 typedef struct dpar_stage_values {
     int64_t all;
     /* [stages], the caller's; may be NULL */
-    const int64_t *of;
+    const int64_t *each;
 } dpar_stage_values;
 
 /* How messages are sent. */
@@ -55,7 +55,7 @@ typedef struct dpar_schedule_times {
     dpar_stage_values forward, input, weight; /* F, I and W of a stage */
     dpar_stage_values backward;               /* B; 0 selects input + weight */
     dpar_stage_values overlap; /* a joined pair, by the stage of its forward; 0 runs F and B one
-                          after the other */
+                                  after the other */
     /* These actions hold the rank too. WAIT_REDUCE_GRAD takes no time, because its REDUCE_GRAD is
      * over. */
     dpar_stage_values unshard, reshard, reduce_grad, recompute, offload, reload;
@@ -64,7 +64,7 @@ typedef struct dpar_schedule_times {
     dpar_stage_values latency;
     dpar_stage_values bytes;     /* bytes of one message */
     dpar_stage_values bandwidth; /* bytes in 10^9 units of time, which is bytes/s if the unit is ns;
-                            0 is infinite */
+                                    0 is infinite */
     /* DPAR_SEND_MODE_x and DPAR_CONTENTION_x */
     int32_t sends, links;
 
@@ -78,7 +78,7 @@ typedef struct dpar_schedule_times {
      * there and has arrived. BLOCKING is as DPAR_SEND_MODE_BLOCKING.
      */
     int32_t transport;
-    int32_t room; /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
+    int32_t capacity; /* EAGER: capacity of a buffer in messages, at least 1; otherwise ignored */
 
     /* Bytes that F, I and W of a micro-batch add to the rank's memory. F adds a positive number; I
      * and W usually add negative ones. B adds what I and W add. Memory grows at the start of an

@@ -51,7 +51,7 @@ static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
 
 static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action *a)
 {
-    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micros + a->micro];
+    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micro_batches + a->micro_batch];
 }
 
 /* A pool's free list: a rank has no more slots than actions. */
@@ -71,7 +71,7 @@ DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s)
     if (check < 0) {
         return -1;
     }
-    cells = dpari_least((int64_t)s->chain * s->micros, s->begin[s->ranks]);
+    cells = dpari_least((int64_t)s->chain * s->micro_batches, s->begin[s->ranks]);
     return dpari_most(check, dpari_whole_words(cells * (int64_t)sizeof(dpari_slots_cell) +
                                                8 * dpari_slots_room(s)));
 }
@@ -82,7 +82,7 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_f
     dpari_zero(w, sizeof(*w));
     w->s = s;
     w->cell = (dpari_slots_cell *)mem;
-    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micros);
+    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micro_batches);
     w->activation.free = w->receive.free + dpari_slots_room(s);
     w->send.free = w->activation.free + dpari_slots_room(s);
     w->weight.free = w->send.free + dpari_slots_room(s);
@@ -200,7 +200,7 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots
 static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *slots,
                                            dpar_slot_counts *counts)
 {
-    int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
+    int64_t i, cells = (int64_t)w->s->chain * w->s->micro_batches;
     int32_t r;
     for (i = 0; i < cells; i++) {
         w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_SLOT_NONE; /* messages may lack */

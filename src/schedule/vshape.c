@@ -381,7 +381,7 @@ static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro
     (*at)->kind = (uint8_t)kind;
     (*at)->joined = 0;
     (*at)->stage = (uint16_t)stage;
-    (*at)->micro = (uint16_t)micro;
+    (*at)->micro_batch = (uint16_t)micro;
     (*at)->peer = 0;
     ++*at;
 }
@@ -413,7 +413,7 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *wor
 {
     dpari_v v;
     int32_t rank;
-    dpari_v_lay(&v, s->ranks, s->micros, work);
+    dpari_v_lay(&v, s->ranks, s->micro_batches, work);
     v.tail = rule == DPAR_SCHEDULE_1F1B_V;
     if (v.tail) {
         dpari_v_whole_blocks(&v);

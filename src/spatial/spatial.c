@@ -718,7 +718,7 @@ static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
         for (d = 0; d < p->head.in_box.dims; d++) {
             const int64_t first = p->head.in_owned.dims > 0 ? p->head.in_owned.lo[d] : least->lo[d];
             f->stride[d] = t.stride[d];
-            f->origin[d] = first - p->head.in_box.lo[d];
+            f->first[d] = first - p->head.in_box.lo[d];
         }
     }
 }
@@ -833,7 +833,7 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spati
         dpari_zero(&o, sizeof o);
         o = layer->halo != NULL ? *layer->halo : o;
         o.field = p->field;
-        o.fields = p->head.layer.tensors;
+        o.field_count = p->head.layer.tensors;
         st = dpar_halo_plan_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
@@ -1164,7 +1164,7 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
     other = base + (from >= 0 ? dpari_tile_at(t, 0, at) * size : 0);
     b = &boxes->box[boxes->n++];
     dpari_zero(b, sizeof *b);
-    b->to_type = b->from_type = b->through = type;
+    b->to_type = b->from_type = b->round_type = type;
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
     b->clear = sums;
     b->to = sums ? other : cells;

@@ -125,10 +125,10 @@ struct dpar_spatial_desc {
                                             under way. Summing over ranks (dpar_all_reduce) is up to
                                             you */
     void *user;                          /* passed to the kernels */
-    /* How halos are exchanged; its `field` and `fields` are ignored. NULL selects the defaults,
-     * with which boxes are packed wherever arrays are. With way DPAR_HALO_DIRECT, peers read long
-     * runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc in
-     * every step, on all ranks; otherwise it is DPAR_E_ARG. */
+    /* How halos are exchanged; `field` and `field_count` are ignored. NULL selects the defaults,
+     * with which boxes are packed wherever arrays are. With method DPAR_HALO_DIRECT, peers read
+     * long runs directly from the arrays. Then in and in_gradient must be memory of dpar_comm_alloc
+     * in every step, on all ranks; otherwise it is DPAR_E_ARG. */
     const dpar_halo_plan_desc *halo;
     /* Memory of yours for the plan, on the host, aligned to 64, as long as the plan exists. NULL
      * with bytes 0: dpar_spatial_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes

@@ -107,9 +107,9 @@ static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_
         w->beside[i] = dpari_room_take(buffers, w->points * each, 1);
         if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
             w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
-            w->field[i].halos = w->points == 0        ? NULL
-                                : buffers->at != NULL ? w->beside[i]
-                                                      : (void *)w;
+            w->field[i].compact_halo = w->points == 0        ? NULL
+                                       : buffers->at != NULL ? w->beside[i]
+                                                             : (void *)w;
         }
     }
     p->part = dpari_room_take(buffers, heads * a->value_width * sum, 1);
@@ -139,7 +139,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
     }
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.field = &w->field[2 * i];
-        o.fields = 2;
+        o.field_count = 2;
         st = dpar_halo_plan_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
@@ -158,7 +158,7 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
-        o.fields = 2;
+        o.field_count = 2;
         st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
     }
     if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */

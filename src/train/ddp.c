@@ -174,7 +174,7 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
     const int64_t each = dpar_type_bytes(desc->type);
     dpar_buckets_desc how = dpari_bucketing_ddp(each);
     how.params = desc->params;
-    how.numel = desc->count;
+    how.count = desc->count;
     if (desc->first_bucket_bytes > 0) {
         how.first = dpari_ceil_div(desc->first_bucket_bytes, each);
     }
@@ -314,8 +314,8 @@ static void dpari_ddp_follow(dpar_ddp *d)
     d->start[i] = end;
     for (i = 0; i < d->buckets; i++) {
         dpar_bucket *b = &d->bucket[i];
-        b->lo = d->start[b->first];
-        b->hi = d->start[b->last];
+        b->lo = d->start[b->first_param];
+        b->hi = d->start[b->end_param];
         b->used = b->hi - b->lo;
     }
     d->elements = end;
@@ -498,7 +498,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     d->under_way = 1;
     d->open = d->params;
     d->latest = d->params - 1;
-    d->edge = last && d->buckets > 0 ? d->bucket[0].first : -1;
+    d->edge = last && d->buckets > 0 ? d->bucket[0].first_param : -1;
     if (d->pass++ == UINT8_MAX) { /* all before are one */
         for (i = 0; i < d->params; i++) {
             d->seen[i] = d->seen[i] != 0;
@@ -578,7 +578,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
                                       b->hi - b->lo);
     }
-    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+    for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         int64_t at;
         dpar_why why;
         dpar_text t;
@@ -615,7 +615,7 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
         return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
                                 back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
     }
-    for (i = b->first; i < b->last && status == DPAR_OK; i++) {
+    for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
         status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
                                   back ? copy : d->array[i], back ? copy_type : type,
@@ -667,9 +667,9 @@ DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uin
     call.type = z->ddp->desc.type;
     call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
     call.out = data;
-    call.varies = z->share * c->size != z->ddp->elements;
+    call.variable_counts = z->share * c->size != z->ddp->elements;
     call.count = z->share;
-    if (call.varies) {
+    if (call.variable_counts) {
         call.count = z->count[c->rank];
         call.out_count = z->count;
     }
@@ -736,7 +736,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
     if (d->scatter) {
         return dpari_ddp_scatter(d, k);
     }
-    for (i = b->first; d->array != NULL && i < b->last && status == DPAR_OK; i++) {
+    for (i = b->first_param; d->array != NULL && i < b->end_param && status == DPAR_OK; i++) {
         if (d->start[i + 1] == d->start[i] && d->count[i] > 0) {
             status = dpari_ddp_reduce(d, k, d->array[i], d->count[i], desc->type);
         }
@@ -759,7 +759,7 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
 {
     while (d->latest < d->edge && d->status == DPAR_OK) {
         d->status = dpari_ddp_send(d, d->next++);
-        d->edge = d->next < d->buckets ? d->bucket[d->next].first : -1;
+        d->edge = d->next < d->buckets ? d->bucket[d->next].first_param : -1;
     }
     return d->status;
 }
@@ -839,12 +839,17 @@ static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
     for (first = 0; first < d->params; first += FLAGS) {
         const int32_t count = (int32_t)dpari_least(FLAGS, d->params - first);
         dpar_status status;
-        memcpy(flags, d->used + first, (size_t)count);
+        int32_t i;
+        for (i = 0; i < count; i++) {
+            flags[i] = d->used[first + i];
+        }
         status = dpar_all_reduce(d->c, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
-        memcpy(d->used + first, flags, (size_t)count);
+        for (i = 0; i < count; i++) {
+            d->used[first + i] = flags[i];
+        }
     }
     return DPAR_OK;
 }

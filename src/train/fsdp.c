@@ -1450,7 +1450,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     if (st != DPAR_OK) {
         return st;
     }
-    mesh.offset = first;
+    mesh.first_rank = first;
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 

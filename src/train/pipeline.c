@@ -187,7 +187,8 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     w->mem = dpari_room_take(&r, w->bytes, 1);
     w->slots = (dpar_action_slots *)dpari_room_take(&r, s->begin[s->ranks], sizeof *w->slots);
     w->counts = (dpar_slot_counts *)dpari_room_take(&r, s->ranks, sizeof *w->counts);
-    w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
+    w->cell =
+        (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micro_batches, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
 }
@@ -201,7 +202,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
     int32_t i;
     dpari_fact(f, "schedule->ranks", 0, s->ranks);
     dpari_fact(f, "schedule->stages", 0, s->stages);
-    dpari_fact(f, "schedule->micros", 0, s->micros);
+    dpari_fact(f, "schedule->micro_batches", 0, s->micro_batches);
     dpari_fact(f, "schedule->chain", 0, s->chain);
     dpari_fact(f, "schedule->slices", 0, s->slices);
     for (i = 0; i < s->ranks; i++) {
@@ -212,7 +213,7 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
         dpari_fact(f, "schedule->action[#].kind", k, a->kind);
         dpari_fact(f, "schedule->action[#].joined", k, a->joined);
         dpari_fact(f, "schedule->action[#].stage", k, a->stage);
-        dpari_fact(f, "schedule->action[#].micro", k, a->micro);
+        dpari_fact(f, "schedule->action[#].micro_batch", k, a->micro_batch);
     }
     for (i = 0; i < s->stages; i++) {
         dpari_fact(f, "schedule->rank_of[#]", i, s->rank_of[i]);
@@ -291,7 +292,7 @@ static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w
                                const dpar_action *a, int32_t stage)
 {
     const dpar_schedule *s = p->o.schedule;
-    return &w->cell[(int64_t)(stage % s->chain) * s->micros + a->micro];
+    return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
 }
 
 /* Buffers between stages of this rank: from one action's end to that of the one that reads it. A
@@ -485,7 +486,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     dpari_zero(&order, sizeof order);
     dpari_zero(&how, sizeof how);
     order.ranks = c->size;
-    order.micros = desc->micro_batches;
+    order.micro_batches = desc->micro_batches;
     how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
                  (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
     st = dpar_schedule_find(&order, desc->order, why);

@@ -317,9 +317,9 @@ static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const vo
     r.count = r.stride = n;
     r.parts = rows;
     r.to_type = r.from_type = t->type;
-    r.sums = DPAR_F64;
+    r.sum_type = DPAR_F64;
     r.op = DPAR_SUM;
-    r.add = add != 0;
+    r.accumulate = add != 0;
     r.scale = 1.0;
     return dpari_do_reduce(t->comm, &r);
 }
@@ -372,7 +372,7 @@ static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const voi
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
     call.type = t->type;
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in = own;
     call.out = whole;
     call.count = t->counts[t->comm->rank];
@@ -392,7 +392,7 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t wi
     call.in = part;
     call.out = t->counts == NULL ? part : own;
     call.count = t->counts == NULL ? t->tokens.count * width : t->counts[t->comm->rank];
-    call.varies = t->counts != NULL;
+    call.variable_counts = t->counts != NULL;
     call.in_count = t->counts;
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }

@@ -121,9 +121,9 @@ typedef struct dpar_linear_arrays {
     int32_t reuse_gathered;
     int32_t accumulate;    /* 1 adds to dw and dbias (micro-batches) */
     int32_t accumulate_dx; /* column: 1 if dx (sequence parallelism: gathered_dx) already contains
-                       the parts of layers that read the same x, and this one is added */
+                              the parts of layers that read the same x, and this one is added */
     int32_t defer_reduce; /* column: 1 if more layers with the same x follow, so that the collective
-                     waits for the last of them */
+                             waits for the last of them */
 } dpar_linear_arrays;
 
 /* Computes the output y of a linear layer. The bias is added last, once.
@@ -243,7 +243,7 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  * If there are fewer key-value heads than ranks, several ranks hold the same one, and each computes
  * only the gradient from its own queries. With share = dpar_heads_local(&heads, c->rank),
  *
- *     dpar_comm_split(c, share.group, c->rank, &same);
+ *     dpar_comm_split(c, share.first_group, c->rank, &same);
  *
  * on all ranks makes a communicator of the ranks that hold the same key-value head. They have to
  * sum the gradients of keys and values once a step, after the last micro-batch. dw is

@@ -48,7 +48,7 @@ static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, i
 {
     const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
     if (first != NULL) {
-        *first = u->of_groups ? share.group : share.query;
+        *first = u->of_groups ? share.first_group : share.first_query;
     }
     return u->of_groups ? share.groups : share.queries;
 }
@@ -418,7 +418,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     r.count = r.stride = count;
     r.parts = n;
     r.to_type = r.from_type = u->type;
-    r.sums = dpari_seq_sums(u->type);
+    r.sum_type = dpari_seq_sums(u->type);
     r.op = DPAR_SUM;
     r.scale = 1.0;
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;

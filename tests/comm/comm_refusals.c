@@ -92,7 +92,7 @@ static void test_moves(dpar_comm *c)
     fine.type = DPAR_F64, fine.from = fine.to = &l, fine.in = in, fine.out = out;
     CHECK_INT(dpar_redistribute(c, &fine, &why), DPAR_OK);
     move = fine;
-    move.per_node = -2;
+    move.ranks_per_node = -2;
     REFUSED(dpar_redistribute(c, &move, &why), DPAR_E_ARG, "-2 ranks a node");
     move = fine;
     shape[1] = 3;
@@ -108,7 +108,7 @@ static void test_moves(dpar_comm *c)
     memset(&t, 0, sizeof t);
     move.type = DPAR_F64, move.in = in, move.out = out, move.in_shape = move.out_shape = shape;
     t.dims = 3, t.extent[0] = t.extent[1] = t.extent[2] = 1;
-    move.send = move.receive = &t, move.sends = move.receives = 1;
+    move.send = move.receive = &t, move.send_count = move.receive_count = 1;
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_ARG, "dim 1 of a shape is -1");
     t.dims = 7; /* more than there are */
     CHECK(dpar_transfers_exchange(c, &move, &why) == DPAR_E_ARG);
@@ -124,7 +124,7 @@ static void test_moves(dpar_comm *c)
         many[i].dims = 1, many[i].extent[0] = INT64_C(1) << 58;
     }
     far[0] = INT64_C(1) << 59;
-    move.send = move.receive = many, move.sends = move.receives = 4;
+    move.send = move.receive = many, move.send_count = move.receive_count = 4;
     move.piece_bytes = INT64_MAX;
     move.out = in; /* arrays so large cannot lie apart */
     REFUSED(dpar_transfers_exchange(c, &move, &why), DPAR_E_RANGE, "scratch of more than 2^62 B");

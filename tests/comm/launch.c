@@ -46,7 +46,7 @@ static void expect(const char *const *list, int launcher, int rank, int size, in
 {
     CHECK_INT(find(list), DPAR_OK);
     CHECK_TEXT(why.text, "");
-    CHECK_TEXT(dpari_launcher_name(job.launcher), dpari_launcher_name(launcher));
+    CHECK_TEXT(dpari_launcher_name(job.kind), dpari_launcher_name(launcher));
     CHECK_INT(job.rank, rank);
     CHECK_INT(job.size, size);
     CHECK_INT(job.local_rank, local_rank);
@@ -465,7 +465,7 @@ static void test_socket_names(void)
     dpar_launcher_info j;
     socklen_t n, m;
     memset(&j, 0, sizeof j);
-    j.launcher = DPAR_LAUNCHER_DPAR;
+    j.kind = DPAR_LAUNCHER_DPAR;
     j.size = 4;
     strcpy(j.id, "one");
     n = dpari_meet_name(&j, 0, 0, &a);
@@ -479,7 +479,7 @@ static void test_socket_names(void)
     strcpy(j.id, "two");
     m = dpari_meet_name(&j, 0, 0, &b);
     CHECK(n == m && memcmp(&a, &b, n) != 0);
-    j.launcher = DPAR_LAUNCHER_TORCHRUN;
+    j.kind = DPAR_LAUNCHER_TORCHRUN;
     dpari_meet_name(&j, 0, 0, &a);
     CHECK(memcmp(&a, &b, n) != 0);
     m = dpari_meet_name(&j, 0, 1, &b);

@@ -26,7 +26,7 @@ static void span_case(int32_t to, int32_t from, int64_t n, double scale, int add
     s.to_type = to;
     s.from_type = from;
     s.scale = scale;
-    s.add = add;
+    s.accumulate = add;
     CHECK_INT(host.span(NULL, &s, 1), DPAR_OK);
     for (i = 0; i < n + GUARD; i++) {
         const double old = read_at(was, i, to), v = i < n ? scale * read_at(b, i, from) : 0.0;
@@ -97,7 +97,7 @@ static void spans_large(int32_t from, double scale, int add)
     s.to_type = DPAR_F32;
     s.from_type = from;
     s.scale = scale;
-    s.add = add;
+    s.accumulate = add;
     CHECK_INT(host.span(NULL, &s, 1), DPAR_OK);
     for (i = 0; i < MANY; i++) {
         const double v = scale * read_at(x, i, from);
@@ -141,9 +141,9 @@ static void reduce_case(int32_t to, int32_t from, int32_t sums, int32_t op, int6
     r.stride = stride;
     r.to_type = to;
     r.from_type = from;
-    r.sums = sums;
+    r.sum_type = sums;
     r.op = op;
-    r.add = add;
+    r.accumulate = add;
     r.scale = scale;
     CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
     for (i = 0; i < n + GUARD; i++) {
@@ -207,7 +207,7 @@ static void reduce_ints_case(int32_t type, int32_t op, int64_t n, int64_t parts)
     r.parts = parts;
     r.stride = stride;
     r.from = b;
-    r.to_type = r.from_type = r.sums = type;
+    r.to_type = r.from_type = r.sum_type = type;
     r.op = op;
     r.scale = 1.0;
     for (way = 0; way < 2; way++) { /* into an array of its own, into a part */
@@ -295,7 +295,7 @@ static void looks(void)
                    (size_t)dpar_type_bytes(t));
             CHECK_INT(host.finite(NULL, &f), DPAR_OK);
             CHECK_INT(found, 1002);
-            f.keep = 1;
+            f.keep_found = 1;
             f.first = 5000;
             CHECK_INT(host.finite(NULL, &f), DPAR_OK);
             CHECK_INT(found, 1002);
@@ -333,8 +333,8 @@ static void refused(void)
     REFUSED(host.span(NULL, &s, 1), s.count = -1);
     REFUSED(host.span(NULL, &s, 1), (s.count = 1, s.to = NULL));
     REFUSED(host.span(NULL, &s, 1), (s.to = a, s.to_type = DPAR_I32));
-    REFUSED(host.span(NULL, &s, 1), (s.from_type = DPAR_I32, s.add = 1));
-    REFUSED(host.span(NULL, &s, 1), (s.add = 0, s.scale = 2.0));
+    REFUSED(host.span(NULL, &s, 1), (s.from_type = DPAR_I32, s.accumulate = 1));
+    REFUSED(host.span(NULL, &s, 1), (s.accumulate = 0, s.scale = 2.0));
     REFUSED(host.span(NULL, &s, 1), (s.scale = 1.0, s.from_type = s.to_type = DPAR_F4));
     memset(&r, 0, sizeof r);
     r.to = a;
@@ -343,23 +343,23 @@ static void refused(void)
     r.op = DPAR_SUM;
     r.scale = 1.0;
     REFUSED(host.reduce(NULL, &r), r.to_type = r.from_type = DPAR_F64);
-    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_TYPE_NONE, r.sums = DPAR_F64));
+    REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_TYPE_NONE, r.sum_type = DPAR_F64));
     REFUSED(host.reduce(NULL, &r), (r.to_type = DPAR_F64, r.from_type = DPAR_TYPE_NONE));
     r.from_type = DPAR_F64;
     CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
     REFUSED(host.reduce(NULL, &r), r.parts = 0);
     REFUSED(host.reduce(NULL, &r), (r.parts = 1, r.op = DPAR_COPY));
-    REFUSED(host.reduce(NULL, &r), (r.op = DPAR_SUM, r.sums = DPAR_F32));
-    REFUSED(host.reduce(NULL, &r), (r.sums = DPAR_F64, r.from_type = DPAR_I32));
+    REFUSED(host.reduce(NULL, &r), (r.op = DPAR_SUM, r.sum_type = DPAR_F32));
+    REFUSED(host.reduce(NULL, &r), (r.sum_type = DPAR_F64, r.from_type = DPAR_I32));
     REFUSED(host.reduce(NULL, &r), (r.from_type = DPAR_F64, r.count = 2));
     r.count = 1;
-    r.to_type = r.from_type = r.sums = DPAR_I32;
+    r.to_type = r.from_type = r.sum_type = DPAR_I32;
     CHECK_INT(host.reduce(NULL, &r), DPAR_OK);
-    REFUSED(host.reduce(NULL, &r), r.add = 1);
-    REFUSED(host.reduce(NULL, &r), (r.add = 0, r.scale = 0.5));
-    REFUSED(host.reduce(NULL, &r), (r.scale = 1.0, r.sums = DPAR_F64));
-    REFUSED(host.reduce(NULL, &r), (r.sums = DPAR_I32, r.from_type = DPAR_U32));
-    REFUSED(host.reduce(NULL, &r), r.to_type = r.from_type = r.sums = DPAR_F8);
+    REFUSED(host.reduce(NULL, &r), r.accumulate = 1);
+    REFUSED(host.reduce(NULL, &r), (r.accumulate = 0, r.scale = 0.5));
+    REFUSED(host.reduce(NULL, &r), (r.scale = 1.0, r.sum_type = DPAR_F64));
+    REFUSED(host.reduce(NULL, &r), (r.sum_type = DPAR_I32, r.from_type = DPAR_U32));
+    REFUSED(host.reduce(NULL, &r), r.to_type = r.from_type = r.sum_type = DPAR_F8);
     memset(&f, 0, sizeof f);
     f.found = &found;
     REFUSED(host.finite(NULL, &f), (void)0);
@@ -393,10 +393,10 @@ static void boxes(void)
     x.op = DPAR_AVG;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);
     x.op = DPAR_COPY;
-    x.through = DPAR_F16;
+    x.round_type = DPAR_F16;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);
     CHECK_NEAR(b[1], 9.0, 0.0);
-    x.through = DPAR_TYPE_NONE;
+    x.round_type = DPAR_TYPE_NONE;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_OK);
     CHECK_NEAR(b[1], 4.0, 0.0);
     CHECK_NEAR(b[2], 2.0, 0.0);

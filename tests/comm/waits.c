@@ -106,7 +106,7 @@ static int share(dpar_comm *c, void *arg)
         there = w->moved > 0.0;
         dpar_all_reduce(c, &there, &all, 1, DPAR_I32, DPAR_MAX, NULL);
         moved = all;
-    } while (!moved && dpari_os_now() < until && o->plain == 0);
+    } while (!moved && dpari_os_now() < until && o->disable == 0);
     dpari_os_cpus(after);
     if (memcmp(before, after, sizeof before) != 0) {
         printf("rank %d: the CPUs that it may use are others than before\n", (int)c->rank);
@@ -116,8 +116,8 @@ static int share(dpar_comm *c, void *arg)
         printf("rank 0 moved; of two ranks on a CPU the higher one does\n");
         return 1;
     }
-    if (moved != (o->plain == 0)) {
-        printf("rank %d: moved %d with plain %d\n", (int)c->rank, (int)moved, (int)o->plain);
+    if (moved != (o->disable == 0)) {
+        printf("rank %d: moved %d with plain %d\n", (int)c->rank, (int)moved, (int)o->disable);
         return 1;
     }
     return c->status < 0;
@@ -141,7 +141,7 @@ static void sharing(void)
     dpar_why why;
     memset(&o, 0, sizeof o);
     CHECK_INT(dpar_launch(2, share, &o, &o, &why), DPAR_OK);
-    o.plain = DPAR_WORLD_NO_MIGRATION;
+    o.disable = DPAR_WORLD_NO_MIGRATION;
     CHECK_INT(dpar_launch(2, share, &o, &o, &why), DPAR_OK);
 }
 #endif

@@ -156,7 +156,7 @@ static void test_bubbles(void)
         memset(&times, 0, sizeof times);
         order.rule = DPAR_SCHEDULE_GPIPE;
         order.ranks = row[i].p;
-        order.micros = row[i].m;
+        order.micro_batches = row[i].m;
         times.forward.all = 1;
         times.backward.all = 2;
         CHECK_INT(

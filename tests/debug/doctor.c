@@ -35,7 +35,7 @@ static dpari_checkup healthy(void)
 {
     dpari_checkup c;
     memset(&c, 0, sizeof c);
-    c.job.launcher = DPAR_LAUNCHER_OPENMPI;
+    c.job.kind = DPAR_LAUNCHER_OPENMPI;
     c.job.rank = c.job.local_rank = 1;
     c.job.size = c.job.local_size = c.here = 4;
     c.nodes = 1;
@@ -299,7 +299,7 @@ static void test_slingshot(void)
     dpari_checkup c = spread();
     int i, skip;
     c.slingshot = 1;
-    c.job.launcher = DPAR_LAUNCHER_PALS;
+    c.job.kind = DPAR_LAUNCHER_PALS;
     strcpy(c.links.name[0], "hsn0");
     c.links.count = 3;
     strcpy(c.links.name[2], "hsn1");
@@ -320,14 +320,14 @@ static void test_slingshot(void)
         variables = less;
         JUDGE(c, 1, name);
     }
-    c.job.launcher = DPAR_LAUNCHER_SLURM; /* no MPI of Cray's */
+    c.job.kind = DPAR_LAUNCHER_SLURM; /* no MPI of Cray's */
     less[7] = NULL;
     variables = less;
     JUDGE(c, 0, "");
     less[7] = "PALS_APID=42.0"; /* it is: srun --mpi=cray_shasta */
     less[8] = NULL;
     JUDGE(c, 2, "MPICH_OFI_NIC_POLICY is not set -> export ");
-    c.job.launcher = DPAR_LAUNCHER_PALS;
+    c.job.kind = DPAR_LAUNCHER_PALS;
     less[7] = all[7];
     less[8] = "NCCL_NET_GDR_LEVEL=PHB";
     for (i = 0; i < 8; i++) {
@@ -339,7 +339,7 @@ static void test_slingshot(void)
     JUDGE(c, 1, "NCCL_SOCKET_IFNAME is eth0 -> export NCCL_SOCKET_IFNAME=hsn");
     less[0] = NULL;
     JUDGE(c, 9, "AWS Libfabric");
-    c.job.launcher = DPAR_LAUNCHER_TORCHRUN; /* no MPI */
+    c.job.kind = DPAR_LAUNCHER_TORCHRUN; /* no MPI */
     JUDGE(c, 7, "AWS Libfabric");
     c.gpus = 0;
     JUDGE(c, 0, "");

@@ -259,7 +259,7 @@ static void listed(const dpar_schedule *s)
         add(a->kind);
         add(a->joined);
         add(a->stage);
-        add(a->micro);
+        add(a->micro_batch);
         add(a->peer);
     }
 }
@@ -270,7 +270,7 @@ static void schedules(int32_t ranks, int32_t micros, int lower)
     dpar_schedule s, lowered;
     dpar_why why;
     o.ranks = ranks;
-    o.micros = micros;
+    o.micro_batches = micros;
     for (o.rule = 1; o.rule < DPAR_SCHEDULE_END; o.rule++) {
         if (dpar_schedule_generate(&s, &o, memory, sizeof memory, &why) != DPAR_OK) {
             say(why.text);

@@ -10,7 +10,7 @@ int32_t run(int32_t rank, int64_t *memory, int64_t bytes, const dpar_action **fi
     dpar_schedule s;
     order.rule = DPAR_SCHEDULE_GPIPE;
     order.ranks = 4;
-    order.micros = 8;
+    order.micro_batches = 8;
     if (dpar_schedule_generate(&s, &order, memory, bytes, NULL) != DPAR_OK) {
         return -1;
     }

@@ -148,7 +148,7 @@ contains
             all(d%periodic(:1) == [0, 1]) .and. d%order == DPAR_ORDER_FIRST_FASTEST, "a description")
         call check(dpar_grid_make(world, d, g, why) == 0, "a grid")
         call c_f_pointer(g, head)
-        call check(all(head%own(:1) == [4, 3]) .and. head%first(1) == 3 * dpar_comm_rank(world), "its head")
+        call check(all(head%count(:1) == [4, 3]) .and. head%first(1) == 3 * dpar_comm_rank(world), "its head")
         allocate (u(0:4, 0:5), v(2, 0:4, 0:5), whole(3 * ranks, 4))
         u = -1
         v = -1
@@ -188,7 +188,7 @@ contains
             end do
         end if
         call check(dpar_grid_block(g, part=part) == 0, "a part of a file")
-        call check(all(part%start(:1) == [0, x0]) .and. all(part%memory(:1) == [6, 5]), "its place")
+        call check(all(part%start(:1) == [0, x0]) .and. all(part%local_count(:1) == [6, 5]), "its place")
         call check(dpar_grid_free(g) == 0, "the end of a grid")
     end subroutine
 
@@ -486,9 +486,9 @@ contains
             call dpar_halo_field_bounds(field(2), dpar_comm_rank(world), lo, hi)
         end if
         do way = DPAR_HALO_AUTO, DPAR_HALO_MESSAGES
-            options%way = way
+            options%method = way
             options%field = c_loc(field)
-            options%fields = 2
+            options%field_count = 2
             call check(dpar_halo_plan_bytes(world, options, bytes, why) == 0, "bytes")
             allocate (memory(bytes + 64))
             at = transfer(c_loc(memory), at)

@@ -120,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             at[(data[6] | data[7] << 8) % (8 * n)] = data[7];
         } else if (data[2] % 4 == 2) {
             s.rank_of[data[3] % s.stages] = data[4];
-            s.micros += (int8_t)data[5];
+            s.micro_batches += (int8_t)data[5];
             s.chain += (int8_t)data[6] / 32;
         } else if (data[2] % 4 == 3) {
             s.begin[data[3] % (s.ranks + 1)] += (int8_t)data[4] / 32;

@@ -193,7 +193,7 @@ static void small_ones(bytes *b)
         must(first >= 0 && last >= first && last <= out);
     }
     memset(&s, 0, sizeof s);
-    s.rest = take(b, 4);
+    s.remainder = take(b, 4);
     s.count = take_large(b);
     s.ranks = (int32_t)(take_large(b) % INT32_MAX);
     s.run = take_large(b);

@@ -131,7 +131,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     take_halo(&in, &h);
-    if (take(&in, 6) == 0 && mesh.offset == 0) {
+    if (take(&in, 6) == 0 && mesh.first_rank == 0) {
         for (i = 0; i < RANKS; i++) {
             owner[i] = take(&in, 16) - 2;
         }

@@ -35,12 +35,12 @@ static void a_grid(bytes *b)
     d.check = take(b, 2), d.type = take(b, 4) ? 0 : odd32(b);
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
         d.cells[i] = take(b, 8) ? 1 + take(b, 9) : odd64(b);
-        d.low[i] = take(b, 4) ? 0 : odd64(b), d.high[i] = take(b, 4) ? 0 : odd64(b);
+        d.halo_low[i] = take(b, 4) ? 0 : odd64(b), d.halo_high[i] = take(b, 4) ? 0 : odd64(b);
         d.periodic[i] = take(b, 2);
         d.mirror_low[i] = take(b, 4) ? 0 : take(b, 5),
         d.mirror_high[i] = take(b, 4) ? 0 : take(b, 5);
         d.parts[i] = take(b, 4) ? 0 : take(b, 3);
-        d.own[i] = take(b, 8) ? 0 : odd64(b);
+        d.expected_count[i] = take(b, 8) ? 0 : odd64(b);
     }
     cuts[0] = 0, cuts[1] = odd64(b), cuts[2] = odd64(b);
     d.cuts[0] = take(b, 4) ? NULL : cuts;
@@ -53,7 +53,7 @@ static void a_grid(bytes *b)
         d.cells[2] = d.cells[2] > 100 ? -1 : d.cells[2];
     }
     if (fine(dpar_grid_make(world, &d, &g, &why))) {
-        must(g != NULL && g->own[0] == d.cells[0]);
+        must(g != NULL && g->count[0] == d.cells[0]);
         must(dpar_grid_free(g) == DPAR_OK);
     }
 }
@@ -87,15 +87,15 @@ static void a_halo(bytes *b)
         f[i].components = take(b, 4) ? take(b, 3) : odd32(b);
         f[i].component_stride = take(b, 8) ? 0 : odd64(b);
         f[i].vector = take(b, 4), f[i].pair = take(b, 8) ? 0 : take(b, 4);
-        f[i].wire = take(b, 4) ? 0 : odd32(b);
+        f[i].wire_type = take(b, 4) ? 0 : odd32(b);
         f[i].stride[0] = take(b, 8) ? 0 : odd64(b), f[i].stride[1] = take(b, 8) ? 0 : odd64(b);
         f[i].data = take(b, 16) ? values + 2048 : NULL;
     }
-    o.field = take(b, 32) ? f : NULL, o.fields = take(b, 8) ? 1 + take(b, 2) : odd32(b);
-    if (o.fields > 2) {
-        o.fields = 4097;
+    o.field = take(b, 32) ? f : NULL, o.field_count = take(b, 8) ? 1 + take(b, 2) : odd32(b);
+    if (o.field_count > 2) {
+        o.field_count = 4097;
     }
-    o.way = take(b, 6), o.ordered = take(b, 2), o.shared = take(b, 8) == 0;
+    o.method = take(b, 6), o.ordered = take(b, 2), o.shared = take(b, 8) == 0;
     o.run_bytes = odd64(b), o.timers = take(b, 2);
     if (fine(dpar_halo_plan_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
         if (fine(dpar_halo_plan_init(memory, need, world, &o, &x, &why))) {
@@ -323,7 +323,7 @@ static void moves(bytes *b)
     must(dpar_mesh_init(&one, "a", &size, 0, 0, NULL) == DPAR_OK);
     must(dpar_layout_init(&from, &one, 3, extent, &p, NULL) == DPAR_OK);
     to = from;
-    m.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), m.per_node = odd32(b);
+    m.type = take(b, 8) ? 1 + take(b, 2) : odd32(b), m.ranks_per_node = odd32(b);
     m.in = take(b, 16) ? values : NULL, m.out = take(b, 16) ? values + 2048 : NULL;
     m.piece_bytes = odd64(b);
     for (d = 0; d < 3; d++) {
@@ -350,8 +350,9 @@ static void moves(bytes *b)
         memcpy(receive[i].mine, send[i].theirs, sizeof send[i].theirs);
         memcpy(receive[i].theirs, send[i].mine, sizeof send[i].mine);
     }
-    m.send = send, m.receive = receive, m.sends = take(b, 3), m.receives = take(b, 3);
-    if (honest && m.sends == m.receives) { /* others would wait for messages that nobody sends */
+    m.send = send, m.receive = receive, m.send_count = take(b, 3), m.receive_count = take(b, 3);
+    if (honest &&
+        m.send_count == m.receive_count) { /* others would wait for messages that nobody sends */
         (void)fine(dpar_transfers_exchange(world, &m, &why));
     }
 }
@@ -446,7 +447,8 @@ static dpar_status nothing(void *ctx, const dpar_stage_task *task, dpar_why *sai
 {
     const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)ctx;
     must(said != NULL && said->text[0] == 0);
-    must(task->action.stage < o->schedule->stages && task->action.micro < o->schedule->micros);
+    must(task->action.stage < o->schedule->stages &&
+         task->action.micro_batch < o->schedule->micro_batches);
     if (task->out != NULL) {
         memset(task->out, 0, (size_t)(task->out_count * dpar_type_bytes(o->type)));
     }
@@ -469,7 +471,8 @@ static void pipelines(bytes *b)
     memset(&how, 0, sizeof how);
     memset(&o, 0, sizeof o);
     order.rule = take(b, DPAR_SCHEDULE_END + 1), order.ranks = take(b, 16) ? 1 : 2;
-    order.micros = take(b, 6), order.chunks = take(b, 4), order.group = take(b, 4) ? 0 : take(b, 4);
+    order.micro_batches = take(b, 6), order.chunks = take(b, 4),
+    order.group = take(b, 4) ? 0 : take(b, 4);
     order.slices = take(b, 4) ? 0 : take(b, 4), order.lifo = take(b, 2);
     if (dpar_schedule_generate(&made, &order, made_in, sizeof made_in, NULL) != DPAR_OK) {
         return;
@@ -482,7 +485,7 @@ static void pipelines(bytes *b)
     if (take(b, 4) == 0 && list.begin[list.ranks] > 0) { /* what is in the list is told too */
         dpar_action *a = &list.action[take(b, 255) % list.begin[list.ranks]];
         a->kind = (uint8_t)take(b, DPAR_ACTION_COUNT + 1), a->stage = (uint16_t)take(b, 5);
-        a->micro = (uint16_t)take(b, 7), a->joined = (uint8_t)take(b, 2);
+        a->micro_batch = (uint16_t)take(b, 7), a->joined = (uint8_t)take(b, 2);
     }
     o.schedule = take(b, 32) ? &list : NULL, o.type = take(b, 8) ? 1 + take(b, 3) : odd32(b);
     o.tag = odd32(b), o.count = take(b, 8) ? take(b, 9) : odd64(b);
@@ -581,7 +584,7 @@ static void environment(bytes *b)
     memset(&job, 0x5a, sizeof job);
     before = job;
     if (fine(dpari_job_from(&site, &job, &nodes, &why))) {
-        must(job.launcher >= 0 && job.launcher < DPAR_LAUNCHER_COUNT && nodes >= 0);
+        must(job.kind >= 0 && job.kind < DPAR_LAUNCHER_COUNT && nodes >= 0);
         must(job.size >= 1 && job.rank >= 0 && job.rank < job.size);
         must(job.local_size >= -1 && job.local_size != 0 && job.local_size <= job.size);
         must(job.local_rank < job.size && memchr(job.id, 0, sizeof job.id) != NULL);

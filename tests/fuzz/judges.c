@@ -84,7 +84,7 @@ static void spatial(bytes *b)
     layer.forward = take(b, 16) ? no_kernel : NULL;
     layer.input_gradient = take(b, 2) ? no_kernel : NULL;
     layer.weight_gradient = take(b, 2) ? no_kernel : NULL;
-    o.way = take(b, 6), o.run_bytes = odd64(b), o.ordered = take(b, 2);
+    o.method = take(b, 6), o.run_bytes = odd64(b), o.ordered = take(b, 2);
     layer.halo = take(b, 2) ? &o : NULL;
     for (d = 0; d < dims; d++) {
         small = small && layer.in.extent[d] < 5000 && layer.out_extent[d] < 5000;
@@ -287,7 +287,7 @@ static void schedules(bytes *b)
     each[8] = &t.hold_always, each[9] = &job.cap;
     for (i = 0; i < 10; i++) {
         each[i]->all = take(b, 2) ? odd64(b) : 1;
-        each[i]->of = take(b, 8) ? NULL : some;
+        each[i]->each = take(b, 8) ? NULL : some;
     }
     t.hold_input.all = t.hold_forward.all > 0 && take(b, 2) ? -t.hold_forward.all : 0;
     job.ranks = take(b, 16) ? 1 + take(b, 4) : odd32(b);
@@ -295,8 +295,8 @@ static void schedules(bytes *b)
     job.stages = take(b, 16) ? (job.ranks > 0 && job.ranks < 9 ? job.ranks : 4) * (1 + take(b, 2))
                              : odd32(b);
     job.stages = job.stages > 8 ? INT32_MAX : job.stages;
-    job.micros = take(b, 16) ? 1 + take(b, 6) : odd32(b);
-    job.micros = job.micros > 64 ? INT32_MAX : job.micros;
+    job.micro_batches = take(b, 16) ? 1 + take(b, 6) : odd32(b);
+    job.micro_batches = job.micro_batches > 64 ? INT32_MAX : job.micro_batches;
     job.map = take(b, 16) ? take(b, 2) : odd32(b), job.split = take(b, 2);
     job.objective = take(b, 16) ? take(b, 2) : odd32(b);
     job.rank_of = take(b, 4) ? NULL : rank_of, job.times = take(b, 32) ? &t : NULL;
@@ -309,7 +309,7 @@ static void schedules(bytes *b)
     }
     memset(&how, 0, sizeof how);
     for (i = 0; i < 10; i++) {
-        each[i]->of = NULL; /* of layers there are more */
+        each[i]->each = NULL; /* of layers there are more */
     }
     how.job = &job, how.layers = take(b, 16) ? take(b, 12) : odd32(b), how.tries = take(b, 9);
     how.cuts = cuts;
@@ -373,7 +373,7 @@ static void routes(bytes *b)
         cost[i] = odd64(b);
     }
     q.from = &from, q.to = &to, q.byte_cost = take(b, 2) ? cost : NULL, q.step_cost = odd64(b);
-    q.nodes = nodes, q.node_room = take(b, 4) ? 1000 : take(b, 100);
+    q.nodes = nodes, q.node_capacity = take(b, 4) ? 1000 : take(b, 100);
     if (fine(dpar_route_plan(&q, step, take(b, 9), &count, &why))) {
         at = from;
         for (i = 0; i < count; i++) {
@@ -391,7 +391,7 @@ static void options(bytes *b)
     o.timeout_s = take(b, 4) ? 0.0 : odd_real(b), o.grace_s = take(b, 4) ? 0.0 : odd_real(b);
     o.heap_bytes = take(b, 2) ? 0 : odd64(b), o.slot_bytes = take(b, 2) ? 0 : odd64(b);
     o.slot_bytes = take(b, 4) ? o.slot_bytes : INT64_C(1) << take(b, 40);
-    o.threads = odd32(b), o.plain = odd32(b);
+    o.threads = odd32(b), o.disable = odd32(b);
     if (fine(dpar_init(&c, &o, &why))) {
         must(dpar_comm_free(c) == DPAR_OK);
     }

@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (take_layout(&from, &l, &mesh, dims, extent, cuts) != DPAR_OK) {
         return 0;
     }
-    for (rank = mesh.offset; rank < mesh.offset + mesh.size; rank++) {
+    for (rank = mesh.first_rank; rank < mesh.first_rank + mesh.size; rank++) {
         check_rank(&l, rank);
         check_boxes(&l, rank);
     }

@@ -29,7 +29,7 @@ static inline dpar_mesh take_mesh(bytes *b, int most)
         most /= size[i];
     }
     must(dpar_mesh_init(&m, axis_names(axes), size, take(b, 2), 0, NULL) == DPAR_OK);
-    m.offset = take(b, 4);
+    m.first_rank = take(b, 4);
     return m;
 }
 

@@ -106,7 +106,7 @@ static void check_times(const world *from, const world *to)
     for (rank = 0; rank < RANKS; rank++) {
         int a, b, c, takes = mesh_coord(&to->l->mesh, rank, 0) >= 0 || to->l->mesh.axes == 0;
         if (to->l->mesh.axes == 0) {
-            takes = rank == to->l->mesh.offset;
+            takes = rank == to->l->mesh.first_rank;
         }
         for (i = 0; i < to->l->mesh.axes; i++) { /* a sum that begins: coordinate 0 takes it */
             int begins =

@@ -79,7 +79,7 @@ static void check_mirrored(const dpar_schedule *s)
                 if (a == a_end || b == b_end) {
                     break;
                 }
-                must(a->micro == b->micro && is_receive(a) != is_receive(b));
+                must(a->micro_batch == b->micro_batch && is_receive(a) != is_receive(b));
                 must(a->kind - is_receive(a) == b->kind - is_receive(b));
                 must((a->kind - is_receive(a) == DPAR_ACTION_SEND_F) ==
                      (is_receive(a) ? a->stage == b->stage + 1 : b->stage == a->stage + 1));
@@ -174,7 +174,7 @@ static void check_text(const char *text, size_t n)
         dpar_schedule_write(&s, "\n", &t);
         must(t.used < 4 * n + 64);
         must(read_csv(&again, written, t.used, 0, more, bytes, NULL) == DPAR_OK);
-        must(memcmp(mem, more, (size_t)bytes) == 0 && again.micros == s.micros);
+        must(memcmp(mem, more, (size_t)bytes) == 0 && again.micro_batches == s.micro_batches);
         if (s.ranks < 100) {
             check_passes(&s);
         }
@@ -201,7 +201,7 @@ static void check_actions(const uint8_t *data, size_t n)
         schedule_init(&s, 1 + data[0] % 5, 1 + data[1] % 6, count, mem, bytes, NULL) != 0) {
         return;
     }
-    s.micros = data[2] % 8;
+    s.micro_batches = data[2] % 8;
     s.chain = 1 + data[3] % 6;
     for (i = 0; i < s.stages; i++) {
         s.rank_of[i] = (uint16_t)((data[4] >> i % 3) % (s.ranks + (data[5] == 7)));
@@ -217,7 +217,8 @@ static void check_actions(const uint8_t *data, size_t n)
             a->stage = (uint16_t)((a->stage + 1) % s.stages); /* one of this rank's, if any */
         }
         s.begin[k * s.ranks / count + 1] = k + 1;
-        a->micro = (uint16_t)(d[3] % 8 % (s.micros + (data[5] == 11) + !s.micros));
+        a->micro_batch =
+            (uint16_t)(d[3] % 8 % (s.micro_batches + (data[5] == 11) + !s.micro_batches));
         a->peer = (uint16_t)(d[1] / 32 % s.ranks);
     }
     for (i = 0; i < s.ranks; i++) { /* ranks without actions */

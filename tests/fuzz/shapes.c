@@ -126,7 +126,7 @@ static void lists(bytes *b)
     if (take(b, 8) == 0) {
         ends[take(b, 6)] = odd64(b);
     }
-    how.params = take(b, 7) - (take(b, 16) == 0), how.numel = numel, how.ranks = odd32(b);
+    how.params = take(b, 7) - (take(b, 16) == 0), how.count = numel, how.ranks = odd32(b);
     how.first = odd64(b), how.size = odd64(b), how.align = odd64(b), how.multiple = odd64(b);
     how.forward = take(b, 2);
     if (fine(dpar_buckets_init(&how, start, bucket, 8, &n, &why))) {
@@ -141,8 +141,9 @@ static void lists(bytes *b)
         must(n == 1);
     }
     memset(&st, 0, sizeof st);
-    st.layers = odd32(b), st.stages = odd32(b), st.chunks = odd32(b), st.first = odd32(b);
-    st.last = odd32(b), st.embedding = take(b, 2), st.loss = take(b, 2), st.turns = take(b, 2);
+    st.layers = odd32(b), st.stages = odd32(b), st.chunks = odd32(b), st.first_layers = odd32(b);
+    st.last_layers = odd32(b), st.embedding = take(b, 2), st.loss = take(b, 2),
+    st.v_shape = take(b, 2);
     if (fine(dpar_stage_layers(&st, odd32(b), odd32(b), &lo, &hi, &why))) {
         must(0 <= lo && lo <= hi && hi <= st.layers);
     }

@@ -94,13 +94,13 @@ static void test_aligned_steps(void)
             x.copy = f.how == 2 ? copy.at(which) : NULL;
             x.copy_type = DPAR_BF16;
             x.remainder = f.how == 3 ? (int16_t *)rest.at(which) : NULL;
-            gpu.blocks = fast.blocks = turn % 3 == 0;
+            gpu.max_blocks = fast.max_blocks = turn % 3 == 0;
             CHECK_INT(turn % 2 ? quick_layers.optimize(quick.ctx, &x)
                                : device_layers.optimize(device.ctx, &x),
                       DPAR_OK);
             CHECK_INT(device.wait(device.ctx), DPAR_OK);
         }
-        gpu.blocks = fast.blocks = 0;
+        gpu.max_blocks = fast.max_blocks = 0;
         CHECK(w.same() && g.same() && m.same() && v.same() && copy.same() && rest.same());
     }
 }
@@ -120,16 +120,16 @@ static void test_aligned_sums(void)
         r.parts = parts;
         r.stride = stride;
         r.to_type = r.from_type = type;
-        r.sums = turn / 2 % 2 ? DPAR_F64 : DPAR_F32;
+        r.sum_type = turn / 2 % 2 ? DPAR_F64 : DPAR_F32;
         r.op = turn / 4 % 2 ? DPAR_AVG : DPAR_SUM;
-        r.add = (int32_t)below(2);
+        r.accumulate = (int32_t)below(2);
         r.scale = below(2) == 0 ? 1.0 : 1.0 / 3.0;
-        gpu.blocks = turn % 3 == 0;
+        gpu.max_blocks = turn % 3 == 0;
         on_both(&dpar_mem::reduce, &r, [&](int on_device) {
             r.to = to.at(on_device);
             r.from = from.at(on_device);
         });
-        gpu.blocks = 0;
+        gpu.max_blocks = 0;
         CHECK(to.same(type, type == DPAR_F32 ? 0.0 : -1.0)); /* any NaN there */
     }
     for (int turn = 0; turn < 6; turn++) { /* up or down by numbers */
@@ -160,7 +160,7 @@ static void test_aligned_boxes(void)
         {DPAR_BF16, DPAR_F32, DPAR_COPY}, {DPAR_F32, DPAR_BF16, DPAR_COPY},
         {DPAR_F32, DPAR_F32, DPAR_SUM},   {DPAR_F64, DPAR_F64, DPAR_SUM},
         {DPAR_F32, DPAR_F32, DPAR_MAX},   {DPAR_F16, DPAR_F32, DPAR_COPY}};
-    const int32_t units = gpu.units;
+    const int32_t units = gpu.multiprocessors;
     for (int turn = 0; turn < 16; turn++) {
         const int32_t tt = types[turn % 8][0], ft = types[turn % 8][1];
         const int64_t rows = 33 + below(9), width = 400, step = 408;
@@ -172,7 +172,7 @@ static void test_aligned_boxes(void)
         for (int k = 0; k < 2; k++) {
             b[k].to_type = tt;
             b[k].from_type = ft;
-            b[k].through = dpar_type_bytes(tt) < dpar_type_bytes(ft) ? tt : ft;
+            b[k].round_type = dpar_type_bytes(tt) < dpar_type_bytes(ft) ? tt : ft;
             b[k].op = types[turn % 8][2];
             b[k].negate = b[k].op != DPAR_COPY && turn >= 8;
             b[k].dims = 2;
@@ -183,7 +183,7 @@ static void test_aligned_boxes(void)
         }
         /* sums may meet; the second time the boxes are known, the third other blocks do them */
         const int64_t second = b[0].op != DPAR_COPY && turn % 3 == 0 ? 20 : 30;
-        gpu.units = 1; /* a wave of which is little */
+        gpu.multiprocessors = 1; /* a wave of which is little */
         for (int time = 0; time < 6; time++) {
             const int on_device = time % 2 == 0;
             for (int k = 0; k < 2; k++) {
@@ -192,13 +192,13 @@ static void test_aligned_boxes(void)
                 b[k].from = (unsigned char *)from.at(on_device) + at * dpar_type_bytes(ft);
             }
             const dpar_mem &table = on_device ? device : host;
-            gpu.blocks = time / 2 == 2 ? 3 : 0;
+            gpu.max_blocks = time / 2 == 2 ? 3 : 0;
             gpu.launches = 0;
             CHECK_INT(table.move(table.ctx, b, 2), DPAR_OK);
             CHECK_INT(gpu.launches, on_device);
         }
-        gpu.blocks = 0;
-        gpu.units = units;
+        gpu.max_blocks = 0;
+        gpu.multiprocessors = units;
         CHECK(to.same(tt, b[0].op == DPAR_COPY ? -1.0 : 0.0)); /* any NaN there */
     }
 }

@@ -215,7 +215,7 @@ static dpar_mem_box big_box(void *to, int32_t to_type, const void *from, int32_t
     x.from = const_cast<void *>(from);
     x.to_type = to_type;
     x.from_type = from_type;
-    x.through = to_type == DPAR_BF16 ? to_type : from_type;
+    x.round_type = to_type == DPAR_BF16 ? to_type : from_type;
     x.dims = 1;
     x.extent[0] = n;
     x.to_stride[0] = x.from_stride[0] = 1;
@@ -332,7 +332,7 @@ static void big_reduce(int64_t n)
     r.count = r.stride = n;
     r.parts = PARTS;
     r.to_type = r.from_type = DPAR_BF16;
-    r.sums = DPAR_F32;
+    r.sum_type = DPAR_F32;
     r.op = DPAR_AVG;
     r.scale = 1.0;
     expect_reduce(x, r);

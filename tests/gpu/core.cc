@@ -39,7 +39,7 @@ int main(void)
     memset(&box, 0, sizeof box); /* y = transpose of x[N][M] */
     box.to = y;
     box.from = x;
-    box.to_type = box.from_type = box.through = DPAR_F32;
+    box.to_type = box.from_type = box.round_type = DPAR_F32;
     box.dims = 2;
     box.extent[0] = N;
     box.extent[1] = M;
@@ -60,7 +60,7 @@ int main(void)
     sum.parts = 2;
     sum.stride = N * M;
     sum.from_type = sum.to_type = DPAR_F32;
-    sum.sums = DPAR_F32;
+    sum.sum_type = DPAR_F32;
     sum.op = DPAR_SUM;
     sum.scale = 1.0;
     CHECK_INT(mem.reduce(mem.ctx, &sum), DPAR_OK);

@@ -304,7 +304,7 @@ static void test_places(void)
         dpar_mem_box box;
         dpari_cuda_cut cut;
         memset(&box, 0, sizeof box);
-        box.to_type = box.from_type = box.through = DPAR_F32;
+        box.to_type = box.from_type = box.round_type = DPAR_F32;
         box.dims = 3;
         box.extent[0] = 1 + below(turn % 2 != 0 ? 5 : 3000);
         box.extent[1] = 1 + below(700);
@@ -430,7 +430,7 @@ static void test_boxes(void)
         some_box s = any_box(t[0], t[1]);
         twin to(s.to_size * dpar_type_bytes(t[0]), odd_place(t[0]));
         twin from(s.from_size * dpar_type_bytes(t[1]), odd_place(t[1]));
-        s.box.through = t[2];
+        s.box.round_type = t[2];
         s.box.op = below(2) == 0 ? DPAR_COPY : ops[below(4)];
         s.box.negate = below(4) == 0;
         s.box.clear = below(4) == 0 && s.box.from_stride[0] != 0;
@@ -463,7 +463,7 @@ static void test_box_batches(void)
         for (int k = 0; k < BOXES; k++) {
             dpar_mem_box *b = &box[0][k];
             int64_t at = 0, step = 1, dense = 1;
-            b->to_type = b->from_type = b->through = DPAR_F64;
+            b->to_type = b->from_type = b->round_type = DPAR_F64;
             b->op = sums ? DPAR_SUM : DPAR_COPY;
             b->dims = 3;
             for (int d = 2; d >= 0; d--) {
@@ -511,7 +511,7 @@ static void test_box_batches(void)
                 const int64_t at = turn < 2 ? k : k * 64 * 15;
                 box[k].to = (float *)(turn % 2 ? to.h() : to.d()) + at;
                 box[k].from = (float *)(turn % 2 ? from.h() : from.d()) + 2000 * k;
-                box[k].to_type = box[k].from_type = box[k].through = DPAR_F32;
+                box[k].to_type = box[k].from_type = box[k].round_type = DPAR_F32;
                 box[k].op = DPAR_SUM;
                 box[k].dims = 2;
                 box[k].extent[0] = 30;
@@ -568,7 +568,7 @@ static void adjoint_boxes(const block &b, int32_t type, void *array, void *stagi
         int rest = k, some = 0;
         memset(&x, 0, sizeof x);
         x.dims = b.dims + 1;
-        x.to_type = x.from_type = x.through = type;
+        x.to_type = x.from_type = x.round_type = type;
         x.extent[b.dims] = b.components;
         x.to_stride[b.dims] = b.first ? step : 1;
         x.from_stride[b.dims] = b.own ? x.to_stride[b.dims] : 1;
@@ -670,7 +670,7 @@ static void test_joint(void)
         for (int k = 0; k < 12; k++) {
             dpar_mem_box *b = &box[0][k];
             const int64_t at = below(200); /* of 190 elements at most */
-            b->to_type = b->from_type = b->through = DPAR_F32;
+            b->to_type = b->from_type = b->round_type = DPAR_F32;
             b->op = below(4) == 0 ? DPAR_MAX : DPAR_SUM;
             b->dims = 2;
             b->extent[0] = 1 + below(9);
@@ -708,7 +708,7 @@ static void test_joint_crowd(void)
         for (int k = 0; k < 2 * BOXES; k++) {
             dpar_mem_box b;
             memset(&b, 0, sizeof b);
-            b.to_type = b.from_type = b.through = DPAR_F32;
+            b.to_type = b.from_type = b.round_type = DPAR_F32;
             b.op = DPAR_SUM;
             b.to = k % 2 ? to.h() : to.d();
             b.from = (float *)(k % 2 ? from.h() : from.d()) + k / 2 * count;
@@ -745,7 +745,7 @@ static void test_spans(void)
         span.to_type = to_type;
         span.from_type = from_type;
         span.scale = is_float(to_type) ? scales[below(4)] : 1.0;
-        span.add = is_float(to_type) && below(3) == 0;
+        span.accumulate = is_float(to_type) && below(3) == 0;
         span.to = to.d();
         span.from = from.d();
         const int fill = below(6) == 0;
@@ -830,9 +830,9 @@ static void test_reduce(void)
         r.stride = stride;
         r.to_type = to_type;
         r.from_type = from_type;
-        r.sums = wide || below(2) == 0 ? DPAR_F64 : DPAR_F32;
+        r.sum_type = wide || below(2) == 0 ? DPAR_F64 : DPAR_F32;
         r.op = DPAR_SUM + (int32_t)below(5);
-        r.add = (int32_t)below(2);
+        r.accumulate = (int32_t)below(2);
         r.scale = below(2) == 0 ? 1.0 : 1.0 / 3.0;
         on_both(&dpar_mem::reduce, &r, [&](int on_device) {
             r.to = to.at(on_device);
@@ -862,7 +862,7 @@ static void test_reduce_ints(void)
         r.count = count;
         r.parts = parts;
         r.stride = stride;
-        r.to_type = r.from_type = r.sums = type;
+        r.to_type = r.from_type = r.sum_type = type;
         r.op = DPAR_SUM + turn / 6 % 5;
         r.scale = 1.0;
         on_both(&dpar_mem::reduce, &r, [&](int on_device) {
@@ -871,11 +871,11 @@ static void test_reduce_ints(void)
         });
         CHECK(to.same(type, -1.0));
         CHECK(from.same(type, -1.0));
-        r.add = 1; /* what integers do not have */
+        r.accumulate = 1; /* what integers do not have */
         CHECK_INT(device.reduce(device.ctx, &r), DPAR_E_ARG);
         CHECK_INT(host.reduce(host.ctx, &r), DPAR_E_ARG);
-        r.add = 0;
-        r.sums = DPAR_F64;
+        r.accumulate = 0;
+        r.sum_type = DPAR_F64;
         CHECK_INT(device.reduce(device.ctx, &r), DPAR_E_ARG);
         CHECK_INT(host.reduce(host.ctx, &r), DPAR_E_ARG);
     }
@@ -897,7 +897,7 @@ static void test_finite(void)
         f.count = count;
         f.first = 1000;
         f.type = type;
-        f.keep = (int32_t)below(2);
+        f.keep_found = (int32_t)below(2);
         *(int64_t *)found.h() = below(2) == 0 ? -1 : 77;
         found.give();
         on_both(&dpar_mem::finite, &f, [&](int on_device) {
@@ -932,9 +932,9 @@ static void test_squares(void)
         CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_OK);
         q.in = shifted.d();
         q.sum = (double *)again.d();
-        gpu.blocks = 3;
+        gpu.max_blocks = 3;
         CHECK_INT(device_layers.squares(device.ctx, &q), DPAR_OK);
-        gpu.blocks = 0;
+        gpu.max_blocks = 0;
         CHECK(sum.taken() == again.taken());
         q.in = in.h();
         q.sum = (double *)sum.h();
@@ -1030,12 +1030,12 @@ static void test_optimize(void)
                            : wt == DPAR_BF16 ? 8e-3
                                              : 1e-3;
         const int f32 = quickly && wt != DPAR_F64 && gt != DPAR_F64;
-        gpu.blocks = fast.blocks = many;
+        gpu.max_blocks = fast.max_blocks = many;
         CHECK_INT(quickly ? quick_layers.optimize(quick.ctx, &x[0])
                           : device_layers.optimize(device.ctx, &x[0]),
                   DPAR_OK);
         CHECK_INT(device.wait(device.ctx), DPAR_OK);
-        gpu.blocks = fast.blocks = 0;
+        gpu.max_blocks = fast.max_blocks = 0;
         CHECK_INT(host_layers.optimize(host.ctx, &x[1]), DPAR_OK);
         const int moments = moments_of(&o);
         within = f32 ? 1.0 : 1e-2; /* weights cancel */
@@ -1809,7 +1809,7 @@ static void test_graph(void)
     span.count = 1000;
     span.to_type = span.from_type = DPAR_F32;
     span.scale = 0.5;
-    span.add = 1;
+    span.accumulate = 1;
     memset(&q, 0, sizeof q);
     q.in = b.d();
     q.count = 1000;
@@ -1858,15 +1858,15 @@ static void test_measure(void)
     memset(&probe, 0, sizeof probe);
     memset(&made, 0, sizeof made);
     probe.bytes = 1 << 16;
-    probe.n = 64;
+    probe.matrix_size = 64;
     probe.gemm = no_gemm;
     probe.user = &calls;
     CHECK_INT(dpar_cuda_measure(&gpu, &probe, &made, &why), DPAR_OK);
     CHECK_INT(calls, DPARI_CUDA_TIMES + 1);
-    CHECK(made.units == gpu.units && made.launch_s > 0.0);
+    CHECK(made.multiprocessors == gpu.multiprocessors && made.launch_s > 0.0);
     memset(&made, 0, sizeof made);
     strcpy(made.name, "a chip");
-    strcpy(made.gemm_by, "a library");
+    strcpy(made.gemm_library, "a library");
     made.copy_Bps = 4.3e12;
     made.gemm_flops = 7.8e14;
     made.launch_s = 3e-6;
@@ -1959,7 +1959,7 @@ int main(int argc, char **argv)
         printf("%s\n", why.text);
         return 77;
     }
-    options.fast = 1;
+    options.fast_math = 1;
     CHECK_INT(dpar_cuda_open(&fast, &options, NULL), DPAR_OK);
     dpar_cuda_mem(&gpu, &device);
     dpar_cuda_mem(&fast, &quick);

@@ -216,7 +216,7 @@ static void vary(op_case *k, int kind, int64_t count, int in_place)
     const int n = state.host->size, me = state.host->rank;
     int64_t in = 0, out = 0;
     int r;
-    k->call.varies = 1;
+    k->call.variable_counts = 1;
     for (r = 0; r < n; r++) {
         const int same = kind != DPAR_CALL_ALL_TO_ALL || in_place;
         k->in_count[r] = same ? piece(count, r, in_place ? 0 : r) : piece(count, me, r);
@@ -232,10 +232,10 @@ static void vary(op_case *k, int kind, int64_t count, int in_place)
     k->call.count = kind == DPAR_CALL_ALL_TO_ALL ? 0 : k->out_count[me];
     k->call.in_count = k->in_count;
     k->call.out_count = k->out_count;
-    k->call.in_begin = k->in_begin;
-    k->call.out_begin = k->out_begin;
+    k->call.in_first = k->in_begin;
+    k->call.out_first = k->out_begin;
     if (kind == DPAR_CALL_REDUCE_SCATTER) {
-        k->call.in_begin = NULL;
+        k->call.in_first = NULL;
     }
 }
 
@@ -243,8 +243,8 @@ static void lay_out(op_case *k, int in_place)
 {
     const int me = state.host->rank;
     const int64_t unit = dpar_type_bytes(k->call.type);
-    const int64_t own_in = k->call.varies ? k->in_begin[me] : k->call.count * me;
-    const int64_t own_out = k->call.varies ? k->out_begin[me] : k->call.count * me;
+    const int64_t own_in = k->call.variable_counts ? k->in_begin[me] : k->call.count * me;
+    const int64_t own_out = k->call.variable_counts ? k->out_begin[me] : k->call.count * me;
     const int32_t kind = k->call.kind;
     k->in_at = k->out_at = GUARD * unit;
     if (in_place &&
@@ -397,8 +397,8 @@ static int exactly(dpar_comm *c, void *arg)
     host_table = dpar_mem_host();
     adds.ctx = stream;
     adds.reduce = add_later;
-    o.exact = 1;
-    o.adds = &adds;
+    o.rank_order = 1;
+    o.reduce_mem = &adds;
     o.comm_stream = stream;
     o.scratch_bytes = 4 * 1024;
     begin(c, &o);
@@ -912,7 +912,7 @@ static int unwatched(dpar_comm *c, void *arg)
     (void)arg;
     memset(&o, 0, sizeof o);
     o.timeout_s = 0.6;
-    o.quiet = 1;
+    o.no_watchdog = 1;
     begin(c, &o);
     nap(c->rank == 0 ? 0.2 : 0);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
@@ -939,7 +939,7 @@ static int works_out(dpar_comm *c, void *arg)
     (void)arg;
     memset(&o, 0, sizeof o);
     memset(works, 0, sizeof works);
-    o.works = 8;
+    o.work_count = 8;
     o.scratch_bytes = 4097; /* the word of a barrier lies behind it, aligned */
     begin(c, &o);
     CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
@@ -1026,7 +1026,7 @@ static void lent_once(char *memory, const int32_t *ranks, int n, int k, char *to
     int32_t part;
     int i;
     memset(&work, 0, sizeof work);
-    part = c->engine.meet(c, memory, ranks, n, NULL);
+    part = c->engine.sync_peers(c, memory, ranks, n, NULL);
     CHECK(part >= 0 && part <= 2);
     if (part < 0) {
         return;
@@ -1034,10 +1034,10 @@ static void lent_once(char *memory, const int32_t *ranks, int n, int k, char *to
     memset(from + k * LENT, 1 + k + 50 * c->rank, LENT);
     cuda(cudaMemcpyAsync(memory + part * LENT, from + k * LENT, LENT, cudaMemcpyDefault,
                          state.stream));
-    CHECK_INT(c->engine.meet(c, memory, ranks, n, &work), DPAR_OK);
+    CHECK_INT(c->engine.sync_peers(c, memory, ranks, n, &work), DPAR_OK);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
     for (i = 0; i < n; i++) {
-        const char *at = (const char *)c->engine.reach(c, memory, ranks[i]);
+        const char *at = (const char *)c->engine.peer_address(c, memory, ranks[i]);
         cuda(cudaMemcpyAsync(to + (k * n + i) * LENT, at + part * LENT, LENT, cudaMemcpyDefault,
                              state.stream));
     }
@@ -1048,7 +1048,7 @@ static void lend_all(void **memory, int64_t more)
     void *at = NULL;
     cuda(cudaHostAlloc(&at, 24 * LENT, cudaHostAllocDefault));
     state.pinned = (char *)at;
-    CHECK_INT(state.nccl->engine.lend(state.nccl, 3 * LENT + more, 1, memory), DPAR_OK);
+    CHECK_INT(state.nccl->engine.alloc_shared(state.nccl, 3 * LENT + more, 1, memory), DPAR_OK);
 }
 
 /* Exchanges that follow each other without a wait of the host's: called, and captured each in a
@@ -1073,7 +1073,7 @@ static int lends(dpar_comm *c, void *arg)
     lend_all(&memory, 100 * c->rank);
     CHECK_INT(dpar_comm_alloc(state.nccl, (int64_t)sizeof got, &to), DPAR_OK);
     for (i = 0; i < c->size; i++) {
-        const int reached = state.nccl->engine.reach(state.nccl, memory, i) != NULL;
+        const int reached = state.nccl->engine.peer_address(state.nccl, memory, i) != NULL;
         const int should = i != c->rank && (!nodes || i / 2 == c->rank / 2) &&
                            dpari_nccl_ctx_of(state.nccl)->world->api.version >= 22902;
         CHECK(!stand_in() || reached == should);
@@ -1132,7 +1132,7 @@ static int lent_alone(dpar_comm *c, void *arg)
     lend_all(&memory, 0);
     CHECK_INT(dpar_comm_alloc(state.nccl, (int64_t)sizeof to, &into), DPAR_OK);
     for (i = 0; i < c->size; i++) {
-        if (state.nccl->engine.reach(state.nccl, memory, i) != NULL) {
+        if (state.nccl->engine.peer_address(state.nccl, memory, i) != NULL) {
             ranks[n++] = i;
         }
     }
@@ -1158,8 +1158,9 @@ static int lent_alone(dpar_comm *c, void *arg)
             cuda(cudaStreamSynchronize(state.stream));
         } else { /* closing has to wait for what still reads */
             cuda(cudaLaunchHostFunc(state.stream, sleep_long, NULL));
-            cuda(cudaMemcpyAsync(into, state.nccl->engine.reach(state.nccl, memory, ranks[0]), LENT,
-                                 cudaMemcpyDefault, state.stream));
+            cuda(cudaMemcpyAsync(into,
+                                 state.nccl->engine.peer_address(state.nccl, memory, ranks[0]),
+                                 LENT, cudaMemcpyDefault, state.stream));
         }
         CHECK_INT(dpar_barrier(state.nccl, NULL), dies_here ? DPAR_E_PEER : DPAR_E_TIMEOUT);
         has(state.nccl->why.text,
@@ -1246,11 +1247,11 @@ static int cannot_begin(dpar_comm *c, void *arg)
     (void)arg;
     memset(&o, 0, sizeof o);
     o.timeout_s = 3;
-    o.exact = c->rank == 1;
+    o.rank_order = c->rank == 1;
     take_device(c->rank);
     CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_ARG);
     has(why.text, "exact needs `adds`");
-    o.exact = 0;
+    o.rank_order = 0;
     o.elastic = c->rank == 0;
     CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_MISMATCH);
     has(why.text, "options are not rank 0's");
@@ -1397,7 +1398,7 @@ static int meets(const meeting_case *k, int rank)
         CHECK_INT(st, DPAR_E_TIMEOUT);
         if (rank == k->leave_out) {
             has(why.text, "rank 0 there is of another job, at 127.0.0.1");
-        } else if (m.way == DPAR_NCCL_TCP) {
+        } else if (m.method == DPAR_NCCL_TCP) {
             has(why.text,
                 "1 of 3 ranks did not come to rank 0 before the deadline; not heard of: ranks 2");
             CHECK_INT(strstr(why.text, "; who knocked without the job's secret: 1 times") != NULL,
@@ -1543,7 +1544,7 @@ static void meet_by(meeting_case *k, const char *what)
         CHECK_INT(pipe(pipes[r]), 0);
         CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, who[r]), 0);
         ours[r] = who[r][0];
-        k->pmi[r] = k->m.way == DPAR_NCCL_PMI ? who[r][1] : 0;
+        k->pmi[r] = k->m.method == DPAR_NCCL_PMI ? who[r][1] : 0;
     }
     fflush(stdout);
     for (r = 0; r < k->size; r++) {
@@ -1556,7 +1557,8 @@ static void meet_by(meeting_case *k, const char *what)
             if (r == k->leave_out && !k->stranger && !k->apart) {
                 _exit(k->guesses ? guess(k) : 0);
             }
-            nap(r == 0 && (k->m.way == DPAR_NCCL_TCP || k->m.way == DPAR_NCCL_FILE) ? 0.1 : 0);
+            nap(r == 0 && (k->m.method == DPAR_NCCL_TCP || k->m.method == DPAR_NCCL_FILE) ? 0.1
+                                                                                          : 0);
             if (r == k->size - 1 && k->after > 0) {
                 (void)!read(k->after, &status, 1);
             }
@@ -1565,7 +1567,7 @@ static void meet_by(meeting_case *k, const char *what)
             _exit(status);
         }
     }
-    if (k->m.way == DPAR_NCCL_PMI) {
+    if (k->m.method == DPAR_NCCL_PMI) {
         serve_pmi(ours, k->size);
     }
     for (r = 0; r < k->size; r++) {
@@ -2054,7 +2056,7 @@ static void meetings(void)
     k.size = 3;
     k.leave_out = -1;
     k.m.job = 4711;
-    k.m.way = DPAR_NCCL_TCP;
+    k.m.method = DPAR_NCCL_TCP;
     k.m.address = "127.0.0.1";
     k.m.port = free_port();
     meet_by(&k, "TCP");
@@ -2079,7 +2081,7 @@ static void meetings(void)
     k.leave_out = -1;
     knocks(&k);
     (void)unsetenv("DPAR_SECRET");
-    k.m.way = DPAR_NCCL_FILE;
+    k.m.method = DPAR_NCCL_FILE;
     (void)snprintf(file, sizeof file, "/tmp/dpar_nccl_test.%d", (int)getpid());
     k.m.file = file;
     meet_by(&k, "file");
@@ -2099,14 +2101,14 @@ static void meetings(void)
     CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
     meet_by(&k, "file, one of before, whose port has another");
     (void)close(stranger);
-    k.m.way = DPAR_NCCL_PMI;
+    k.m.method = DPAR_NCCL_PMI;
     meet_by(&k, "PMI");
-    k.m.way = DPAR_NCCL_CALLBACK;
+    k.m.method = DPAR_NCCL_CALLBACK;
     k.m.broadcast = by_pipes;
     meet_by(&k, "callback");
     for (i = 0; stand_in() && i < 4; i++) {
         k.broken = 1;
-        k.m.way = told[i];
+        k.m.method = told[i];
         k.m.port = free_port();
         meet_by(&k, "ways on which rank 0 cannot begin");
     }
@@ -2115,7 +2117,7 @@ static void meetings(void)
     unreachable();
     (void)snprintf(comm_id, sizeof comm_id, "127.0.0.1:%d", free_port());
     (void)setenv("NCCL_COMM_ID", comm_id, 1);
-    k.m.way = DPAR_NCCL_ID;
+    k.m.method = DPAR_NCCL_ID;
     meet_by(&k, "NCCL_COMM_ID");
     (void)unsetenv("NCCL_COMM_ID");
     memset(&none, 0, sizeof none);
@@ -2139,9 +2141,9 @@ static int launched(const char *way)
     dpar_status st;
     memset(&m, 0, sizeof m);
     memset(&o, 0, sizeof o);
-    m.way = strcmp(way, "pmi") == 0    ? DPAR_NCCL_PMI
-            : strcmp(way, "node") == 0 ? DPAR_NCCL_NODE
-                                       : DPAR_NCCL_ANY;
+    m.method = strcmp(way, "pmi") == 0    ? DPAR_NCCL_PMI
+               : strcmp(way, "node") == 0 ? DPAR_NCCL_NODE
+                                          : DPAR_NCCL_ANY;
     o.timeout_s = 30;
     memset(&job, 0, sizeof job);
 #ifdef USE_MPI

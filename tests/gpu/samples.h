@@ -270,7 +270,7 @@ static void expect_span(samples &x, const dpar_mem_span &s)
     for (stretch p : stretches(s.count, 1)) {
         dpar_mem_span part = s;
         part.from = x.in(s.from, p, s.from_type);
-        part.to = s.add ? x.both(s.to, p, s.to_type, -1.0) : x.out(s.to, p, s.to_type, -1.0);
+        part.to = s.accumulate ? x.both(s.to, p, s.to_type, -1.0) : x.out(s.to, p, s.to_type, -1.0);
         part.count = p.count;
         x.lost += dpar_mem_host().span(NULL, &part, 1) != DPAR_OK;
     }

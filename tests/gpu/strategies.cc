@@ -68,8 +68,8 @@ static void begin(dpar_comm *host)
     o.stream = device.stream;
     o.comm_stream = device.comm_stream;
     o.mem = &device.mem;
-    o.adds = &device.adds;
-    o.exact = 1;
+    o.reduce_mem = &device.adds;
+    o.rank_order = 1;
     o.timeout_s = 60; /* ranks may share a device */
     o.scratch_bytes = 1 << 16;
     right(dpar_nccl_make(host, &o, &device.c, &why), why.text);
@@ -154,7 +154,7 @@ static void steps(dpar_comm *c, const dpar_ddp_desc *o, int on_device, float *to
                 span.from = staged;
                 span.count = numel[k];
                 span.to_type = span.from_type = DPAR_F32;
-                span.add = 1;
+                span.accumulate = 1;
                 span.scale = 1;
                 right(device.mem.span(device.mem.ctx, &span, 1), device.gpu.why.text);
             }

@@ -20,7 +20,7 @@ static void halo_open_as(halo_case *k, dpar_comm *c, int on_device, uint32_t per
 {
     dpar_halo_plan_desc options;
     memset(&options, 0, sizeof options);
-    options.way = way;
+    options.method = way;
     const int32_t ranks[2] = {c->size == 4 ? 2 : c->size, c->size == 4 ? 2 : 1};
     const int64_t cells[3] = {3 * ranks[0], 3 * ranks[1], 4};
     const dpar_placement cut[2] = {dpar_shard(0), dpar_shard(1)};

@@ -34,7 +34,7 @@ static void refuse(dpar_comm *c, const dpar_halo_field *f, int32_t fields, int32
     dpar_why why;
     int64_t bytes = 0;
     memset(&o, 0, sizeof o);
-    o.field = f, o.fields = fields, o.ordered = ordered;
+    o.field = f, o.field_count = fields, o.ordered = ordered;
     REFUSED(dpar_halo_plan_bytes(c, &o, &bytes, &why), status, words);
 }
 
@@ -67,7 +67,7 @@ static void test_fields(dpar_comm *c)
     refuse(c, &f, 1, 0, DPAR_E_ARG, "has no sign to change");
     f = fine;
     far = h;
-    far.grid.mesh.offset = 1;
+    far.grid.mesh.first_rank = 1;
     f.halo = &far;
     refuse(c, &f, 1, 0, DPAR_E_ARG, "on ranks up to 1, the communicator has 1");
     far = h;
@@ -94,9 +94,9 @@ static void test_grids(dpar_comm *c)
     REFUSED(dpar_grid_attach(NULL, data, DPAR_F64, NULL, &why), DPAR_E_ARG, "grid: it is NULL");
     memset(&d, 0, sizeof d);
     d.dims = 2, d.cells[0] = d.cells[1] = 4, d.halo = 1;
-    d.own[1] = 3;
+    d.expected_count[1] = 3;
     REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_ARG, "has 4 cells in dim 1, and own[] says 3");
-    d.own[1] = 0;
+    d.expected_count[1] = 0;
     d.cells[0] = d.cells[1] = INT64_C(1) << 30;
     REFUSED(dpar_grid_make(c, &d, &g, &why), DPAR_E_RANGE, "more than 2^56 points");
     d.cells[0] = d.cells[1] = 4;
@@ -153,12 +153,12 @@ static void test_ends(void)
     d.dims = 2, d.cells[0] = d.cells[1] = 4, d.halo = 1;
     CHECK_INT(dpar_init(&world, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_comm_split(world, 0, 0, &part), DPAR_OK);
-    d.closes = 1, d.free_why = &why;
+    d.owns_comm = 1, d.free_why = &why;
     CHECK_INT(dpar_grid_make(part, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_recv(part, data, 1, DPAR_F64, 0, 1, &work), DPAR_OK);
     REFUSED(dpar_grid_free(g), DPAR_E_ARG, "grid: the close of its communicator: ");
     (void)dpar_comm_free(world);
-    d.closes = 0, d.free_why = NULL;
+    d.owns_comm = 0, d.free_why = NULL;
     CHECK_INT(dpar_init(&world, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_grid_make(world, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_comm_free(world), DPAR_OK);
@@ -190,9 +190,9 @@ static int two_ranks(dpar_comm *c, void *arg)
     f.halo = &h, f.type = DPAR_F64, f.data = data;
     refuse(c, &f, 1, 0, DPAR_OK, NULL);
     if (c->rank == 1) {
-        f.room = &room;
+        f.array_halo = &room;
         refuse(c, &f, 1, 0, DPAR_E_RANGE, "field 0: rank 1 has no array of its room");
-        f.room = NULL;
+        f.array_halo = NULL;
         f.data = NULL;
         refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no array for the halo of rank 1");
     }

@@ -44,13 +44,13 @@ static void check_forward(const dpari_flat *f, const int64_t *numel, int64_t ali
     int32_t n = 0, i, r;
     memset(&how, 0, sizeof how);
     how.params = 4;
-    how.numel = numel;
+    how.count = numel;
     how.align = align;
     how.ranks = f->ranks;
     how.forward = 1;
     CHECK_INT(dpar_buckets_init(&how, at, &b, 1, &n, NULL), DPAR_OK);
     CHECK(n == 1 && b.lo == 0 && b.hi == f->shard * f->ranks && b.used == f->total);
-    CHECK(b.first == 0 && b.last == 4);
+    CHECK(b.first_param == 0 && b.end_param == 4);
     CHECK(memcmp(at, start, sizeof at) == 0);
     for (i = 0; i < 4; i++) {
         for (r = -1; r <= f->ranks; r++) {
@@ -65,11 +65,11 @@ static void check_forward(const dpari_flat *f, const int64_t *numel, int64_t ali
         dpar_bucket some[4];
         CHECK_INT(dpar_buckets_init(&how, at, some, 4, &n, NULL), DPAR_OK);
         for (i = 0; i < n; i++) {
-            CHECK_INT(some[i].first, i > 0 ? some[i - 1].last : 0);
+            CHECK_INT(some[i].first_param, i > 0 ? some[i - 1].end_param : 0);
             CHECK_INT(some[i].lo, i > 0 ? some[i - 1].hi : 0);
             CHECK(i == n - 1 || some[i].used >= 6);
         }
-        CHECK_INT(some[n - 1].last, 4);
+        CHECK_INT(some[n - 1].end_param, 4);
     }
 }
 
@@ -128,7 +128,7 @@ static dpar_status make(dpar_buckets_desc *how, int32_t params, const int64_t *n
                         dpar_why *why)
 {
     how->params = params;
-    how->numel = numel;
+    how->count = numel;
     return dpar_buckets_init(how, start, bucket, room, buckets, why);
 }
 
@@ -144,7 +144,7 @@ static void test_megatron(void)
     CHECK_INT(make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
     CHECK(start[2] == 0 && start[1] == 256 && start[0] == 320);
     CHECK(n == 1 && b[0].lo == 0 && b[0].hi == 512 && b[0].used == 420);
-    CHECK(b[0].first == 0 && b[0].last == 3);
+    CHECK(b[0].first_param == 0 && b[0].end_param == 3);
     CHECK(!dpar_bucket_piece(&b[0], 4, start[2], 200, 2, &p)); /* shards of 128 */
     CHECK(dpar_bucket_piece(&b[0], 4, start[2], 200, 1, &p));
     CHECK(p.in_param == 128 && p.count == 72 && p.in_shard == 0 && p.in_bucket == 128);
@@ -157,7 +157,8 @@ static void test_megatron(void)
     CHECK_INT(make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
     CHECK(b[0].lo == 0 && b[0].hi == 256 && b[0].used == 200);
     CHECK(b[1].lo == 256 && b[1].hi == 512 && b[1].used == 164);
-    CHECK(b[0].first == 2 && b[0].last == 3 && b[1].first == 0 && b[1].last == 2);
+    CHECK(b[0].first_param == 2 && b[0].end_param == 3 && b[1].first_param == 0 &&
+          b[1].end_param == 2);
     CHECK(start[1] == 256 && start[0] == 320);
     CHECK(dpar_bucket_piece(&b[1], 4, start[1], 30, 0, &p));
     CHECK(p.in_bucket == 0 && p.in_buffer == 256 && p.in_shard == 0 && p.count == 30);
@@ -196,21 +197,22 @@ static void test_ddp(void)
     }
     for (i = 0; i < n; i++) {
         int64_t limit = i == 0 ? how.first : how.size;
-        CHECK(b[i].last == last && b[i].hi - b[i].lo == b[i].used);
-        CHECK(i == n - 1 || b[i].used >= limit);      /* closed when full, */
-        CHECK(b[i].used - numel[b[i].first] < limit); /* not before */
-        CHECK_INT(b[i].lo, start[b[i].last - 1]);
-        last = b[i].first;
+        CHECK(b[i].end_param == last && b[i].hi - b[i].lo == b[i].used);
+        CHECK(i == n - 1 || b[i].used >= limit);            /* closed when full, */
+        CHECK(b[i].used - numel[b[i].first_param] < limit); /* not before */
+        CHECK_INT(b[i].lo, start[b[i].end_param - 1]);
+        last = b[i].first_param;
     }
     CHECK(last == 0 && b[n - 1].hi == total);
     how.first = 1; /* one parameter, then the rest */
     how.size = 0;
     CHECK_INT(make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
-    CHECK(n == 2 && b[0].first == 199);
+    CHECK(n == 2 && b[0].first_param == 199);
     how.first = how.size = numel[199]; /* closed by just as many */
     memset(b, 0x5a, sizeof b);
     CHECK_INT(make(&how, 200, numel, start, b, 1, &n, NULL), DPAR_OK);
-    CHECK(n > 1 && b[0].used == numel[199] && b[0].first == 199 && b[1].first == 0x5a5a5a5a);
+    CHECK(n > 1 && b[0].used == numel[199] && b[0].first_param == 199 &&
+          b[1].first_param == 0x5a5a5a5a);
     CHECK_INT(make(&how, 0, numel, start, b, 50, &n, NULL), DPAR_OK);
     CHECK_INT(n, 0);
 }

@@ -425,7 +425,7 @@ static void test_refusals(void)
             h.high[0] = 5, DPAR_E_RANGE, "a halo of 5 over a pole, behind it there are 4 rows");
     REFUSED(h.high[0] = 7, DPAR_E_RANGE, "a halo of 7 over a pole, behind it there are 6 rows");
     REFUSED(h.owner = bad, DPAR_E_ARG, "block 3 belongs to -2: a rank, or -1");
-    REFUSED(h.owner = two; h.grid.mesh.offset = 1, DPAR_E_ARG,
+    REFUSED(h.owner = two; h.grid.mesh.first_rank = 1, DPAR_E_ARG,
                            "owners of a mesh from 1 to 6: it must count from 0 on");
     h = good;
     h.owner = two;

@@ -12,17 +12,17 @@ static void test_megatron_heads(void)
     dpar_heads_share s;
     int32_t r;
     CHECK_INT(dpar_heads_init(&h, INT32_MAX, 1, INT32_MAX, DPAR_SPLIT_EVEN, NULL), DPAR_OK);
-    CHECK_INT(dpar_heads_local(&h, INT32_MAX - 1).query, INT32_MAX - 1);
+    CHECK_INT(dpar_heads_local(&h, INT32_MAX - 1).first_query, INT32_MAX - 1);
     CHECK_INT(dpar_heads_init(&h, 8, 2, 4, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
         s = dpar_heads_local(&h, r);
-        CHECK(s.query == 2 * r && s.queries == 2 && s.group == r / 2 && s.groups == 1);
+        CHECK(s.first_query == 2 * r && s.queries == 2 && s.first_group == r / 2 && s.groups == 1);
         CHECK(s.copy == r % 2 && s.copies == 2);
     }
     CHECK_INT(dpar_heads_init(&h, 8, 4, 2, DPAR_HEADS_DIVIDE, NULL), DPAR_OK);
     for (r = 0; r < 2; r++) {
         s = dpar_heads_local(&h, r);
-        CHECK(s.query == 4 * r && s.queries == 4 && s.group == 2 * r && s.groups == 2);
+        CHECK(s.first_query == 4 * r && s.queries == 4 && s.first_group == 2 * r && s.groups == 2);
         CHECK(s.copy == 0 && s.copies == 1);
     }
 }
@@ -47,12 +47,13 @@ static void test_all_heads(void)
                     for (r = 0; r < ranks; r++) {
                         dpar_heads_share s = dpar_heads_local(&h, r);
                         if (s.queries > 0) {
-                            CHECK_INT(s.query, next);
-                            CHECK_INT(s.query / each, s.group);
-                            CHECK_INT((s.query + s.queries - 1) / each, s.group + s.groups - 1);
+                            CHECK_INT(s.first_query, next);
+                            CHECK_INT(s.first_query / each, s.first_group);
+                            CHECK_INT((s.first_query + s.queries - 1) / each,
+                                      s.first_group + s.groups - 1);
                         }
                         next += s.queries;
-                        for (k = s.group; k < s.group + s.groups; k++) {
+                        for (k = s.first_group; k < s.first_group + s.groups; k++) {
                             CHECK_INT(s.copy, held[k]);
                             held[k]++;
                         }
@@ -63,7 +64,7 @@ static void test_all_heads(void)
                     CHECK_INT(next, groups * each);
                     for (r = 0; r < ranks; r++) {
                         dpar_heads_share s = dpar_heads_local(&h, r);
-                        for (k = s.group; k < s.group + s.groups; k++) {
+                        for (k = s.first_group; k < s.first_group + s.groups; k++) {
                             CHECK_INT(s.copies, held[k]);
                         }
                         CHECK(s.groups > 0 || s.copies == 0);
@@ -72,7 +73,8 @@ static void test_all_heads(void)
                         CHECK(held[k] > 0);
                     }
                     /* who has the most, as heads.h says */
-                    for (r = 0; groups < ranks && dpar_heads_local(&h, r).group < groups - 1; r++) {
+                    for (r = 0; groups < ranks && dpar_heads_local(&h, r).first_group < groups - 1;
+                         r++) {
                     }
                     r = groups < ranks ? r : 0;
                     CHECK_INT(dpar_heads_local(&h, r).queries, most_q);
@@ -106,10 +108,12 @@ static void test_qkv(void)
                             int at = order == DPAR_HEADS_QKV_BY_GROUP
                                          ? k / each * (each + 2) + k % each
                                          : k;
-                            memset(want + 3 * at, k >= s.query && k < s.query + s.queries, 3);
+                            memset(want + 3 * at,
+                                   k >= s.first_query && k < s.first_query + s.queries, 3);
                         }
                         for (k = 0; k < groups; k++) {
-                            int mine = k >= s.group && k < s.group + s.groups, q = groups * each;
+                            int mine = k >= s.first_group && k < s.first_group + s.groups,
+                                q = groups * each;
                             int key =
                                 order == DPAR_HEADS_QKV_BY_GROUP ? k * (each + 2) + each : q + k;
                             int value = order == DPAR_HEADS_QKV_BY_GROUP ? key + 1 : q + groups + k;
@@ -261,7 +265,7 @@ static void test_interleaved(void)
             CHECK(lo + 1 == 8 * chunk + 2 * stage + 1 && hi == lo + 2);
         }
     }
-    s.turns = 1; /* a V: stage 0 has the first and the last */
+    s.v_shape = 1; /* a V: stage 0 has the first and the last */
     CHECK_INT(dpar_stage_layers(&s, 0, 1, &lo, &hi, NULL), DPAR_OK);
     CHECK(lo == 14 && hi == 16);
     CHECK_INT(dpar_stage_layers(&s, 3, 1, &lo, &hi, NULL), DPAR_OK);
@@ -277,7 +281,7 @@ static void test_all_stages(void)
     for (s.layers = 0; s.layers <= 20; s.layers++) {
         for (s.stages = 1; s.stages <= 5; s.stages++) {
             for (s.chunks = 0; s.chunks <= 3; s.chunks++) {
-                for (s.turns = 0; s.turns < 2; s.turns++) {
+                for (s.v_shape = 0; s.v_shape < 2; s.v_shape++) {
                     for (v = 0; v < 4; v++) {
                         int32_t chunks = s.chunks > 0 ? s.chunks : 1, next = 0, k;
                         int32_t all = s.stages * chunks;
@@ -285,7 +289,7 @@ static void test_all_stages(void)
                         s.loss = v >> 1;
                         for (k = 0; k < all; k++) {
                             int32_t chunk = k / s.stages, stage = k % s.stages, share;
-                            stage = s.turns && chunk % 2 ? s.stages - 1 - stage : stage;
+                            stage = s.v_shape && chunk % 2 ? s.stages - 1 - stage : stage;
                             CHECK_INT(dpar_stage_layers(&s, stage, chunk, &lo, &hi, NULL), DPAR_OK);
                             CHECK(lo == next && hi >= lo);
                             next = hi;
@@ -313,8 +317,8 @@ static void test_given_stages(void)
     s.stages = 4;
     for (chunks = 1; chunks <= 2; chunks++) {
         for (s.layers = 8; s.layers <= 30; s.layers++) {
-            for (s.first = 0; s.first <= 4; s.first += 2) {
-                for (s.last = 0; s.last <= 4; s.last += 2) {
+            for (s.first_layers = 0; s.first_layers <= 4; s.first_layers += 2) {
+                for (s.last_layers = 0; s.last_layers <= 4; s.last_layers += 2) {
                     int32_t held[4] = {0, 0, 0, 0};
                     s.chunks = chunks;
                     for (k = 0, next = 0; k < 4 * chunks; k++) {
@@ -324,8 +328,8 @@ static void test_given_stages(void)
                         held[k % 4] += hi - lo;
                     }
                     CHECK_INT(next, s.layers);
-                    CHECK(s.first == 0 || held[0] == s.first);
-                    CHECK(s.last == 0 || held[3] == s.last);
+                    CHECK(s.first_layers == 0 || held[0] == s.first_layers);
+                    CHECK(s.last_layers == 0 || held[3] == s.last_layers);
                     CHECK(held[1] - held[2] >= 0 && held[1] - held[2] <= chunks);
                 }
             }
@@ -383,10 +387,10 @@ static void test_refusals(void)
     CHECK_INT(dpar_stage_layers(&s, -1, 0, &lo, &hi, &why), DPAR_E_ARG);
     CHECK_INT(dpar_stage_layers(&s, 0, 1, &lo, &hi, &why), DPAR_E_ARG);
     CHECK_INT(dpar_stage_layers(&s, 0, -1, &lo, &hi, &why), DPAR_E_ARG);
-    s.first = 11;
+    s.first_layers = 11;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
-    s.first = 4;
-    s.last = 4; /* two layers are left, no stage is */
+    s.first_layers = 4;
+    s.last_layers = 4; /* two layers are left, no stage is */
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "first=4 and last=4 of 10 layers on 2 stages");
     s.stages = 1;
@@ -400,13 +404,13 @@ static void test_refusals(void)
     s.loss = 1;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
     s.loss = 0;
-    s.turns = 1;
+    s.v_shape = 1;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
-    s.turns = 0;
+    s.v_shape = 0;
     s.embedding = 1;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
     s.embedding = 0;
-    s.first = s.last = 0;
+    s.first_layers = s.last_layers = 0;
     for (lo = -1; lo <= 2; lo += 3) { /* neither 0 nor 1 */
         s.loss = lo;
         CHECK_INT(dpar_stage_layers(&s, 0, 0, &hi, &hi, &why), DPAR_E_ARG);
@@ -414,29 +418,29 @@ static void test_refusals(void)
         s.embedding = lo;
         CHECK_INT(dpar_stage_layers(&s, 0, 0, &hi, &hi, &why), DPAR_E_ARG);
         s.embedding = 0;
-        s.turns = lo;
+        s.v_shape = lo;
         CHECK_INT(dpar_stage_layers(&s, 0, 0, &hi, &hi, &why), DPAR_E_ARG);
-        s.turns = 0;
+        s.v_shape = 0;
     }
     lo = 7;
     s.chunks = 2;
-    s.first = 3; /* each must be whole chunks */
+    s.first_layers = 3; /* each must be whole chunks */
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
-    s.first = 0;
-    s.last = 3;
+    s.first_layers = 0;
+    s.last_layers = 3;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     s.chunks = 1;
     s.stages = 2; /* exactly all of them are given */
-    s.first = 7;
+    s.first_layers = 7;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, NULL), DPAR_OK);
     CHECK(lo == 0 && hi == 7);
     CHECK_INT(dpar_stage_layers(&s, 1, 0, &lo, &hi, NULL), DPAR_OK);
     CHECK(lo == 7 && hi == 10);
-    s.first = 6; /* one is left over */
+    s.first_layers = 6; /* one is left over */
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
     lo = hi = 7;
-    s.last = 0;
-    s.first = 1; /* a given stage of one layer */
+    s.last_layers = 0;
+    s.first_layers = 1; /* a given stage of one layer */
     s.stages = 4;
     {
         int32_t a, b;
@@ -446,17 +450,17 @@ static void test_refusals(void)
         CHECK(a == 1 && b == 4);
         CHECK_INT(dpar_stage_layers(&s, 2, 0, &a, &b, NULL), DPAR_OK);
         CHECK(a == 4 && b == 7);
-        s.turns = 1;
+        s.v_shape = 1;
         CHECK_INT(dpar_stage_layers(&s, 0, 0, &a, &b, &why), DPAR_E_ARG);
-        s.first = 0;
-        s.last = 1;
+        s.first_layers = 0;
+        s.last_layers = 1;
         CHECK_INT(dpar_stage_layers(&s, 0, 0, &a, &b, &why), DPAR_E_ARG);
-        s.turns = 0;
+        s.v_shape = 0;
         CHECK_INT(dpar_stage_layers(&s, 3, 0, &a, &b, NULL), DPAR_OK);
         CHECK(a == 9 && b == 10);
-        s.last = 0;
+        s.last_layers = 0;
     }
-    s.first = -1;
+    s.first_layers = -1;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
     CHECK(lo == 7 && hi == 7);
 }

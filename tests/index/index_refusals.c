@@ -291,7 +291,7 @@ static void test_route(void)
     memset(&q, 0, sizeof q);
     q.from = &from, q.to = &to, q.nodes = nodes;
     for (room = 2; room < 200; room++) { /* where the search has too little room at any place */
-        q.node_room = room;
+        q.node_capacity = room;
         k = dpar_route_plan(&q, steps, 10, &count, &why);
         CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
         CHECK(!made || k == DPAR_OK); /* and more room is no harm */
@@ -301,7 +301,7 @@ static void test_route(void)
     from = layout_of(&m, 2, extent, dpar_replicate(), dpar_shard(0)); /* a sum that begins */
     to = layout_of(&m, 2, extent, dpar_partial(DPAR_SUM), dpar_shard(1));
     for (room = 2, made = 0; room < 200; room++) {
-        q.node_room = room;
+        q.node_capacity = room;
         k = dpar_route_plan(&q, steps, 10, &count, &why);
         CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
         made += k == DPAR_OK;
@@ -317,7 +317,7 @@ static void test_route(void)
         p[0] = dpar_shard(1), p[1] = dpar_shard(0), p[2] = dpar_shard(1);
         CHECK_INT(dpar_layout_init(&to, &cube, 2, extent, p, NULL), DPAR_OK);
         for (room = 2, made = 0; room < 200; room++) {
-            q.node_room = room;
+            q.node_capacity = room;
             k = dpar_route_plan(&q, steps, 10, &count, &why);
             CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
             made += k == DPAR_OK;
@@ -327,15 +327,15 @@ static void test_route(void)
     from = layout_of(&m, 2, extent, dpar_shard(0), dpar_shard(1)); /* tiles change places */
     to = layout_of(&m, 2, extent, dpar_shard(1), dpar_shard(0));
     for (room = 2, made = 0; room < 200; room++) {
-        q.node_room = room;
+        q.node_capacity = room;
         k = dpar_route_plan(&q, steps, 10, &count, &why);
         CHECK(k == DPAR_OK || (k == DPAR_E_ROOM && strstr(why.text, "too few") != NULL));
         made += k == DPAR_OK;
     }
     CHECK(made > 0 && made < 198);
-    q.node_room = 1;
+    q.node_capacity = 1;
     REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "1 nodes");
-    q.node_room = 200, q.step_cost = -1;
+    q.node_capacity = 200, q.step_cost = -1;
     REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs -1");
     q.step_cost = INT64_C(1) << 31;
     REFUSED(dpar_route_plan(&q, steps, 10, &count, &why), DPAR_E_ARG, "a step costs 21474");
@@ -374,7 +374,7 @@ static void test_flat_and_heads(void)
     int64_t numel[1] = {10}, start[1];
     int32_t n, k, lo, hi;
     memset(&fine, 0, sizeof fine);
-    fine.params = 1, fine.numel = numel;
+    fine.params = 1, fine.count = numel;
     CHECK_INT(dpar_buckets_init(&fine, start, bucket, 2, &n, NULL), DPAR_OK);
     for (k = 0; k < 6; k++) {
         how = fine;
@@ -400,7 +400,7 @@ static void test_flat_and_heads(void)
         wrong = st;
         wrong.layers = k == 0 ? -1 : 8;
         wrong.stages = k == 1 ? 0 : 2;
-        wrong.chunks = -(k == 2), wrong.first = -(k == 3), wrong.last = -(k == 4);
+        wrong.chunks = -(k == 2), wrong.first_layers = -(k == 3), wrong.last_layers = -(k == 4);
         REFUSED(dpar_stage_layers(&wrong, 0, 0, &lo, &hi, &why), DPAR_E_ARG, "layers on");
     }
 }
@@ -523,7 +523,7 @@ static void test_halo(void)
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "dim -1 folds");
     wrong = h; /* owners count from the mesh's first rank */
     wrong.owner = owner;
-    wrong.grid.mesh.offset = 1;
+    wrong.grid.mesh.first_rank = 1;
     REFUSED(dpar_halo_check(&wrong, &why), DPAR_E_ARG, "it must count from 0 on");
     wrong = h;
     wrong.owner = owner;

@@ -522,7 +522,7 @@ static void test_same(void)
         SAME(r, q[1], 2, extent, 0, 0);
     }
     p[0] = dpar_replicate();
-    mesh.offset = 4;
+    mesh.first_rank = 4;
     CHECK_INT(dpar_layout_init(&b, &mesh, 2, extent, q, NULL), DPAR_OK);
     CHECK(!dpari_layout_same(&a, &b));
 #undef SAME

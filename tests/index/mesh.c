@@ -133,7 +133,7 @@ static void test_offset(void)
     int32_t coord[2] = {1, 2};
     dpar_mesh m;
     CHECK_INT(dpar_mesh_init(&m, "tp dp", size, DPAR_ORDER_FIRST_FASTEST, 0, NULL), DPAR_OK);
-    m.offset = 6;
+    m.first_rank = 6;
     CHECK_INT(dpar_mesh_rank(&m, coord), 6 + 1 + 8);
     CHECK_INT(mesh_coord(&m, 15, 1), 2);
     CHECK_INT(dpar_mesh_group_member(&m, 1u, 15, 3), 17);
@@ -215,9 +215,9 @@ static void groups(const dpar_mesh *m, uint32_t which, const int *expect)
 {
     int32_t g, i, n = dpar_mesh_group_size(m, which), k = 0;
     CHECK_INT(n * (m->size / n), m->size);
-    CHECK_INT(dpar_mesh_group_member(m, ~which, m->offset, m->size / n), -1);
+    CHECK_INT(dpar_mesh_group_member(m, ~which, m->first_rank, m->size / n), -1);
     for (g = 0; g < m->size / n; g++) {
-        int32_t first = dpar_mesh_group_member(m, ~which, m->offset, g);
+        int32_t first = dpar_mesh_group_member(m, ~which, m->first_rank, g);
         for (i = 0; i < n; i++) {
             int32_t rank = dpar_mesh_group_member(m, which, first, i);
             CHECK_INT(rank, expect[k]);
@@ -449,7 +449,7 @@ static void test_agree(void)
         CHECK_INT(dpar_mesh_init(&a, first, size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_mesh_init(&b, second, size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         left /= 9;
-        b.offset = left % 2;
+        b.first_rank = left % 2;
         left /= 2;
         for (i = 0; i < 2; i++, left /= 9) {
             b.axis[i].size = 1 + left % 3;
@@ -459,7 +459,7 @@ static void test_agree(void)
             a.axis[0].size = a.axis[1].size = x;
             for (i = 0, agree = 1; i < 2; i++) {
                 for (j = 0; j < 2; j++) {
-                    int same = x == b.axis[j].size && b.offset == 0;
+                    int same = x == b.axis[j].size && b.first_rank == 0;
                     for (y = 0; y < x; y++) {
                         same = same && y * a.axis[i].stride == y * b.axis[j].stride;
                     }
@@ -477,7 +477,7 @@ static void test_view(void)
     static const int32_t sizes[] = {2, 3, 4};
     dpar_mesh m = pair1(24, 3), v;
     int32_t order, k;
-    m.offset = 5;
+    m.first_rank = 5;
     for (order = 0; order < 2; order++) {
         CHECK_INT(dpar_mesh_view(&v, &m, "x y z", sizes, order, NULL), DPAR_OK);
         for (k = 0; k < 24; k++) {
@@ -615,7 +615,7 @@ static void test_more_refusals(void)
     CHECK_INT(dpar_mesh_init_from_order(&m, "tp-dp", "tp dp", size, 7, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "the axes make 6 ranks, there are 7");
     CHECK_INT(dpar_mesh_init_from_order(&m, "tp-dp", "tp dp", size, 6, &why), DPAR_OK);
-    m.offset = 10;
+    m.first_rank = 10;
     CHECK_INT(dpar_mesh_rank(&m, one), -1); /* tp = 2 of 2 */
     CHECK_INT(dpar_mesh_slice(&v, &m, 1u, 9, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 9 is not in the mesh of 6 ranks from 10 on");
@@ -660,7 +660,7 @@ static void test_edges(void)
     other.axes = 1;
     CHECK(!dpari_mesh_same(&m, &other));
     other = m;
-    other.offset = 1;
+    other.first_rank = 1;
     CHECK(!dpari_mesh_same(&m, &other));
     for (k = 0; k < 2; k++) {
         other = m;

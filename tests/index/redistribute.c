@@ -29,7 +29,7 @@ static void fill(const dpar_layout *l)
 {
     int32_t rank, d;
     uint32_t partial = axes_that(l, DPAR_PLACEMENT_PARTIAL);
-    for (rank = l->mesh.offset; rank < l->mesh.offset + l->mesh.size; rank++) {
+    for (rank = l->mesh.first_rank; rank < l->mesh.first_rank + l->mesh.size; rank++) {
         int64_t shape[6], index[6], global[6], n, run;
         dpar_layout_local(l, rank, shape, NULL);
         for (n = 0; nth(l->dims, shape, n, index); n++) {
@@ -101,7 +101,7 @@ static void check_result(const dpar_layout *from, const dpar_layout *to)
         stays |= to->axis[i].kind == DPAR_PLACEMENT_PARTIAL ? was & 1u << i : 0;
     }
     times = dpar_mesh_group_size(&from->mesh, was & ~stays);
-    for (rank = to->mesh.offset; rank < to->mesh.offset + to->mesh.size; rank++) {
+    for (rank = to->mesh.first_rank; rank < to->mesh.first_rank + to->mesh.size; rank++) {
         int64_t shape[6], index[6], global[6], n, run;
         dpar_layout_local(to, rank, shape, NULL);
         for (n = 0; nth(to->dims, shape, n, index); n++) {
@@ -251,7 +251,7 @@ static dpar_mesh random_mesh(int32_t axes, int most)
         left /= size[i];
     }
     CHECK_INT(dpar_mesh_init(&m, axis_names(axes), size, below(2), 0, NULL), DPAR_OK);
-    m.offset = below(RANKS - m.size + 1);
+    m.first_rank = below(RANKS - m.size + 1);
     return m;
 }
 
@@ -430,7 +430,7 @@ static void test_balance(void)
         dpar_layout from, to;
         CHECK_INT(dpar_mesh_init(&a, "a", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         b = a;
-        b.offset = 8;
+        b.first_rank = 8;
         CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &r, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to, &b, 2, extent, dims ? &r : &s, NULL), DPAR_OK);
         for (rank = 0; rank < 8; rank++) {
@@ -470,7 +470,7 @@ static void test_bytes(void)
     uneven.cuts = cuts;
     CHECK_INT(dpar_mesh_init(&a, "a", &two, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_mesh_init(&b, "a", &four, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    b.offset = 2;
+    b.first_rank = 2;
     CHECK_INT(dpar_layout_init(&from, &a, 1, &elements, &all, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &b, 1, &elements, &uneven, NULL), DPAR_OK);
     check_move(&from, &to, 0);
@@ -493,7 +493,7 @@ static void test_bytes(void)
         p[1] = dpar_shard(below(2));
         CHECK_INT(dpar_mesh_init(&a, "a", &copies, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_mesh_init(&b, "a b", size, below(2), 0, NULL), DPAR_OK);
-        b.offset = copies;
+        b.first_rank = copies;
         CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &all, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&to, &b, 2, extent, p, NULL), DPAR_OK);
         for (rank = 0; rank < copies; rank++) {
@@ -535,7 +535,7 @@ static void test_own_sends(void)
     s[1] = dpar_shard(1);
     CHECK_INT(dpar_mesh_init(&a, "a b", many, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     b = a;
-    b.offset = 1 << 20;
+    b.first_rank = 1 << 20;
     CHECK_INT(dpar_layout_init(&from, &a, 2, extent, r, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &b, 2, extent, s, NULL), DPAR_OK);
     for (rank = 0; rank < 1 << 20;
@@ -584,7 +584,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     dpar_mesh m;
     dpar_layout l;
     CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    m.offset = offset;
+    m.first_rank = offset;
     CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL), DPAR_OK);
     return l;
 }
@@ -668,7 +668,7 @@ static void test_crossed(void)
         m.axis[0].stride = size[1];
         m.axis[1].stride = size[0];
         CHECK(dpari_mesh_injective(&m));
-        k.offset = 3;
+        k.first_rank = 3;
         CHECK_INT(dpar_layout_init(&a, &m, 2, extent, p, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&b, &k, 2, extent, p + 2, NULL), DPAR_OK);
         for (node = 0; node <= 4; node += 2) {
@@ -782,7 +782,7 @@ static int some_shards(dpar_layout *l, int32_t offset)
         return 0;
     }
     CHECK_INT(dpar_mesh_init(&m, "a b c", size, below(2), 0, NULL), DPAR_OK);
-    m.offset = offset;
+    m.first_rank = offset;
     CHECK_INT(dpar_layout_init(l, &m, 2, extent, p, NULL), DPAR_OK);
     return 1;
 }
@@ -837,7 +837,7 @@ static void test_whole_boxes(void)
         }
         CHECK_INT(dpar_mesh_init(&readers, "a b c", cuts[k], DPAR_ORDER_LAST_FASTEST, 0, NULL),
                   DPAR_OK);
-        readers.offset = 100;
+        readers.first_rank = 100;
         CHECK_INT(dpar_layout_init(&to, &readers, 3, extent, p, NULL), DPAR_OK);
         for (rank = 0; rank < n; rank++) {
             for (i = 0; i < 2; i++) {
@@ -888,7 +888,7 @@ static void test_uneven_rows(void)
         CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL), DPAR_OK);
         CHECK_INT(dpar_mesh_init(&m, "a", &c[k].readers, DPAR_ORDER_LAST_FASTEST, 0, NULL),
                   DPAR_OK);
-        m.offset = 5000;
+        m.first_rank = 5000;
         CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p + 1, NULL), DPAR_OK);
         for (i = 0; i < 2; i++) {
             for (rank = 0; rank < (i ? from : to).mesh.size; rank++) {
@@ -1011,7 +1011,7 @@ static void test_few_elements(void)
     p[0] = dpar_shard(0);
     p[1] = dpar_shard(1);
     CHECK_INT(dpar_mesh_init(&readers, "a b", cuts, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    readers.offset = copies;
+    readers.first_rank = copies;
     CHECK_INT(dpar_layout_init(&to, &readers, 2, extent, p, NULL), DPAR_OK);
     check_move(&from, &to, 0);
     for (rank = 0; rank < copies; rank++) {
@@ -1068,7 +1068,7 @@ static void test_most_copies(void)
     CHECK_INT(dpar_mesh_init(&m, "a", &readers, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &m, 1, &extent, &p, NULL), DPAR_OK);
     CHECK_INT(dpar_mesh_init(&m, "a", &copies, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    m.offset = 2;
+    m.first_rank = 2;
     CHECK_INT(dpar_layout_init(&from, &m, 1, &extent, &p, NULL), DPAR_OK);
     for (r = 0; r < readers; r++) {
         dpar_redistribute_cursor w, sender;
@@ -1132,8 +1132,8 @@ static int ascends(const dpar_mesh *m)
 {
     int32_t i;
     for (i = 1; i < m->size; i++) {
-        if (dpar_mesh_group_member(m, UINT32_MAX, m->offset, i) <=
-            dpar_mesh_group_member(m, UINT32_MAX, m->offset, i - 1)) {
+        if (dpar_mesh_group_member(m, UINT32_MAX, m->first_rank, i) <=
+            dpar_mesh_group_member(m, UINT32_MAX, m->first_rank, i - 1)) {
             return 0;
         }
     }
@@ -1360,7 +1360,7 @@ static dpar_mesh scattered_mesh(void)
             last += (m.axis[i].size - 1) * m.axis[i].stride;
         }
         if (last < RANKS && dpari_mesh_injective(&m)) {
-            m.offset = below(RANKS - last);
+            m.first_rank = below(RANKS - last);
             return m;
         }
     }
@@ -1428,7 +1428,7 @@ static void some_copies(int64_t n, int32_t copies, int32_t shards, dpar_placemen
     CHECK_INT(dpar_mesh_init(&m, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(from, &m, 1, &n, p, NULL), DPAR_OK);
     CHECK_INT(dpar_mesh_init(&m, "a", &readers, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    m.offset = first;
+    m.first_rank = first;
     CHECK_INT(dpar_layout_init(to, &m, 1, &n, &taken, NULL), DPAR_OK);
 }
 

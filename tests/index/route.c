@@ -33,7 +33,7 @@ static dpar_status plan(const dpar_layout *from, const dpar_layout *to, const in
     q.byte_cost = byte_cost;
     q.step_cost = step_cost;
     q.nodes = node;
-    q.node_room = node_room;
+    q.node_capacity = node_room;
     return dpar_route_plan(&q, s, room, n, why);
 }
 

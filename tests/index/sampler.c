@@ -15,7 +15,7 @@ static dpar_status init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ra
     dpar_sampler made;
     dpar_status st;
     memset(&made, 0, sizeof made);
-    made.rest = rest;
+    made.remainder = rest;
     made.count = count;
     made.ranks = ranks;
     made.run = run;

@@ -53,7 +53,7 @@ static void blocks(MPI_Comm cart, int turned, const int *periods)
         CHECK_INT(g->parts[e], parts[d]);
         CHECK_INT(g->coord[e], at[d]);
         CHECK_INT(g->first[e], first[d]);
-        CHECK_INT(g->own[e], own[d]);
+        CHECK_INT(g->count[e], own[d]);
     }
     u = (double *)calloc((size_t)((own[0] + 2) * (own[1] + 2)), sizeof *u);
     for (i[0] = 0; i[0] < own[0]; i[0]++) {
@@ -103,12 +103,12 @@ static void own_sizes(MPI_Comm cart, const int *parts, int rank, int size)
     MPI_Cart_coords(cart, rank, 2, coord);
     for (k = 0; k < 2; k++) {
         d.cells[k] = cells[k];
-        d.own[k] = cells[k] / parts[k] + (coord[k] < cells[k] % parts[k]);
+        d.expected_count[k] = cells[k] / parts[k] + (coord[k] < cells[k] % parts[k]);
     }
     d.halo = 1;
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_grid_free(g), DPAR_OK);
-    d.own[1] += rank == size - 1;
+    d.expected_count[1] += rank == size - 1;
     CHECK_INT(dpar_mpi_grid_make(cart, NULL, &d, &g, &why), DPAR_E_ARG);
     (void)snprintf(words, sizeof words, "rank %d has %d cells in dim 1, and own[] says %d",
                    size - 1, 19 / parts[1], 19 / parts[1] + 1);

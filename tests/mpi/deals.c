@@ -118,11 +118,11 @@ static void start(exchange *x, uint64_t round, int32_t gaps, int32_t in_place, i
     memset(&call, 0, sizeof call);
     call.kind = DPAR_CALL_ALL_TO_ALL;
     call.type = x->type;
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in = x->in, call.out = x->out;
     call.in_count = x->to, call.out_count = x->from;
-    call.in_begin = gaps ? x->in_begin : NULL;
-    call.out_begin = gaps ? x->out_begin : NULL;
+    call.in_first = gaps ? x->in_begin : NULL;
+    call.out_first = gaps ? x->out_begin : NULL;
     CHECK_INT(dpari_post(c, &call, post ? &x->work : NULL), DPAR_OK);
 }
 

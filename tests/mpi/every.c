@@ -263,9 +263,9 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
     memset(b, 0, (size_t)((sum + n) * 8));
     fill(a, type, 0, count[me], me, 0);
     call = make(DPAR_CALL_ALL_GATHER, a, b, count[me], type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.out_count = count;
-    call.out_begin = reverse ? begin : NULL;
+    call.out_first = reverse ? begin : NULL;
     CHECK_INT(go(&call), DPAR_OK);
     for (r = 0; r < n; r++) {
         same(b, type, begin[r], count[r], r, 0, "all_gather_v");
@@ -283,17 +283,17 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
         fill(a, type, begin[r], count[r], root, r);
     }
     call = make(DPAR_CALL_SCATTER, a, b, count[me], type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.root = root;
     call.in_count = count;
-    call.in_begin = reverse ? begin : NULL;
+    call.in_first = reverse ? begin : NULL;
     CHECK_INT(go(&call), DPAR_OK);
     same(b, type, 0, count[me], root, me, "scatter_v");
 
     fill(a, type, 0, sum, me, 0);
     call = make(DPAR_CALL_REDUCE_SCATTER, a, reverse ? a + own * dpar_type_bytes(type) : b,
                 count[me], type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.op = op;
     call.in_count = count;
     CHECK_INT(go(&call), DPAR_OK);
@@ -307,7 +307,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
         at += to[r];
     }
     call = make(DPAR_CALL_ALL_TO_ALL, a, b, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in_count = to;
     call.out_count = from;
     CHECK_INT(go(&call), DPAR_OK);
@@ -322,7 +322,7 @@ static void varying(int64_t k, int32_t type, int32_t op, int reverse, int32_t ro
         at += to[r];
     }
     call = make(DPAR_CALL_ALL_TO_ALL, a, a, 0, type);
-    call.varies = 1;
+    call.variable_counts = 1;
     call.in_count = to;
     call.out_count = to;
     CHECK_INT(go(&call), DPAR_OK);

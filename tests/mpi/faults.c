@@ -153,7 +153,7 @@ static dpar_status shift(job *j, int64_t n, int64_t more)
     move.type = DPAR_F32;
     move.send = &send;
     move.receive = &receive;
-    move.sends = move.receives = 1;
+    move.send_count = move.receive_count = 1;
     move.in = j->in;
     move.out = j->out;
     move.in_shape = move.out_shape = &shape;
@@ -181,7 +181,7 @@ static dpar_status halo_init(job *j, int64_t n)
     field.type = DPAR_F32;
     field.data = j->grid;
     options.field = &field;
-    options.fields = 1;
+    options.field_count = 1;
     s = dpar_mesh_init(&mesh, "y", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &c->why);
     s = s < 0 ? s : dpar_layout_init(&halo.grid, &mesh, 2, cells, &cut, &c->why);
     s = s < 0 ? s : dpar_halo_plan_bytes(c, &options, &bytes, &c->why);

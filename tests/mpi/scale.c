@@ -198,7 +198,7 @@ static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
     f.type = DPAR_F64;
     CHECK_INT(dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data), DPAR_OK);
     o.field = &f;
-    o.fields = 1;
+    o.field_count = 1;
     CHECK_INT(dpar_halo_plan_bytes(c, &o, &bytes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
     CHECK_INT(dpar_halo_plan_init(memory, bytes, c, &o, &x, &why), DPAR_OK);

@@ -135,7 +135,7 @@ static dpar_status run(int32_t rule, ran *r, dpar_why *why)
     memset(&how, 0, sizeof how);
     o.rule = rule;
     o.ranks = (int32_t)number("ranks");
-    o.micros = (int32_t)number("micro");
+    o.micro_batches = (int32_t)number("micro");
     o.slices = rule == DPAR_SCHEDULE_SEQ1F1B ? (int32_t)number("slices") : 0;
     if (strstr(" interleaved breadth-first interleaved-zb moe-overlap forward-only ",
                dpar_schedule_name(rule)) != NULL &&

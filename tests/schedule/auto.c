@@ -81,12 +81,12 @@ static void test_profile(void)
     pipe_case c;
     pipe_start(&c, 8, 1, 32, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 0, 0, 0, 473, 1240 * 16);
-    c.times.forward.of = f;
-    c.times.input.of = i;
-    c.times.weight.of = w;
-    c.times.hold_forward.of = hf;
-    c.times.hold_input.of = hi;
-    c.times.hold_weight.of = hw;
+    c.times.forward.each = f;
+    c.times.input.each = i;
+    c.times.weight.each = w;
+    c.times.hold_forward.each = hf;
+    c.times.hold_input.each = hi;
+    c.times.hold_weight.each = hw;
     CHECK_INT(reach(&c.job, 0), 3831880); /* zb.py's, and the bound */
     CHECK_INT(reached.span, 3623744);     /* of those the least span */
     c.job.objective = DPAR_OBJECTIVE_SPAN;
@@ -190,14 +190,14 @@ static void test_random(void)
         pipe_start(&c, p, v, micros, DPAR_STAGE_MAP_LOOP, split);
         c.job.objective = random_int(0, 1);
         c.job.rank_of = map;
-        c.job.cap.of = c.cap;
-        c.times.forward.of = c.f;
-        c.times.input.of = c.i;
-        c.times.weight.of = c.w;
-        c.times.latency.of = c.lag;
-        c.times.hold_forward.of = c.hold_f;
-        c.times.hold_input.of = c.hold_i;
-        c.times.hold_weight.of = c.hold_w;
+        c.job.cap.each = c.cap;
+        c.times.forward.each = c.f;
+        c.times.input.each = c.i;
+        c.times.weight.each = c.w;
+        c.times.latency.each = c.lag;
+        c.times.hold_forward.each = c.hold_f;
+        c.times.hold_input.each = c.hold_i;
+        c.times.hold_weight.each = c.hold_w;
         for (k = 0; k < stages; k++) {
             map[k] = (uint16_t)(k < p ? p - 1 - k : random_int(0, p - 1));
             c.f[k] = random_int(0, 20);
@@ -236,10 +236,10 @@ static void arrays(pipe_case *c, const int64_t (*each)[3], int n)
         c->hold_f[k] = each[5][k], c->hold_i[k] = each[6][k];
         c->hold_w[k] = -c->hold_f[k] - c->hold_i[k];
     }
-    c->times.forward.of = c->f, c->times.input.of = c->i, c->times.weight.of = c->w;
-    c->times.latency.of = c->lag, c->job.cap.of = c->cap;
-    c->times.hold_forward.of = c->hold_f, c->times.hold_input.of = c->hold_i;
-    c->times.hold_weight.of = c->hold_w;
+    c->times.forward.each = c->f, c->times.input.each = c->i, c->times.weight.each = c->w;
+    c->times.latency.each = c->lag, c->job.cap.each = c->cap;
+    c->times.hold_forward.each = c->hold_f, c->times.hold_input.each = c->hold_i;
+    c->times.hold_weight.each = c->hold_w;
 }
 
 /* Corners, worked out by hand. */
@@ -327,7 +327,7 @@ static void test_cap(void)
     pipe_start(&c, 4, 3, 8, DPAR_STAGE_MAP_V, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 0);
     pipe_holds(&c, 10, -5, -5);
-    c.job.cap.of = c.cap;
+    c.job.cap.each = c.cap;
     c.cap[0] = c.cap[1] = c.cap[3] = 30;
     c.cap[2] = 20;
     s.ranks = -7;
@@ -342,7 +342,7 @@ static void test_cap(void)
     CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need - 1, &why), DPAR_E_ROOM);
     CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need, &why), DPAR_MORE);
     CHECK(s.begin == (int64_t *)(void *)memory);
-    c.job.micros = 0;
+    c.job.micro_batches = 0;
     why.text[0] = 0;
     CHECK_INT(dpari_schedule_auto_bytes(&c.job, &why), -1);
     CHECK(why.text[0] != 0);

@@ -62,7 +62,7 @@ static int judge_ids(const lists *l)
                 if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || i + 1 == l->n[r] ||
                     b->joined ||
                     (b->kind != DPAR_ACTION_BACKWARD && b->kind != DPAR_ACTION_INPUT) ||
-                    (a->stage == b->stage && a->micro == b->micro)) {
+                    (a->stage == b->stage && a->micro_batch == b->micro_batch)) {
                     return 0;
                 }
             }
@@ -73,11 +73,11 @@ static int judge_ids(const lists *l)
                 return 0;
             }
             if (dpari_action_has_micro(a->kind)) {
-                if (a->micro >= l->micros) {
+                if (a->micro_batch >= l->micros) {
                     return 0;
                 }
-                times[a->kind][cell_of(l, a->stage, a->micro)]++;
-                place[a->kind][cell_of(l, a->stage, a->micro)] = i;
+                times[a->kind][cell_of(l, a->stage, a->micro_batch)]++;
+                place[a->kind][cell_of(l, a->stage, a->micro_batch)] = i;
             }
         }
     }
@@ -233,7 +233,7 @@ static int nth_message(const lists *l, int q, int r, int n, int sends)
         int is_send = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
         if (is_message(a->kind) && is_send == sends && a->peer == other && n-- == 0) {
             int stage = sends ? a->stage : forward ? a->stage - 1 : a->stage + 1;
-            return 2 * cell_of(l, stage, a->micro) + forward;
+            return 2 * cell_of(l, stage, a->micro_batch) + forward;
         }
     }
     return -1;
@@ -278,14 +278,14 @@ static int has_data(const lists *l, char done[KINDS][CELLS], const dpar_action *
              a->kind == DPAR_ACTION_RECV_B;
     int from = up ? list_behind(l, a->stage) : list_before(l, a->stage), c;
     if (a->kind == DPAR_ACTION_RECV_F || a->kind == DPAR_ACTION_RECV_B) {
-        return done[a->kind - 1][cell_of(l, from, a->micro)];
+        return done[a->kind - 1][cell_of(l, from, a->micro_batch)];
     }
     if ((a->kind != DPAR_ACTION_FORWARD && !up) || !crosses(l, a->stage, from)) {
         return 1;
     }
-    c = cell_of(l, from, a->micro);
+    c = cell_of(l, from, a->micro_batch);
     return lowered
-               ? done[up ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F][cell_of(l, a->stage, a->micro)]
+               ? done[up ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F][cell_of(l, a->stage, a->micro_batch)]
            : up ? done[DPAR_ACTION_BACKWARD][c] || done[DPAR_ACTION_INPUT][c]
                 : done[DPAR_ACTION_FORWARD][c];
 }
@@ -306,7 +306,7 @@ static int judge_data(const lists *l)
             }
             for (k = 0; k < count; k++) {
                 if (dpari_action_has_micro(a[k].kind)) {
-                    done[a[k].kind][cell_of(l, a[k].stage, a[k].micro)] = 1;
+                    done[a[k].kind][cell_of(l, a[k].stage, a[k].micro_batch)] = 1;
                 }
             }
             at[r] += count;
@@ -364,7 +364,7 @@ static void change_field(const lists *l, dpar_action *a)
     switch (list_random(5)) {
     case 0: a->kind = (uint8_t)list_random(KINDS + 1); break;
     case 1: a->stage = (uint16_t)list_random(l->stages + 1); break;
-    case 2: a->micro = (uint16_t)list_random(l->micros + 1); break;
+    case 2: a->micro_batch = (uint16_t)list_random(l->micros + 1); break;
     case 3: a->peer = (uint16_t)list_random(l->ranks + 1); break;
     default: a->joined = (uint8_t)list_random(3); break;
     }
@@ -384,7 +384,7 @@ static void change(lists *l)
     case 5: list_insert(l, r, i, list_action(DPAR_ACTION_IDLE, 0, 0, 0)); break;
     case 6: /* RECOMPUTE, OFFLOAD, RELOAD of something in the list, anywhere */
         list_insert(l, r, j,
-                    list_action(DPAR_ACTION_RECOMPUTE + list_random(3), a.stage, a.micro, 0));
+                    list_action(DPAR_ACTION_RECOMPUTE + list_random(3), a.stage, a.micro_batch, 0));
         break;
     default: /* a step or two earlier or later */
         (void)list_delete(l, r, i);
@@ -436,12 +436,12 @@ static void add_offloads(lists *l)
                 continue;
             }
             if ((a.kind == DPAR_ACTION_BACKWARD || a.kind == DPAR_ACTION_INPUT) &&
-                a.micro % 3 == 0) {
-                list_insert(l, r, i, list_action(DPAR_ACTION_RELOAD, a.stage, a.micro, 0));
-            } else if (a.kind == DPAR_ACTION_BACKWARD && a.micro % 3 == 1) {
-                list_insert(l, r, i, list_action(DPAR_ACTION_RECOMPUTE, a.stage, a.micro, 0));
-            } else if (a.kind == DPAR_ACTION_FORWARD && a.micro % 3 == 0) {
-                list_insert(l, r, i + 1, list_action(DPAR_ACTION_OFFLOAD, a.stage, a.micro, 0));
+                a.micro_batch % 3 == 0) {
+                list_insert(l, r, i, list_action(DPAR_ACTION_RELOAD, a.stage, a.micro_batch, 0));
+            } else if (a.kind == DPAR_ACTION_BACKWARD && a.micro_batch % 3 == 1) {
+                list_insert(l, r, i, list_action(DPAR_ACTION_RECOMPUTE, a.stage, a.micro_batch, 0));
+            } else if (a.kind == DPAR_ACTION_FORWARD && a.micro_batch % 3 == 0) {
+                list_insert(l, r, i + 1, list_action(DPAR_ACTION_OFFLOAD, a.stage, a.micro_batch, 0));
             }
         }
     }
@@ -512,7 +512,7 @@ static void test_garbage(void)
                 }
                 l.a[r][i].joined = list_random(9) == 0;
                 if (!dpari_action_has_micro(l.a[r][i].kind) && list_random(2)) {
-                    l.a[r][i].micro = (uint16_t)list_random(65536); /* means nothing */
+                    l.a[r][i].micro_batch = (uint16_t)list_random(65536); /* means nothing */
                 }
                 if (l.a[r][i].kind == DPAR_ACTION_IDLE) {
                     l.a[r][i].stage = (uint16_t)list_random(65536);
@@ -644,15 +644,15 @@ static void test_shapes(void)
     SHAPE(stages, -5, "2 ranks, -5 stages: 1 to 65535 of each");
     SHAPE(chain, 0, "chains of 0 stages do not divide 2 stages");
     SHAPE(chain, 4, "chains of 4 stages do not divide 2 stages");
-    SHAPE(micros, 0, "0 micro-batches: 1 to 65535");
-    SHAPE(micros, 65536, "65536 micro-batches: 1 to 65535");
+    SHAPE(micro_batches, 0, "0 micro-batches: 1 to 65535");
+    SHAPE(micro_batches, 65536, "65536 micro-batches: 1 to 65535");
     SHAPE(slices, 2, "slices of 2 do not divide 1 micro-batches");
     SHAPE(slices, INT32_MIN, "slices of -2147483648 do not divide 1 micro-batches");
 #undef SHAPE
-    bad = s, bad.micros = 65535;
+    bad = s, bad.micro_batches = 65535;
     CHECK_INT(check_list(&bad, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "2 stages of a chain and 65535 micro-batches, but only 8 actions");
-    bad = s, bad.micros = 3;
+    bad = s, bad.micro_batches = 3;
     CHECK_INT(check_list(&bad, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "micro-batch 1 of 3 is nowhere");
     s.rank_of[1] = 2;
@@ -670,10 +670,10 @@ static void test_shapes(void)
     s.action[0].stage = 1;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 1F0, but that stage is on rank 1");
-    s.action[0].stage = 0, s.action[0].micro = 1;
+    s.action[0].stage = 0, s.action[0].micro_batch = 1;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 0F1, but there are 1 micro-batches");
-    s.action[0].micro = 0, s.action[1].peer = 0;
+    s.action[0].micro_batch = 0, s.action[1].peer = 0;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 0SEND_F0 has rank 0 for its other end, which is elsewhere");
     s.action[1].peer = 1, s.action[0].joined = 1;
@@ -700,7 +700,7 @@ static void test_most(void)
     dpar_schedule s;
     int32_t k;
     CHECK_INT(schedule_init(&s, MOST, MOST, MOST, mem, bytes, NULL), DPAR_OK);
-    s.micros = 1;
+    s.micro_batches = 1;
     for (k = 0; k < MOST; k++) {
         s.action[k] = list_action(DPAR_ACTION_FORWARD, k, 0, 0);
         s.rank_of[k] = (uint16_t)(MOST - 1 - k);
@@ -729,7 +729,7 @@ static void other_end(const lists *l, int r, int i, int *q, int *j)
     *q = l->rank_of[up ? a->stage + 1 : a->stage - 1];
     for (*j = 0;; ++*j) {
         const dpar_action *b = &l->a[*q][*j];
-        if (b->kind == (sends ? a->kind + 1 : a->kind - 1) && b->micro == a->micro &&
+        if (b->kind == (sends ? a->kind + 1 : a->kind - 1) && b->micro_batch == a->micro_batch &&
             b->stage == (up ? a->stage + 1 : a->stage - 1)) {
             return;
         }
@@ -773,7 +773,7 @@ static int lacks(const lists *l, int r, const dpar_action *a)
                      : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT
                          ? DPAR_ACTION_RECV_B
                          : -1;
-        if (b->kind == needed && b->stage == a->stage && b->micro == a->micro && !over[r][k]) {
+        if (b->kind == needed && b->stage == a->stage && b->micro_batch == a->micro_batch && !over[r][k]) {
             return k;
         }
     }

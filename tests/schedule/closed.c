@@ -285,10 +285,10 @@ static void test_sentences(void)
     says(o, slow, 0, 0, DPAR_E_ARG,
          "times of -1, 1152921504606846975, 1152921504606846975, latency 0: 0 or more");
     o = order_of(DPAR_SCHEDULE_1F1B, 2, 2, 0);
-    t.forward.of = uneven;
+    t.forward.each = uneven;
     says(o, t, 0, 0, DPAR_E_NONE,
          "1f1b: no formula gives the makespan, unless: all stages alike, latency alone");
-    t.forward.of = NULL;
+    t.forward.each = NULL;
     CHECK_INT(closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_OK);
     CHECK_TEXT(formula, "(m + p - 1) (F + B)");
     CHECK_INT(value, 9);

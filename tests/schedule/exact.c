@@ -58,7 +58,7 @@ typedef struct pipe_orders {
 
 static int64_t pipe_at(const dpar_stage_values *e, int k)
 {
-    return e->of != NULL ? e->of[k] : e->all;
+    return e->each != NULL ? e->each[k] : e->all;
 }
 
 static void pipe_extend(const dpar_schedule_optimize_desc *job, int rank, pipe_orders *o,
@@ -80,7 +80,7 @@ static void pipe_extend(const dpar_schedule_optimize_desc *job, int rank, pipe_o
         cap = pipe_at(&job->cap, rank);
         for (kind = 0; kind < kinds; kind++) {
             more = kind == 0 ? hf : kind == 2 ? hw : job->split ? hi : -hf;
-            if (done[s][kind] >= (kind == 0 ? job->micros : done[s][kind - 1]) ||
+            if (done[s][kind] >= (kind == 0 ? job->micro_batches : done[s][kind - 1]) ||
                 (cap > 0 && held + more > cap) || o->count >= PIPE_ORDERS) {
                 continue;
             }
@@ -153,7 +153,7 @@ static int64_t pipe_brute(const dpar_schedule_optimize_desc *job)
         unsigned char so_far[PIPE_LENGTH];
         memset(done, 0, sizeof done);
         orders[r].count = 0;
-        orders[r].length = job->stages / job->ranks * job->micros * (job->split ? 3 : 2);
+        orders[r].length = job->stages / job->ranks * job->micro_batches * (job->split ? 3 : 2);
         pipe_extend(job, r, &orders[r], so_far, 0, done, 0);
         if (orders[r].count == PIPE_ORDERS) {
             return 0;
@@ -187,10 +187,10 @@ static void random_case(pipe_case *c, int p, int v, int m, int split)
     int k, r, s = p * v;
     pipe_start(c, p, v, m, random_int(DPAR_STAGE_MAP_LOOP, DPAR_STAGE_MAP_V), split);
     c->job.objective = random_int(0, 2) == 0 ? DPAR_OBJECTIVE_SPAN : DPAR_OBJECTIVE_MAKESPAN;
-    c->times.forward.of = c->f;
-    c->times.input.of = c->i;
-    c->times.weight.of = c->w;
-    c->times.latency.of = c->lag;
+    c->times.forward.each = c->f;
+    c->times.input.each = c->i;
+    c->times.weight.each = c->w;
+    c->times.latency.each = c->lag;
     for (k = 0; k < s; k++) {
         c->f[k] = random_int(1, 5);
         c->i[k] = random_int(1, 5);
@@ -198,10 +198,10 @@ static void random_case(pipe_case *c, int p, int v, int m, int split)
         c->lag[k] = random_some(6);
     }
     if (random_int(0, 1)) {
-        c->times.hold_forward.of = c->hold_f;
-        c->times.hold_input.of = c->hold_i;
-        c->times.hold_weight.of = c->hold_w;
-        c->job.cap.of = c->cap;
+        c->times.hold_forward.each = c->hold_f;
+        c->times.hold_input.each = c->hold_i;
+        c->times.hold_weight.each = c->hold_w;
+        c->job.cap.each = c->cap;
         for (k = 0; k < s; k++) {
             c->hold_f[k] = random_int(3, 6);
             c->hold_i[k] = -random_int(0, 3);
@@ -252,7 +252,7 @@ static void test_sentences(void)
     pipe_start(&c, 3, 1, 4, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 0);
     CHECK_INT(dpari_pipe_check(&c.job, NULL), DPAR_OK);
-    c.job.cap.of = c.cap;
+    c.job.cap.each = c.cap;
     c.cap[2] = -1;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 2 has 1 stages and a cap of -1");
@@ -297,7 +297,7 @@ static void test_domain(void)
         pipe_start(&c, 1, 1, 1, DPAR_STAGE_MAP_LOOP, 1);
         c.job.ranks = size[k][0];
         c.job.stages = size[k][1];
-        c.job.micros = size[k][2];
+        c.job.micro_batches = size[k][2];
         CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
         CHECK_INT(dpari_pipe_bound(&c.job), -1);
         CHECK_INT(dpari_exact_bytes(&c.job, 1), -1);

@@ -53,7 +53,7 @@ static int64_t arrives(const dpar_schedule *s, int64_t end, int32_t from, int32_
 /* The earliest time that an action's needs allow; -1: not yet. */
 static int64_t ready(const dpar_schedule *s, const dpar_action *a, int64_t lag)
 {
-    int32_t near = a->stage, k = a->micro;
+    int32_t near = a->stage, k = a->micro_batch;
     int32_t far = a->kind == DPAR_ACTION_FORWARD
                       ? dpar_schedule_partner(s, DPAR_ACTION_RECV_F, near)
                       : dpar_schedule_partner(s, DPAR_ACTION_SEND_F, near);
@@ -79,14 +79,14 @@ static int64_t ready(const dpar_schedule *s, const dpar_action *a, int64_t lag)
 
 static void done(const dpar_action *a, int64_t end)
 {
-    int64_t *at = a->kind == DPAR_ACTION_FORWARD  ? &forward_end[a->stage][a->micro]
-                  : a->kind == DPAR_ACTION_WEIGHT ? &weight_end[a->stage][a->micro]
-                                                  : &input_end[a->stage][a->micro];
+    int64_t *at = a->kind == DPAR_ACTION_FORWARD  ? &forward_end[a->stage][a->micro_batch]
+                  : a->kind == DPAR_ACTION_WEIGHT ? &weight_end[a->stage][a->micro_batch]
+                                                  : &input_end[a->stage][a->micro_batch];
     wrong += *at >= 0;
     *at = end;
     if (a->kind == DPAR_ACTION_BACKWARD) {
-        wrong += weight_end[a->stage][a->micro] >= 0;
-        weight_end[a->stage][a->micro] = end;
+        wrong += weight_end[a->stage][a->micro_batch] >= 0;
+        weight_end[a->stage][a->micro_batch] = end;
     }
 }
 
@@ -125,7 +125,7 @@ static int64_t one(const dpar_schedule *s, int64_t k, run *r, int64_t *now, int3
 static int complete(const dpar_schedule *s, int backward)
 {
     int32_t stage, k;
-    for (k = 0; k < s->micros; k++) {
+    for (k = 0; k < s->micro_batches; k++) {
         int32_t from = forward_end[0][k] >= 0 ? 0 : s->stages - s->chain;
         for (stage = 0; stage < s->stages; stage++) {
             int mine = stage >= from && stage < from + s->chain;
@@ -146,7 +146,7 @@ static int execute(const dpar_schedule *s, run *r)
     int32_t live[RANKS], rank;
     int moved = 1, backward = 0;
     int64_t k;
-    wrong = s->stages > STAGES || s->micros > MICROS || s->ranks > RANKS;
+    wrong = s->stages > STAGES || s->micro_batches > MICROS || s->ranks > RANKS;
     if (wrong) {
         return 0;
     }
@@ -213,7 +213,8 @@ static run timed(const dpar_schedule_desc *o, int64_t f, int64_t i, int64_t w)
     r.w = w;
     if (!execute(&s, &r)) {
         CHECK(!"all work is done");
-        printf("%s p=%d v=%d m=%d\n", dpar_schedule_name(o->rule), o->ranks, o->chunks, o->micros);
+        printf("%s p=%d v=%d m=%d\n", dpar_schedule_name(o->rule), o->ranks, o->chunks,
+               o->micro_batches);
     }
     return r;
 }
@@ -315,7 +316,7 @@ static void test_files(void)
                   DPAR_OK);
         CHECK_INT(s.ranks, r.ranks);
         CHECK_INT(s.stages, r.stages);
-        CHECK_INT(s.micros, r.micros);
+        CHECK_INT(s.micro_batches, r.micro_batches);
         CHECK(memcmp(s.rank_of, r.rank_of, 2 * (size_t)s.stages) == 0);
         for (rank = 0; rank < s.ranks; rank++) {
             CHECK_INT(s.begin[rank], at);
@@ -370,7 +371,7 @@ static void test_metrics(void)
         at += strlen(key);
         CHECK_INT(quarters(&at), 4 * s.ranks);
         CHECK_INT(quarters(&at), 4 * s.stages);
-        CHECK_INT(quarters(&at), 4 * s.micros);
+        CHECK_INT(quarters(&at), 4 * s.micro_batches);
         memset(&r, 0, sizeof r);
         r.f = r.i = r.w = 4;
         CHECK(execute(&s, &r));
@@ -686,7 +687,7 @@ static void test_deepspeed(void)
                                              : (t - 1) / 2 - p + 1 + r / 2;
                     if (k >= 0 && k < m) {
                         CHECK_INT(a->kind, forward ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD);
-                        CHECK_INT(a->micro, k);
+                        CHECK_INT(a->micro_batch, k);
                         CHECK_INT(a->stage, r);
                         a++;
                     }
@@ -709,7 +710,7 @@ static void forwards(int32_t p, int32_t m, int32_t group, const char *expected)
     s = made(&o);
     for (k = 0; k < s.begin[1]; k++) {
         if (s.action[k].kind == DPAR_ACTION_FORWARD) {
-            snprintf(got + strlen(got), sizeof got - strlen(got), "%d ", s.action[k].micro);
+            snprintf(got + strlen(got), sizeof got - strlen(got), "%d ", s.action[k].micro_batch);
         }
     }
     CHECK_TEXT(got, expected);

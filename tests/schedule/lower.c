@@ -61,7 +61,7 @@ static dpar_schedule lower(const dpar_schedule *in, int32_t passes, int32_t max_
     CHECK_INT(dpar_schedule_lower(&out, in, &how, mem, bytes, &why), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK_INT(out.chain, in->chain);
-    CHECK_INT(out.micros, in->micros);
+    CHECK_INT(out.micro_batches, in->micro_batches);
     CHECK_INT(out.slices, in->slices);
     return out;
 }
@@ -178,7 +178,7 @@ static dpar_action action(int kind, int stage, int micro, int peer)
     memset(&a, 0, sizeof a);
     a.kind = (uint8_t)kind;
     a.stage = (uint16_t)stage;
-    a.micro = (uint16_t)micro;
+    a.micro_batch = (uint16_t)micro;
     a.peer = (uint16_t)peer;
     return a;
 }
@@ -240,7 +240,7 @@ static int listed(const lists *l, int rank, int kind, int stage, int micro)
     for (i = 0; i < l->n[rank]; i++) {
         const dpar_action *a = l->of[rank][i].a;
         for (h = 0; h <= a->joined; h++) {
-            if (a[h].kind == kind && a[h].stage == stage && a[h].micro == micro) {
+            if (a[h].kind == kind && a[h].stage == stage && a[h].micro_batch == micro) {
                 return 1;
             }
         }
@@ -251,14 +251,14 @@ static int listed(const lists *l, int rank, int kind, int stage, int micro)
 static int may_go(const lists *out, int rank, const dpar_schedule *s, const dpar_action *a)
 {
     if (a->kind == DPAR_ACTION_FORWARD && a->stage % s->chain != 0) {
-        return listed(out, rank, DPAR_ACTION_RECV_F, a->stage, a->micro) ||
-               listed(out, rank, DPAR_ACTION_FORWARD, a->stage - 1, a->micro);
+        return listed(out, rank, DPAR_ACTION_RECV_F, a->stage, a->micro_batch) ||
+               listed(out, rank, DPAR_ACTION_FORWARD, a->stage - 1, a->micro_batch);
     }
     if ((a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT) &&
         a->stage % s->chain != s->chain - 1) {
-        return listed(out, rank, DPAR_ACTION_RECV_B, a->stage, a->micro) ||
-               listed(out, rank, DPAR_ACTION_BACKWARD, a->stage + 1, a->micro) ||
-               listed(out, rank, DPAR_ACTION_INPUT, a->stage + 1, a->micro);
+        return listed(out, rank, DPAR_ACTION_RECV_B, a->stage, a->micro_batch) ||
+               listed(out, rank, DPAR_ACTION_BACKWARD, a->stage + 1, a->micro_batch) ||
+               listed(out, rank, DPAR_ACTION_INPUT, a->stage + 1, a->micro_batch);
     }
     return 1;
 }
@@ -275,8 +275,9 @@ static void send(lists *out, int rank, const dpar_schedule *s, const dpar_action
     }
     peer = s->rank_of[to];
     put(out, rank,
-        action(forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, a->stage, a->micro, peer));
-    put(out, peer, action(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, to, a->micro, rank));
+        action(forward ? DPAR_ACTION_SEND_F : DPAR_ACTION_SEND_B, a->stage, a->micro_batch, peer));
+    put(out, peer,
+        action(forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, to, a->micro_batch, rank));
 }
 
 /* One action a rank and sweep, over all ranks until none moves. Returns whether all went. */
@@ -360,7 +361,8 @@ static void by_time(lists *out, const lists *in, const dpar_schedule *s)
                     if (takes_input && from >= 0 && from < s->stages &&
                         from / s->chain == a[h].stage / s->chain) {
                         const int64_t there =
-                            (way < 0 ? forward : backward)[from * s->micros + a[h].micro] +
+                            (way < 0 ? forward
+                                     : backward)[from * s->micro_batches + a[h].micro_batch] +
                             (s->rank_of[from] != r);
                         clock = there > clock ? there : clock;
                     }
@@ -370,7 +372,7 @@ static void by_time(lists *out, const lists *in, const dpar_schedule *s)
                     int64_t *made = a[h].kind == DPAR_ACTION_FORWARD ? forward : backward;
                     if (a[h].kind == DPAR_ACTION_FORWARD || a[h].kind == DPAR_ACTION_BACKWARD ||
                         a[h].kind == DPAR_ACTION_INPUT) {
-                        made += a[h].stage * s->micros + a[h].micro;
+                        made += a[h].stage * s->micro_batches + a[h].micro_batch;
                         changed = changed || *made != clock;
                         *made = clock;
                     }
@@ -476,9 +478,10 @@ enum { TODO, FORWARD_DONE, INPUT_DONE, ALL_DONE };
 static int possible(const dpar_schedule *s, const unsigned char *done, int stage, int micro,
                     int split)
 {
-    int here = done[stage * s->micros + micro];
-    int before = stage % s->chain == 0 ? ALL_DONE : done[(stage - 1) * s->micros + micro];
-    int behind = (stage + 1) % s->chain == 0 ? ALL_DONE : done[(stage + 1) * s->micros + micro];
+    int here = done[stage * s->micro_batches + micro];
+    int before = stage % s->chain == 0 ? ALL_DONE : done[(stage - 1) * s->micro_batches + micro];
+    int behind =
+        (stage + 1) % s->chain == 0 ? ALL_DONE : done[(stage + 1) * s->micro_batches + micro];
     if (here == TODO) {
         return before >= FORWARD_DONE ? DPAR_ACTION_FORWARD : DPAR_ACTION_IDLE;
     }
@@ -497,7 +500,7 @@ static dpar_schedule laid(int32_t ranks, int32_t chains, int32_t chain, int32_t 
     dpar_why why;
     CHECK_INT(schedule_init(&s, ranks, chains * chain, actions, mem, ROOM, &why), DPAR_OK);
     s.chain = chain;
-    s.micros = micros;
+    s.micro_batches = micros;
     return s;
 }
 
@@ -569,7 +572,7 @@ static dpar_schedule random_schedule(int32_t ranks, int32_t chains, int32_t chai
 
 static int needs(const dpar_action *a, const dpar_action *receive)
 {
-    return a->stage == receive->stage && a->micro == receive->micro &&
+    return a->stage == receive->stage && a->micro_batch == receive->micro_batch &&
            (receive->kind == DPAR_ACTION_RECV_F
                 ? a->kind == DPAR_ACTION_FORWARD
                 : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT);
@@ -975,7 +978,7 @@ static void test_refusals(void)
     REFUSED(s.stages, -1,
             "2 ranks, -1 stages, 2 micro-batches: 1 to 65535 of the first two, 0 to 65535 of the "
             "last");
-    REFUSED(s.micros, 65536,
+    REFUSED(s.micro_batches, 65536,
             "2 ranks, 2 stages, 65536 micro-batches: 1 to 65535 of the first two, 0 to 65535 of "
             "the last");
     REFUSED(s.chain, 0, "chains of 0 stages do not divide 2 stages");
@@ -988,7 +991,8 @@ static void test_refusals(void)
     REFUSED(s.action[1].joined, 2, "rank 0, action 1: 0F1 is joined to more than one");
     REFUSED(s.action[1].stage, 2, "rank 0, action 1: 2F1 is of a stage that is not on this rank");
     REFUSED(s.action[1].stage, 1, "rank 0, action 1: 1F1 is of a stage that is not on this rank");
-    REFUSED(s.action[4].micro, 2, "rank 1, action 1: 1B2 is of a micro-batch that there is not");
+    REFUSED(s.action[4].micro_batch, 2,
+            "rank 1, action 1: 1B2 is of a micro-batch that there is not");
     REFUSED(s.action[2].joined, 1,
             "rank 0, action 2: 0B0 is joined, but is no forward with a B or I behind it");
     REFUSED(s.action[0].joined, 1,
@@ -1093,7 +1097,7 @@ static void test_times(void)
     dpar_why why;
     int64_t bytes;
     memset(&t, 0, sizeof t);
-    t.forward.of = forward;
+    t.forward.each = forward;
     how.times = &t;
     /* rank 2 hears from rank 0 first when all take the same, last when stage 0 is slow */
     read_lines(&s, "0F0\n2F0\n1F0,3F0\n", 2, memory);
@@ -1102,11 +1106,11 @@ static void test_times(void)
     bytes = dpari_schedule_lower_bytes(&s, &how, &why);
     CHECK_INT(dpar_schedule_lower(&out, &s, &how, first, bytes, &why), DPAR_OK);
     CHECK_TEXT(written(&out), "0F0,0SEND_F0\n2F0,2SEND_F0\n3RECV_F0,1RECV_F0,1F0,3F0\n");
-    t.forward.of = least;
+    t.forward.each = least;
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
     CHECK_TEXT(why.text, "stage 1: a time, size or bandwidth of -1; lowering takes 0 to "
                          "3074457345618258602");
-    t.forward.of = NULL;
+    t.forward.each = NULL;
     t.forward.all = INT64_MAX / 3;
     read_lines(&s, "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0F8,0F9,0F10\n1F0,1F1,1F2,1F3,1F4,1F5,1F6\n", 0,
                memory);
@@ -1136,17 +1140,17 @@ static void test_times_of_kinds(void)
     memset(&t, 0, sizeof t);
     how.times = &t;
     read_lines(&s, "1B0\n3B0\n0B0,2B0\n", 2, memory);
-    t.backward.of = of[0]; /* stage 1 is slow, so that stage 3 is heard first */
+    t.backward.each = of[0]; /* stage 1 is slow, so that stage 3 is heard first */
     order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n2RECV_B0,0RECV_B0,0B0,2B0\n");
-    t.backward.of = NULL;
-    t.input.of = of[0];
+    t.backward.each = NULL;
+    t.input.each = of[0];
     order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n2RECV_B0,0RECV_B0,0B0,2B0\n");
-    t.weight.of = of[1]; /* 5 + 2 and 1 + 4 */
+    t.weight.each = of[1]; /* 5 + 2 and 1 + 4 */
     order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n2RECV_B0,0RECV_B0,0B0,2B0\n");
-    t.input.of = of[1]; /* 2 + 2 and 4 + 4 */
+    t.input.each = of[1]; /* 2 + 2 and 4 + 4 */
     order_is(&s, &how, "1B0,1SEND_B0\n3B0,3SEND_B0\n0RECV_B0,0B0,2RECV_B0,2B0\n");
     t.weight.all = INT64_MAX / 3 + 1;
-    t.weight.of = NULL;
+    t.weight.each = NULL;
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
     CHECK_TEXT(why.text, "stage 0: a time, size or bandwidth of 3074457345618258603; lowering "
                          "takes 0 to 3074457345618258602");
@@ -1157,7 +1161,7 @@ static void test_times_of_kinds(void)
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
     /* rank 0 ends its pair at 10, one after the other, or at 14, as one; rank 2 ends at 11 */
     memset(&t, 0, sizeof t);
-    t.forward.of = of[2];
+    t.forward.each = of[2];
     t.backward.all = 2;
     how.passes = 0;
     read_lines(&s, "0F0,(0F1;0B0)OVERLAP_F_B\n1F0,1B0,1F1,3F0\n2F0\n", 2, memory);

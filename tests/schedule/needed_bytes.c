@@ -105,7 +105,7 @@ static void found(void)
     memset(&how, 0, sizeof how);
     times.forward.all = times.input.all = times.weight.all = 1;
     job.ranks = job.stages = 4;
-    job.micros = 8;
+    job.micro_batches = 8;
     job.split = 1;
     job.times = &times;
     memory = asked(dpar_schedule_optimize(&s, &job, &result, NULL, 0, &why),

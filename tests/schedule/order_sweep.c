@@ -20,7 +20,7 @@ static void fine(const dpar_schedule_desc *o, const char *what, dpar_status st, 
     CHECK(st == DPAR_OK);
     if (st != DPAR_OK) {
         printf("  %s, %d ranks, %d chunks, %d micro-batches: %s: %s\n", dpar_schedule_name(o->rule),
-               o->ranks, o->chunks, o->micros, what, why->text);
+               o->ranks, o->chunks, o->micro_batches, what, why->text);
     }
 }
 
@@ -86,7 +86,7 @@ static void through(const dpar_schedule_desc *o)
     for (r = 0; r < s.ranks; r++) { /* as many slots as live at once */
         CHECK(counts[r].activation <= plain.peak_count);
     }
-    if (o->micros % 3 == 0) {
+    if (o->micro_batches % 3 == 0) {
         sunk(o, &full);
     }
 }
@@ -102,7 +102,7 @@ int main(void)
         int before = lists;
         for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
             o.ranks = sizes[k];
-            for (o.micros = 1; o.micros <= 4 * o.ranks; o.micros++) {
+            for (o.micro_batches = 1; o.micro_batches <= 4 * o.ranks; o.micro_batches++) {
                 for (v = 0; v <= 3; v++) { /* 0: the rule's own */
                     o.chunks = v;
                     if (dpari_order_check(&o, NULL) == DPAR_OK) {

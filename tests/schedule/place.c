@@ -19,16 +19,16 @@ static int64_t cut_cost(const pipe_case *layers, int n, const int64_t *cuts,
     dpar_schedule s;
     dpar_schedule_optimize_result result;
     int k, l;
-    pipe_start(&c, layers->job.ranks, layers->job.stages / layers->job.ranks, layers->job.micros,
-               layers->job.map, layers->job.split);
+    pipe_start(&c, layers->job.ranks, layers->job.stages / layers->job.ranks,
+               layers->job.micro_batches, layers->job.map, layers->job.split);
     c.job.objective = layers->job.objective;
     c.job.cap = layers->job.cap;
     c.times.latency = layers->times.latency;
-    c.times.forward.of = c.f;
-    c.times.input.of = c.i;
-    c.times.weight.of = c.w;
-    c.times.hold_forward.of = c.hold_f;
-    c.times.hold_weight.of = c.hold_w;
+    c.times.forward.each = c.f;
+    c.times.input.each = c.i;
+    c.times.weight.each = c.w;
+    c.times.hold_forward.each = c.hold_f;
+    c.times.hold_weight.each = c.hold_w;
     for (k = 0; k < c.job.stages; k++) {
         for (l = (int)cuts[k]; l < cuts[k + 1] && l < n; l++) {
             c.f[k] += layers->f[l];
@@ -100,11 +100,11 @@ static void test_place(void)
                     micros = random_int(2, 6); /* one order on all compilers */
         pipe_start(&c, p, v, micros, DPAR_STAGE_MAP_LOOP, split);
         c.job.objective = random_int(0, 4) == 0;
-        c.times.forward.of = c.f;
-        c.times.input.of = c.i;
-        c.times.weight.of = c.w;
-        c.times.hold_forward.of = c.hold_f;
-        c.times.hold_weight.of = c.hold_w;
+        c.times.forward.each = c.f;
+        c.times.input.each = c.i;
+        c.times.weight.each = c.w;
+        c.times.hold_forward.each = c.hold_f;
+        c.times.hold_weight.each = c.hold_w;
         c.times.latency.all = random_some(9);
         for (l = 0; l < layers; l++) {
             c.f[l] = l == 0 ? random_int(1, 9) : l + 1 == layers ? random_int(5, 30) : 10;
@@ -119,7 +119,7 @@ static void test_place(void)
             memset(&order, 0, sizeof order);
             order.rule = c.job.split ? DPAR_SCHEDULE_ZB_H1 : DPAR_SCHEDULE_1F1B;
             order.ranks = p;
-            order.micros = c.job.micros;
+            order.micro_batches = c.job.micro_batches;
             CHECK_INT(dpar_schedule_generate(&made, &order, place_room, sizeof place_room, &why),
                       DPAR_OK);
             given = &made;
@@ -154,8 +154,8 @@ static void test_place_errors(void)
     int64_t cuts[PIPE_MOST + 1];
     int l;
     pipe_start(&c, 2, 1, 2, DPAR_STAGE_MAP_LOOP, 0);
-    c.times.forward.of = c.f;
-    c.times.input.of = c.i;
+    c.times.forward.each = c.f;
+    c.times.input.each = c.i;
     for (l = 0; l < 6; l++) {
         c.f[l] = c.i[l] = l < 5 ? 1 : 4;
     }
@@ -207,17 +207,17 @@ static void test_place_errors(void)
                            sizeof place_memory, &why),
               DPAR_OK);
     CHECK_INT(cuts[1], 3);
-    c.job.cap.of = c.cap; /* with that schedule: rank 1 holds a layer of one micro-batch */
+    c.job.cap.each = c.cap; /* with that schedule: rank 1 holds a layer of one micro-batch */
     c.cap[1] = 2;
     memset(&order, 0, sizeof order);
-    order.rule = DPAR_SCHEDULE_1F1B, order.ranks = order.micros = 2;
+    order.rule = DPAR_SCHEDULE_1F1B, order.ranks = order.micro_batches = 2;
     CHECK_INT(dpar_schedule_generate(&s, &order, place_room, sizeof place_room, NULL), DPAR_OK);
     CHECK_INT(place_layers(&c.job, 6, &s, 99, cuts, NULL, &result, place_memory,
                            sizeof place_memory, &why),
               DPAR_E_MEMORY);
     CHECK_TEXT(why.text, "cannot fit: rank 1 holds 3 at its peak, its cap is 2");
-    c.job.cap.of = NULL;
-    s.micros = 3;
+    c.job.cap.each = NULL;
+    s.micro_batches = 3;
     CHECK_INT(place_layers(&c.job, 6, &s, 99, cuts, NULL, &result, place_memory,
                            sizeof place_memory, &why),
               DPAR_E_ARG);
@@ -246,9 +246,9 @@ static void test_place_beyond(void)
     }
     CHECK_INT(read_csv(&given, csv, strlen(csv), 0, list, sizeof list, &why), DPAR_OK);
     pipe_start(&c, 2, 1, 16, DPAR_STAGE_MAP_LOOP, 0);
-    c.times.forward.of = c.times.input.of = f;
-    c.times.hold_forward.of = hold;
-    c.times.hold_weight.of = back;
+    c.times.forward.each = c.times.input.each = f;
+    c.times.hold_forward.each = hold;
+    c.times.hold_weight.each = back;
     CHECK_INT(place_layers(&c.job, 3, &given, 99, cuts, NULL, &result, place_memory,
                            sizeof place_memory, &why),
               DPAR_E_RANGE);

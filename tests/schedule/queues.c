@@ -50,7 +50,7 @@ static int64_t find(const dpar_schedule *s, int32_t rank, int kind, int stage, i
     int64_t i;
     for (i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
         const dpar_action *a = &s->action[i];
-        if (a->kind == kind && a->stage == stage && a->micro == micro) {
+        if (a->kind == kind && a->stage == stage && a->micro_batch == micro) {
             return i;
         }
     }
@@ -72,7 +72,7 @@ static void pair_up(const dpar_schedule *s, int transport)
                 find(s, a->peer, is_send(a->kind) ? a->kind + 1 : a->kind - 1,
                      a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B ? a->stage + 1
                                                                                     : a->stage - 1,
-                     a->micro);
+                     a->micro_batch);
             for (k = i - 1; k >= s->begin[r] && before[i] < 0; k--) {
                 if (is_message(s->action[k].kind) && together(transport, a, &s->action[k])) {
                     before[i] = k;
@@ -96,7 +96,7 @@ static int64_t takes(const dpar_schedule_times *t, const dpar_action *a)
     if (a->kind > DPAR_ACTION_WEIGHT) {
         return 0;
     }
-    return e->of != NULL ? e->of[a->stage] : e->all;
+    return e->each != NULL ? e->each[a->stage] : e->all;
 }
 
 /* The moment at which work's input is there: 0 when it needs none, -1 when that is not known. */
@@ -111,7 +111,7 @@ static int64_t input(const dpar_schedule *s, const dpar_action *a)
         return 0;
     }
     i = find(s, s->rank_of[a->stage], forward ? DPAR_ACTION_RECV_F : DPAR_ACTION_RECV_B, a->stage,
-             a->micro);
+             a->micro_batch);
     return done[i];
 }
 
@@ -134,7 +134,7 @@ static int64_t message(const dpar_schedule *s, int64_t i, int64_t clock, int64_t
     case DPAR_TRANSPORT_BLOCKING:
         return reached[half[i]] < 0 ? -1 : larger(clock, reached[half[i]]) + edge;
     case DPAR_TRANSPORT_EAGER:
-        k = sends ? place(i, t->room) : half[i];
+        k = sends ? place(i, t->capacity) : half[i];
         if (sends) {
             return k < 0 ? at : done[half[k]] < 0 ? -1 : larger(at, done[half[k]]);
         }
@@ -177,8 +177,9 @@ static int64_t solve(const dpar_schedule *s, const dpar_schedule_times *t)
                     const int low = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_RECV_B
                                         ? a->stage
                                         : a->stage - 1;
-                    end = message(s, i, clock,
-                                  t->latency.of != NULL ? t->latency.of[low] : t->latency.all, t);
+                    end =
+                        message(s, i, clock,
+                                t->latency.each != NULL ? t->latency.each[low] : t->latency.all, t);
                     changed += end != done[i];
                     done[i] = end;
                     if (holds && end < 0) {
@@ -230,7 +231,7 @@ static int make(dpar_schedule *s, int32_t rule, int32_t ranks, int32_t chunks, i
     o.rule = rule;
     o.ranks = ranks;
     o.chunks = chunks;
-    o.micros = micros;
+    o.micro_batches = micros;
     return dpar_schedule_generate(s, &o, made, sizeof made, NULL) == DPAR_OK;
 }
 
@@ -253,7 +254,7 @@ static dpar_schedule_times units(int64_t f, int64_t i, int64_t w)
     t.input.all = i;
     t.weight.all = w;
     t.backward.all = i + w;
-    t.room = 1;
+    t.capacity = 1;
     return t;
 }
 
@@ -301,7 +302,7 @@ static void proven(const dpar_schedule *s, int32_t transport)
     dpar_schedule_check_desc how;
     memset(&how, 0, sizeof how);
     how.transport = transport;
-    how.room = 1;
+    how.capacity = 1;
     CHECK_INT(dpar_schedule_check(s, &how, work, sizeof work, &why), DPAR_OK);
 }
 
@@ -391,10 +392,10 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
         CHECK(time == own || transport == DPAR_TRANSPORT_BLOCKING ||
               transport == DPAR_TRANSPORT_EAGER);
     }
-    t.forward.of = f;
-    t.input.of = i;
-    t.weight.of = w;
-    t.backward.of = b;
+    t.forward.each = f;
+    t.input.each = i;
+    t.weight.each = w;
+    t.backward.each = b;
     l = lower(&s, DPAR_LOWER_MESSAGES, &t);
     own = timed(&l, &t, DPAR_TRANSPORT_NONE);
     for (transport = 1; transport < DPAR_TRANSPORT_COUNT; transport++) {
@@ -403,7 +404,7 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
         CHECK(time == own || transport == DPAR_TRANSPORT_BLOCKING ||
               transport == DPAR_TRANSPORT_EAGER);
     }
-    t.latency.of = latency;
+    t.latency.each = latency;
     for (k = 0; k < 3;
          k++) { /* in other orders, with late receives, with messages that take time */
         l = lower(&s, k == 0 ? DPAR_LOWER_TURNS : DPAR_LOWER_MESSAGES, k == 2 ? &t : NULL);
@@ -411,7 +412,7 @@ static void sweep(int32_t rule, int32_t ranks, int32_t chunks, int32_t micros)
         if (k > 0) {
             CHECK_INT(late_recv(&late, &l, below(3), moved, sizeof moved, NULL), DPAR_OK);
         }
-        t.room = 1 + below(3);
+        t.capacity = 1 + below(3);
         for (transport = 1; transport < DPAR_TRANSPORT_COUNT; transport++) {
             (void)timed(&late, &t, transport);
         }
@@ -450,7 +451,7 @@ static void test_stuck(void)
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
     CHECK_TEXT(why.text, "rank 0: 0SEND_F0 stays in its queue");
     t.transport = DPAR_TRANSPORT_EAGER;
-    t.room = 2;
+    t.capacity = 2;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
     CHECK_TEXT(why.text,
                "rank 1 waits at 1RECV_F1 for 0SEND_F1 of rank 0, which is behind another there");
@@ -488,7 +489,7 @@ static void test_refusals(void)
     t.transport = DPAR_TRANSPORT_COUNT;
     refused(&s, &t, "transport 7: 0 to 6");
     t.transport = DPAR_TRANSPORT_EAGER;
-    t.room = 0;
+    t.capacity = 0;
     refused(&s, &t, "an eager buffer of 0 messages: 1 or more");
 }
 

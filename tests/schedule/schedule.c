@@ -38,7 +38,7 @@ static void test_files(void)
         CHECK_INT(read_csv(&s, text, n, file[k].chain, memory, sizeof memory, &why), DPAR_OK);
         CHECK_INT(s.ranks, file[k].ranks);
         CHECK_INT(s.stages, file[k].stages);
-        CHECK_INT(s.micros, file[k].micros);
+        CHECK_INT(s.micro_batches, file[k].micros);
         CHECK_INT(s.chain, file[k].chain ? file[k].chain : file[k].stages);
         if (file[k].actions >= 0) {
             CHECK_INT(s.begin[s.ranks], file[k].actions);

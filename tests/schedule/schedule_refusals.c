@@ -29,8 +29,8 @@ static const char *wrong(dpar_schedule *s, int k)
     case 1: s->ranks = 65536; return "ranks";
     case 2: s->stages = 0; return "stages";
     case 3: s->stages = 65536; return "stages";
-    case 4: s->micros = -1; return "micros";
-    case 5: s->micros = 65536; return "micros";
+    case 4: s->micro_batches = -1; return "micros";
+    case 5: s->micro_batches = 65536; return "micros";
     case 6: s->chain = 0; return "chain";
     case 7: s->chain = 3; return "chain";
     case 8: s->slices = 0; return "slices";
@@ -305,7 +305,7 @@ static void test_orders(void)
         each[3] = &far.backward;
         each[4] = &far.latency, each[5] = &far.overlap, each[6] = &far.bandwidth;
         if (k < 7) {
-            each[k]->of = ones;
+            each[k]->each = ones;
         }
         far.bandwidth.all = k == 7;
         far.sends = k == 8 ? DPAR_SEND_MODE_BUFFERED + 1 : DPAR_SEND_MODE_BUFFERED;
@@ -357,7 +357,7 @@ static dpar_schedule_optimize_desc job_of(const dpar_schedule_times *t, int32_t 
     dpar_schedule_optimize_desc job;
     memset(&job, 0, sizeof job);
     job.times = t;
-    job.ranks = ranks, job.stages = stages, job.micros = micros;
+    job.ranks = ranks, job.stages = stages, job.micro_batches = micros;
     job.split = 1;
     return job;
 }
@@ -386,9 +386,9 @@ static void test_jobs(void)
         case 1: wrong_job.ranks = 4097; break;
         case 2: wrong_job.stages = 1; break;
         case 3: wrong_job.stages = 16385; break;
-        case 4: wrong_job.micros = 0; break;
-        case 5: wrong_job.micros = 65536; break;
-        case 6: wrong_job.stages = 16384, wrong_job.micros = 16385; break;
+        case 4: wrong_job.micro_batches = 0; break;
+        case 5: wrong_job.micro_batches = 65536; break;
+        case 6: wrong_job.stages = 16384, wrong_job.micro_batches = 16385; break;
         case 7: wrong_job.times = NULL; break;
         case 8: wrong_job.split = -1; break;
         case 9: wrong_job.split = 2; break;
@@ -438,12 +438,12 @@ static void test_jobs(void)
     t.forward.all = most / 4;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "units of time pass 2^60");
-    wrong_job.micros = 65535;
+    wrong_job.micro_batches = 65535;
     wrong_job.stages = 2;
     t.forward.all = most / 3;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "units of time pass 2^60");
-    wrong_job.micros = 4;
+    wrong_job.micro_batches = 4;
     for (k = 0; k < 6; k++) { /* bytes: F adds, I and W take all of it away */
         t = fine;
         t.hold_forward.all = k == 0 ? -1 : 4;
@@ -464,10 +464,10 @@ static void test_jobs(void)
     t.hold_forward.all = most / 4, t.hold_input.all = -most / 4;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "4 micro-batches of");
-    wrong_job.micros = 65535;
+    wrong_job.micro_batches = 65535;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
             "65535 micro-batches of");
-    wrong_job.micros = 4;
+    wrong_job.micro_batches = 4;
     /* the cap: one rank must hold more, with and without something that is always there */
     t = fine;
     wrong_job.cap.all = 1;
@@ -478,19 +478,19 @@ static void test_jobs(void)
             "cannot fit");
     { /* stages that hold unequally */
         static const int64_t holds[2] = {8, 9}, back[2] = {-8, -9};
-        t.hold_forward.of = holds, t.hold_input.of = back;
+        t.hold_forward.each = holds, t.hold_input.each = back;
         REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
                 DPAR_E_MEMORY, "cannot fit");
-        t.hold_forward.of = t.hold_input.of = NULL;
+        t.hold_forward.each = t.hold_input.each = NULL;
     }
     { /* and of one rank */
         static const int64_t holds[4] = {8, 8, 9, 8}, back[4] = {-8, -8, -9, -8};
         wrong_job.stages = 4;
         wrong_job.cap.all = 10;
-        t.hold_forward.of = holds, t.hold_input.of = back;
+        t.hold_forward.each = holds, t.hold_input.each = back;
         REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
                 DPAR_E_MEMORY, "cannot fit");
-        t.hold_forward.of = t.hold_input.of = NULL;
+        t.hold_forward.each = t.hold_input.each = NULL;
         wrong_job.stages = 2;
         wrong_job.cap.all = 1;
     }
@@ -600,7 +600,7 @@ static void test_placing(void)
         switch (k) {
         case 0: given.ranks = 1; break;
         case 1: given.stages = 1; break;
-        case 2: given.micros = 3; break;
+        case 2: given.micro_batches = 3; break;
         case 3: given.chain = 1; break;
         default: given.slices = 2; break;
         }

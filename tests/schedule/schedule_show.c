@@ -167,7 +167,7 @@ static int64_t ready(int32_t kind, int32_t stage, int32_t micro, const char *kno
     }
     for (k = 0; k < plan.begin[plan.ranks]; k++) {
         const dpar_action *a = &plan.action[k];
-        if (a->stage == from && a->micro == micro &&
+        if (a->stage == from && a->micro_batch == micro &&
             (forward ? a->kind == DPAR_ACTION_FORWARD
                      : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT)) {
             return known[k] ? end[k] : -1;
@@ -190,12 +190,12 @@ static void timed(const char *text, int32_t chain)
             int64_t free = 0;
             for (k = plan.begin[r]; k < plan.begin[r + 1]; k += 1 + plan.action[k].joined) {
                 const dpar_action *a = &plan.action[k];
-                int64_t at = ready(a->kind, a->stage, a->micro, known), b = 0;
+                int64_t at = ready(a->kind, a->stage, a->micro_batch, known), b = 0;
                 int64_t length = a->kind > DPAR_ACTION_WEIGHT || a->kind == DPAR_ACTION_IDLE ? 0
                                  : a->kind == DPAR_ACTION_BACKWARD                           ? 2
                                                                                              : 1;
                 if (a->joined) {
-                    b = ready(a[1].kind, a[1].stage, a[1].micro, known);
+                    b = ready(a[1].kind, a[1].stage, a[1].micro_batch, known);
                     length = 3;
                 }
                 if (at < 0 || b < 0) {

@@ -78,7 +78,7 @@ static int64_t find(const dpar_schedule *s, int kind, int32_t stage, int32_t mic
     int64_t i;
     for (i = 0; i < s->begin[s->ranks]; i++) {
         const dpar_action *a = &s->action[i];
-        if (a->stage == stage && a->micro == micro &&
+        if (a->stage == stage && a->micro_batch == micro &&
             (a->kind == kind || (backward(a->kind) && kind == DPAR_ACTION_BACKWARD))) {
             return i;
         }
@@ -88,7 +88,7 @@ static int64_t find(const dpar_schedule *s, int kind, int32_t stage, int32_t mic
 
 static int64_t each(const dpar_stage_values *e, int32_t stage)
 {
-    return e->of != NULL ? e->of[stage] : e->all;
+    return e->each != NULL ? e->each[stage] : e->all;
 }
 
 static int64_t cost(const dpar_schedule_times *t, const dpar_action *a)
@@ -156,7 +156,7 @@ static int is_lowered(const dpar_schedule *s)
 static int needs(const dpar_schedule *s, int64_t i, int lowered, int64_t need[4], int64_t *message)
 {
     const dpar_action *a = &s->action[i];
-    int n = 0, k = a->micro, slices = s->slices;
+    int n = 0, k = a->micro_batch, slices = s->slices;
     int32_t near;
     *message = -2;
     if (a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B) {
@@ -177,7 +177,7 @@ static int needs(const dpar_schedule *s, int64_t i, int lowered, int64_t need[4]
     if (a->kind == DPAR_ACTION_FORWARD && k % slices > 0) {
         need[n++] = find(s, DPAR_ACTION_FORWARD, a->stage, k - 1);
     }
-    if (backward(a->kind) && k % slices < slices - 1 && k + 1 < s->micros) {
+    if (backward(a->kind) && k % slices < slices - 1 && k + 1 < s->micro_batches) {
         need[n++] = find(s, DPAR_ACTION_BACKWARD, a->stage, k + 1);
     }
     near = neighbour(s, a, 1);
@@ -324,7 +324,7 @@ static int tick(const dpar_schedule *s, const dpar_schedule_times *t)
                     int send = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
                     int32_t stage = neighbour(s, a, !send);
                     half = remote(s, stage, a->stage)
-                               ? find(s, send ? a->kind + 1 : a->kind - 1, stage, a->micro)
+                               ? find(s, send ? a->kind + 1 : a->kind - 1, stage, a->micro_batch)
                                : -1;
                     if (half < 0 || !ready(s, i, lowered, now)) {
                         continue;
@@ -401,7 +401,7 @@ static void relax(const dpar_schedule *s, const dpar_schedule_times *t)
                     int send = a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B;
                     int64_t half;
                     stage = neighbour(s, a, !send);
-                    half = find(s, send ? a->kind + 1 : a->kind - 1, stage, a->micro);
+                    half = find(s, send ? a->kind + 1 : a->kind - 1, stage, a->micro_batch);
                     clocks[i] = clock;
                     if (t->sends == DPAR_SEND_MODE_POSTED || !send) {
                         end = clocks[half] > clock && t->sends == DPAR_SEND_MODE_POSTED
@@ -473,8 +473,8 @@ static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, con
             compute += to[i] - from[i];
         }
         CHECK(!joins);
-        if (is_message(a->kind) &&
-            (b == NULL || !is_message(b->kind) || b->micro != a->micro || to[i] != to[j])) {
+        if (is_message(a->kind) && (b == NULL || !is_message(b->kind) ||
+                                    b->micro_batch != a->micro_batch || to[i] != to[j])) {
             int32_t near = neighbour(s, a, a->kind % 2 == 0); /* this half let it go */
             near = near < a->stage ? near : a->stage;
             CHECK(t->sends != DPAR_SEND_MODE_BUFFERED || a->kind % 2);
@@ -491,7 +491,7 @@ static void check_path(const dpar_schedule *s, const dpar_schedule_times *t, con
             linked = a->kind + b->kind == (a->kind < DPAR_ACTION_SEND_B
                                                ? DPAR_ACTION_SEND_F + DPAR_ACTION_RECV_F
                                                : DPAR_ACTION_SEND_B + DPAR_ACTION_RECV_B) &&
-                     a->micro == b->micro && to[i] == to[j] &&
+                     a->micro_batch == b->micro_batch && to[i] == to[j] &&
                      (t->sends == DPAR_SEND_MODE_BUFFERED || from[j] > from[i]);
         } else {
             for (c = 0; c <= a->joined && !linked; c++) {
@@ -548,12 +548,12 @@ static void check_idle(const dpar_schedule *s, int32_t r)
 
 static int capped(const dpar_schedule_times *t)
 {
-    return t->cap.of != NULL || t->cap.all != 0;
+    return t->cap.each != NULL || t->cap.all != 0;
 }
 
 static int64_t adds(const dpar_schedule_times *t, const dpar_action *a)
 {
-    if (capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0) { /* activations */
+    if (capped(t) && t->hold_forward.each == NULL && t->hold_forward.all == 0) { /* activations */
         return (a->kind == DPAR_ACTION_FORWARD || a->kind == DPAR_ACTION_RELOAD) -
                (a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_WEIGHT ||
                 a->kind == DPAR_ACTION_OFFLOAD);
@@ -633,7 +633,7 @@ static int why_idle(const dpar_schedule *s, const dpar_schedule_times *t, int32_
     }
     if (is_message(a->kind)) {
         made = find(s, a->kind == DPAR_ACTION_RECV_F ? DPAR_ACTION_FORWARD : DPAR_ACTION_BACKWARD,
-                    neighbour(s, a, 1), a->micro);
+                    neighbour(s, a, 1), a->micro_batch);
         return a->kind % 2 == 0 && ended[made] > now ? DEPENDS : TRAVELS; /* RECVs are even */
     }
     for (k = 0; k <= a->joined; k++) {
@@ -777,7 +777,7 @@ static void test_metrics(void)
         rows++;
         CHECK_INT(s.ranks, p);
         CHECK_INT(s.stages, stages);
-        CHECK_INT(s.micros, m);
+        CHECK_INT(s.micro_batches, m);
         CHECK(against(&s, &t));
         CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
         CHECK_INT(out.makespan, 4 * makespan);
@@ -882,7 +882,7 @@ static void test_lowered(void)
                 memset(&o, 0, sizeof o);
                 o.rule = rule;
                 o.ranks = p;
-                o.micros = m;
+                o.micro_batches = m;
                 if (dpar_schedule_generate(&s, &o, plain, sizeof plain, NULL) != DPAR_OK) {
                     continue;
                 }
@@ -921,7 +921,7 @@ static void put(dpar_schedule *s, int kind, int32_t stage, int32_t micro, int jo
     memset(a, 0, sizeof *a);
     a->kind = (uint8_t)kind;
     a->stage = (uint16_t)stage;
-    a->micro = (uint16_t)micro;
+    a->micro_batch = (uint16_t)micro;
     a->joined = (uint8_t)joined;
 }
 
@@ -970,16 +970,17 @@ static void make(dpar_schedule *s, int lowered)
     CHECK_INT(schedule_init(s, p, stages, 1000, memory, sizeof memory, NULL), DPAR_OK);
     s->chain = stages / chains;
     s->slices = 1 + any(2);
-    s->micros = s->slices * (1 + any(4));
+    s->micro_batches = s->slices * (1 + any(4));
     for (i = 0; i < stages; i++) {
         s->rank_of[i] = (uint16_t)(any(3) ? i % p : any(p));
     }
     while (left) {
-        int32_t first = any(stages * s->micros), n;
+        int32_t first = any(stages * s->micro_batches), n;
         left = 0;
-        for (n = 0; n < stages * s->micros; n++) {
-            int32_t c = (first + n) % (stages * s->micros), g = c / s->micros, k = c % s->micros;
-            int32_t g2 = any(stages), k2 = any(s->micros);
+        for (n = 0; n < stages * s->micro_batches; n++) {
+            int32_t c = (first + n) % (stages * s->micro_batches), g = c / s->micro_batches,
+                    k = c % s->micro_batches;
+            int32_t g2 = any(stages), k2 = any(s->micro_batches);
             int kind = next(s, done, g, k), split = any(2), pair;
             if (kind == 0) {
                 continue;
@@ -1026,7 +1027,7 @@ static void random_each(dpar_stage_values *e, int k, int32_t least, int32_t n)
 {
     int32_t i;
     e->all = least + any(n);
-    e->of = any(3) ? NULL : table[k];
+    e->each = any(3) ? NULL : table[k];
     for (i = 0; i < 64; i++) {
         table[k][i] = least + any(n);
     }
@@ -1073,7 +1074,7 @@ static void random_caps(dpar_schedule_times *t)
         return;
     }
     memset(&t->hold_forward, 0, sizeof t->hold_forward);
-    t->hold_always.of = NULL;
+    t->hold_always.each = NULL;
     t->hold_always.all = any(2);
     random_each(&t->cap, 18, 0, 6);
 }
@@ -1092,7 +1093,7 @@ static int64_t check_monotone(const dpar_schedule *s, const dpar_schedule_times 
         caps[r] = each(&t->cap, r);
         sum += ranks[r].memory;
     }
-    u.cap.of = caps;
+    u.cap.each = caps;
     for (step = 0; step < 3; step++) {
         memcpy(last, ranks, sizeof last);
         for (r = 0; r < s->ranks; r++) { /* a 0 is no limit */
@@ -1261,9 +1262,9 @@ static void test_garbage(void)
     a->stage = 0;
     refuses(&s, &t, DPAR_E_ARG, "rank 1: 0F0 is of another rank's stage");
     a->stage = 1;
-    a->micro = 1;
+    a->micro_batch = 1;
     refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 1, stage 1, micro-batch 1 is no action");
-    a->micro = 0;
+    a->micro_batch = 0;
     a[1].joined = 1;
     refuses(&s, &t, DPAR_E_ARG, "rank 1: 1B0 is joined with no backward");
     a[1].joined = 0;
@@ -1298,7 +1299,7 @@ static void test_garbage(void)
     t.hold_always.all = -1;
     refuses(&s, &t, DPAR_E_ARG, "stage 0 always holds -1 bytes: 0 or more");
     t = times(1, 1, 1, 1);
-    t.cap.of = caps;
+    t.cap.each = caps;
     refuses(&s, &t, DPAR_E_ARG, "rank 1 may hold -3 bytes: 0 or more");
     t = times(1, 1, 1, 1);
     CHECK_INT(
@@ -1353,7 +1354,7 @@ static void test_large(void)
     {
         static const int64_t holds[] = {INT64_C(1) << 62, -(INT64_C(1) << 62)};
         t = times(1, 1, 1, 0); /* 2^62, 0, 2^62, and what the second stage took back */
-        t.hold_forward.of = holds;
+        t.hold_forward.each = holds;
         small(&s, "0F0,1F0,0F1,1OFFLOAD0", 0);
         refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 3: too many bytes");
     }
@@ -1517,9 +1518,9 @@ static void test_caps(void)
      * 1B1 34-36: no forward is left. */
     small(&s, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n2F0,2B0,2F1,2B1", 0);
     t = times(2, 1, 1, 3);
-    t.forward.of = forward;
+    t.forward.each = forward;
     causes(&s, &t, 1, 7 + 7, 3 + 3, 0, 0);
-    t.cap.of = caps;
+    t.cap.each = caps;
     causes(&s, &t, 1, 3 + 7, 3, 7, 0);
     caps[1] = 2;
     causes(&s, &t, 1, 7 + 7, 3 + 3, 0, 0);

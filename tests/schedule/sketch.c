@@ -66,7 +66,7 @@ static void test_make(int32_t rule)
     memset(&o, 0, sizeof o);
     o.rule = rule;
     o.ranks = 4;
-    o.micros = 8;
+    o.micro_batches = 8;
     need = dpari_schedule_generate_bytes(&o, &why);
     CHECK_INT(dpar_schedule_generate(&t, &o, by_order, sizeof by_order, &why), DPAR_OK);
     memset(&s, 0x55, sizeof s);
@@ -77,7 +77,7 @@ static void test_make(int32_t rule)
     CHECK_INT(generate_named(memory, said("bytes"), name, 4, 8, &s, &why), DPAR_OK);
     CHECK_INT(s.ranks, t.ranks);
     CHECK_INT(s.stages, t.stages);
-    CHECK_INT(s.micros, t.micros);
+    CHECK_INT(s.micro_batches, t.micro_batches);
     CHECK_INT(s.chain, t.chain);
     CHECK_INT(s.slices, t.slices);
     CHECK(memcmp(s.begin, t.begin, 8 * (size_t)(t.ranks + 1)) == 0);

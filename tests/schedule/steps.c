@@ -46,7 +46,8 @@ static int find(const lists *l, int r, int kind, int other, int i)
     const dpar_action *a = &l->a[r][i];
     for (i++; i < l->n[r]; i++) {
         const dpar_action *b = &l->a[r][i];
-        if ((b->kind == kind || b->kind == other) && b->stage == a->stage && b->micro == a->micro) {
+        if ((b->kind == kind || b->kind == other) && b->stage == a->stage &&
+            b->micro_batch == a->micro_batch) {
             break;
         }
     }
@@ -182,10 +183,10 @@ static void check_uses(const lists *l)
                 int back = k != DPAR_ACTION_FORWARD;
                 CHECK_INT(x->receive != DPAR_SLOT_NONE,
                           list_has(l, r, back ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F, -1,
-                                   l->a[r][i].stage, l->a[r][i].micro));
+                                   l->a[r][i].stage, l->a[r][i].micro_batch));
                 CHECK_INT(x->send != DPAR_SLOT_NONE,
                           list_has(l, r, back ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F, -1,
-                                   l->a[r][i].stage, l->a[r][i].micro));
+                                   l->a[r][i].stage, l->a[r][i].micro_batch));
             }
         }
     }
@@ -340,16 +341,16 @@ static void test_refusals(void)
     CHECK_INT(give_slots(&s, -1, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "-1 sends in flight: 0 or more");
     CHECK_INT(give_slots(&s, 0, out, &count, mem, needed - 1, &why), DPAR_E_ROOM);
-    s.action[1].micro = 1;
+    s.action[1].micro_batch = 1;
     CHECK_INT(give_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 0B1, but there are 1 micro-batches");
     CHECK(out[0].activation == 1 && count.activation == 5);
-    s.action[1].micro = 0;
+    s.action[1].micro_batch = 0;
     CHECK_INT(give_slots(&s, 0, NULL, NULL, mem, needed, NULL), DPAR_OK);
     CHECK_INT(give_slots(&s, 0, out, NULL, mem, needed, NULL), DPAR_OK);
     CHECK_INT(give_slots(&s, 0, NULL, &count, mem, needed, NULL), DPAR_OK);
     CHECK(out[0].activation == 0 && count.activation == 1 && count.weight == 0);
-    s.micros = -1;
+    s.micro_batches = -1;
     CHECK_INT(dpari_schedule_slots_bytes(&s), -1);
     CHECK_INT(give_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
 }
@@ -378,11 +379,12 @@ static void test_most(void)
         dpar_slot_counts count = {5, 5, 5, 5};
         dpar_why why;
         CHECK_INT(schedule_init(&s, 1, stages, n, mem, bytes, NULL), DPAR_OK);
-        s.micros = 65535, s.begin[1] = n;
+        s.micro_batches = 65535, s.begin[1] = n;
         for (k = 0; k < stages; k++) {
             s.rank_of[k] = 0;
-            for (m = 0; m < s.micros; m++) {
-                s.action[(int64_t)k * s.micros + m] = list_action(DPAR_ACTION_FORWARD, k, m, 0);
+            for (m = 0; m < s.micro_batches; m++) {
+                s.action[(int64_t)k * s.micro_batches + m] =
+                    list_action(DPAR_ACTION_FORWARD, k, m, 0);
             }
         }
         bytes = dpari_schedule_slots_bytes(&s);
@@ -408,7 +410,7 @@ static dpar_status most_sends(int32_t micros, dpar_slot_counts *count, dpar_why 
     dpar_status st;
     int32_t r, m;
     CHECK_INT(schedule_init(&s, 3, 3, n, mem, bytes, NULL), DPAR_OK);
-    s.micros = micros;
+    s.micro_batches = micros;
     for (r = 0; r < 3; r++) {
         s.rank_of[r] = (uint16_t)r;
         for (m = 0; m < micros; m++) {

@@ -87,7 +87,7 @@ static void check_made(int32_t ranks, int32_t stages, int32_t micros)
     times.forward.all = times.input.all = times.weight.all = 1;
     job.ranks = ranks;
     job.stages = stages;
-    job.micros = micros;
+    job.micro_batches = micros;
     job.split = 1;
     job.times = &times;
     CHECK(dpari_schedule_auto_bytes(&job, NULL) > 0);

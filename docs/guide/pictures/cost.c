@@ -219,7 +219,7 @@ static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int6
     char line[200];
     int32_t layer, buckets, b = 0;
     how.params = n->arrays;
-    how.numel = n->numel;
+    how.count = n->numel;
     how.first = first;
     how.size = size;
     if (dpar_buckets_init(&how, start, bucket, 64, &buckets, why) < 0) {
@@ -232,7 +232,7 @@ static int backward(dpar_text *t, int y, const net *n, const dpar_job *job, int6
         beside = beside < work / (1.0 - loses) ? beside : work / (1.0 - loses);
         now += work + loses * beside;
         span(t, from, now, y + 8, full[layer % 2]);
-        for (; b < buckets && n->layer_of[bucket[b].first] >= layer; b++) {
+        for (; b < buckets && n->layer_of[bucket[b].first_param] >= layer; b++) {
             const double at = sent > now ? sent : now;
             dpar_collective_predict(job->cluster, &g, DPAR_CALL_ALL_REDUCE,
                                     job->recipe.reduced * (double)bucket[b].used, &cost);

@@ -97,7 +97,7 @@ static int draw_pipeline(dpar_text *t, dpar_why *why)
     dpar_schedule_draw_desc g = {0};
     order.rule = DPAR_SCHEDULE_ZBV;
     order.ranks = 4;
-    order.micros = 8;
+    order.micro_batches = 8;
     times.forward.all = 1;
     times.input.all = 1;
     times.weight.all = 1;

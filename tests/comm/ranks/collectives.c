@@ -158,7 +158,7 @@ static void configurations(oracle_total *t, const oracle_args *a, int n)
         oracle_base(&base, a, &options);
         base.seed = a->seed * 16 + (uint64_t)i;
         base.delays = i == 3 || i == 5;
-        options.plain = plain[i];
+        options.disable = plain[i];
         options.slot_bytes = i == 1 ? 4096 : 0;
         oracle_launch(t, names[i], n, sweep, &base, &options);
     }

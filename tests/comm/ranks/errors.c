@@ -205,9 +205,9 @@ static void groups(oracle *o)
     REFUSED(dpar_comm_split_axes(c, NULL, 1, &part), DPAR_E_ARG, "mesh");
     expect(o, "split of NULL", dpar_comm_split(NULL, 0, 0, &part), DPAR_E_ARG);
     expect(o, "a mesh", dpar_mesh_init(&mesh, "a", &size, DPAR_ORDER_LAST_FASTEST, size, &why), 0);
-    mesh.offset = 1;
+    mesh.first_rank = 1;
     REFUSED(dpar_comm_split_axes(c, &mesh, 1, &part), DPAR_E_ARG, "mesh");
-    mesh.offset = 0;
+    mesh.first_rank = 0;
     mesh.axis[0].stride = c->size > 1 ? 0 : 1;
     if (c->size > 1) {
         REFUSED(dpar_comm_split_axes(c, &mesh, 1, &part), DPAR_E_ARG, "once");

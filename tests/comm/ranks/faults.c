@@ -216,9 +216,9 @@ static dpar_status against_the_others(job *j, int mine)
 {
     halo_work *w = &j->halo[0];
     dpar_status s;
-    for (; w < &j->halo[HALOS - 1] && w->options.way == DPAR_HALO_MESSAGES; w++) {
+    for (; w < &j->halo[HALOS - 1] && w->options.method == DPAR_HALO_MESSAGES; w++) {
     }
-    if (w->options.way == DPAR_HALO_MESSAGES) { /* messages of other modes may fit */
+    if (w->options.method == DPAR_HALO_MESSAGES) { /* messages of other modes may fit */
         return together(j, mine);
     }
     s = halo_work_run(w, &j->o, j->exchanges++, mine, 1, &j->me->wrong);
@@ -380,7 +380,7 @@ static void launch(board *b)
     options.timeout_s = b->timeout_s;
     options.grace_s = b->fault == STOP_ONLY ? 0.5 : 8.0;
     options.slot_bytes = b->slot_bytes;
-    options.plain = b->plain;
+    options.disable = b->plain;
     options.threads = b->threads;
     b->launch_status = dpar_launch(b->n, rank_main, b, &options, &why);
     memcpy(b->launch_text, why.text, sizeof b->launch_text);

@@ -116,7 +116,7 @@ static void test_fine(void)
         no_child();
     }
     o.threads = 0;
-    o.plain = DPAR_WORLD_NO_MEMFD;
+    o.disable = DPAR_WORLD_NO_MEMFD;
     CHECK_INT(run(4, fine, NULL, &o), DPAR_OK);
     CHECK_TEXT(why.text, "");
     CHECK_INT(dpar_launch(2, fine, NULL, NULL, NULL), DPAR_OK);
@@ -660,7 +660,7 @@ static int join(int plain, int then_wait)
     dpar_status status;
     int ok;
     memset(&o, 0, sizeof o);
-    o.plain = plain;
+    o.disable = plain;
     status = dpar_init(&w, &o, &why);
     if (status != DPAR_OK) {
         printf("status %d: %s\n", (int)status, why.text);
@@ -671,7 +671,7 @@ static int join(int plain, int then_wait)
         return 2;
     }
     printf("rank %d of %d: %s (%s)\n", (int)w->rank, (int)w->size, ok ? "adds up" : w->why.text,
-           dpari_launcher_name(start.launcher));
+           dpari_launcher_name(start.kind));
     fflush(stdout);
     while (then_wait) {
         pause();

@@ -200,7 +200,7 @@ static dpar_call ready(const quarrel *q, int is_odd, int odd, memory *m, dpar_co
         for (r = 0; r < c->size; r++) {
             m->in_count[r] = m->out_count[r] = call.count;
         }
-        call.varies = 1;
+        call.variable_counts = 1;
         call.in_count = m->in_count;
         call.out_count = m->out_count;
         if (call.kind == DPAR_CALL_GATHER || call.kind == DPAR_CALL_SCATTER) {
@@ -367,8 +367,8 @@ int main(int argc, char **argv)
         base.delays = 1;
         base.seed = a.seed + (uint64_t)n;
         options.timeout_s = 10;
-        options.plain = (n % 2 == 1 ? DPAR_WORLD_NO_DIRECT | DPAR_WORLD_NO_CMA : 0) |
-                        (n % 4 >= 2 ? DPAR_WORLD_NO_FLAT : 0);
+        options.disable = (n % 2 == 1 ? DPAR_WORLD_NO_DIRECT | DPAR_WORLD_NO_CMA : 0) |
+                          (n % 4 >= 2 ? DPAR_WORLD_NO_FLAT : 0);
         oracle_launch(&t, "mismatch", n, everything, &base, &options);
     }
     return oracle_end(&t);

@@ -72,7 +72,8 @@ static dpar_redistribute_desc lists_of(const dpar_transfer *send, int64_t sends,
     dpar_redistribute_desc m;
     memset(&m, 0, sizeof m);
     m = more != NULL ? *more : m;
-    m.send = send, m.sends = sends, m.receive = receive, m.receives = receives, m.type = type;
+    m.send = send, m.send_count = sends, m.receive = receive, m.receive_count = receives,
+    m.type = type;
     return m;
 }
 
@@ -510,7 +511,7 @@ static dpar_mesh random_mesh(int32_t axes, int ranks)
         left /= size[i];
     }
     CHECK_INT(dpar_mesh_init(&m, axis_names(axes), size, below(2), 0, NULL), DPAR_OK);
-    m.offset = below(ranks - m.size + 1);
+    m.first_rank = below(ranks - m.size + 1);
     return m;
 }
 
@@ -662,8 +663,8 @@ static void check_redistribution(dpar_comm *c, const dpar_layout *from, const dp
                              out.empty ? NULL : out.memory.at, type, o);
         guarded scratch = guarded_here(room + 8), there = guarded_new(room + 8);
         o->scratch = scratch.at + 8;
-        o->there = there.at + 8;
-        o->scratch_bytes = o->there_bytes = room;
+        o->device_scratch = there.at + 8;
+        o->scratch_bytes = o->device_scratch_bytes = room;
         st = (dpar_status)ON_DEVICE(run_layouts(c, from, to, in.empty ? NULL : in.memory.at,
                                                 out.empty ? NULL : out.memory.at, type, o, &why));
         guarded_free(&scratch);
@@ -704,7 +705,7 @@ static void test_redistributions(dpar_comm *c, int rounds)
         b = below(2) ? a : random_mesh(1 + below(3), c->size);
         from = random_layout(&a, dims, extent, op);
         to = random_layout(&b, dims, extent, below(4) ? DPAR_COPY : op);
-        o.per_node = below(4) - 1;
+        o.ranks_per_node = below(4) - 1;
         o.tag = below(3);
         o.piece_bytes = below(3) == 0 ? 0 : 1 + below(below(2) ? 40 : 2000);
         o.in_shape = below(4) == 0 ? any : NULL;
@@ -728,7 +729,7 @@ static int falls_apart(const dpar_layout *from, const dpar_layout *to)
     dpar_transfer t, before;
     int32_t r;
     int found = 0;
-    for (r = 0; r < to->mesh.offset + to->mesh.size; r++) {
+    for (r = 0; r < to->mesh.first_rank + to->mesh.size; r++) {
         CHECK_INT(dpar_redistribute_first(&w, from, to, r, DPAR_TRANSFER_RECV, 0), DPAR_OK);
         memset(&before, 0, sizeof before);
         while (dpar_redistribute_next(&w, &t)) {
@@ -766,7 +767,7 @@ static void test_shared_sums(dpar_comm *c)
                 CHECK_INT(dpar_mesh_init(&a, "a b", size, DPAR_ORDER_LAST_FASTEST, 0, NULL),
                           DPAR_OK);
                 CHECK_INT(dpar_mesh_init(&b, "a", &one, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-                b.offset = c->size - readers;
+                b.first_rank = c->size - readers;
                 CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL), DPAR_OK);
                 CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL), DPAR_OK);
                 apart += falls_apart(&from, &to);
@@ -1126,7 +1127,7 @@ static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
     dpar_mesh m;
     dpar_layout l;
     CHECK_INT(dpar_mesh_init(&m, "a", &ranks, DPAR_ORDER_LAST_FASTEST, 0, NULL), DPAR_OK);
-    m.offset = offset;
+    m.first_rank = offset;
     CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL), DPAR_OK);
     return l;
 }
@@ -1147,7 +1148,7 @@ static void test_redistribute_errors(dpar_comm *c)
     memset(in, 0, 24 * 8 * 8);
     sum = one_axis(c->size, 0, dpar_partial(DPAR_SUM));
     whole = one_axis(c->size, 0, dpar_replicate());
-    away.mesh.offset = 1;
+    away.mesh.first_rank = 1;
     CHECK_INT(run_layouts(NULL, &rows, &rows, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK_INT(run_layouts(c, &rows, &away, in, out, DPAR_F64, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "a layout on ranks 1 ..") != NULL);

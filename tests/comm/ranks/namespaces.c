@@ -299,7 +299,7 @@ static void be_rank(int rank, int kind, int extra, const char *timeout)
     (void)setenv("DPAR_SIZE", "4", 1);
     (void)setenv("DPAR_TIMEOUT", timeout, 1);
     memset(&options, 0, sizeof options);
-    options.plain = extra == WITHOUT_CMA ? DPAR_WORLD_NO_CMA : 0;
+    options.disable = extra == WITHOUT_CMA ? DPAR_WORLD_NO_CMA : 0;
     if ((kind == UID && setresuid(OTHER_USER, OTHER_USER, OTHER_USER) != 0) ||
         prepare(rank, extra) != 0) {
         shared->forbidden = errno;

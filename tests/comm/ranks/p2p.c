@@ -505,7 +505,7 @@ static void run(const char *name, int32_t ranks, dpar_main fn, void *arg, int32_
     dpar_status s;
     o.timeout_s = 60.0;
     o.threads = threads;
-    o.plain = plain;
+    o.disable = plain;
     why.text[0] = '\0';
     fflush(stdout);
     s = dpar_launch(ranks, fn, arg, &o, &why);

@@ -237,7 +237,7 @@ static int axes(oracle *o, oracle_slot *slot)
         dpar_why why;
         sizes[0] = n - 1;
         (void)dpar_mesh_init(&mesh, "a", sizes, DPAR_ORDER_LAST_FASTEST, n - 1, &why);
-        mesh.offset = 1;
+        mesh.first_rank = 1;
         bad = failed(o, "split_axes", dpar_comm_split_axes(o->world, &mesh, 1, &group), o->world);
         expect(o, "ranks outside a mesh have a group", group != NULL, me > 0);
         if (!bad && group != NULL) {

@@ -616,7 +616,7 @@ static void random_round(board *b, uint64_t seed)
     }
     b->seed = oracle_next(&seed);
     o.timeout_s = 60.0;
-    o.plain = plain[oracle_below(&seed, 4)];
+    o.disable = plain[oracle_below(&seed, 4)];
     o.slot_bytes = oracle_below(&seed, 2) ? 4096 : 0;
     run_round(b, "a random round", &o);
 }

@@ -215,7 +215,7 @@ static void travels(dpar_comm *c, void *at, int is_packed)
     f.halo = &h;
     f.type = DPAR_F64;
     f.data = at;
-    o.way = DPAR_HALO_DIRECT;
+    o.method = DPAR_HALO_DIRECT;
     o.run_bytes = 8;
     x = plan_of(c, &f, 1, &o, &memory);
     dpar_text_init(&t, page, sizeof page);

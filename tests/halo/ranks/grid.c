@@ -75,16 +75,16 @@ static void random_case(one_case *k, uint64_t *lot, int ranks)
     for (int d = 0; d < k->d.dims; d++) {
         k->d.cells[d] = ranks + 2 + below(lot, 5);
         if (below(lot, 3) == 0) {
-            k->d.low[d] = below(lot, 3);
-            k->d.high[d] = below(lot, 3);
+            k->d.halo_low[d] = below(lot, 3);
+            k->d.halo_high[d] = below(lot, 3);
         }
         k->d.periodic[d] = below(lot, 3) == 0;
         if (!k->d.periodic[d] && below(lot, 2)) {
             k->d.mirror_low[d] = below(lot, 3);
             k->d.mirror_high[d] = below(lot, 3);
         }
-        k->low[d] = k->d.low[d] ? k->d.low[d] : k->d.halo;
-        k->high[d] = k->d.high[d] ? k->d.high[d] : k->d.halo;
+        k->low[d] = k->d.halo_low[d] ? k->d.halo_low[d] : k->d.halo;
+        k->high[d] = k->d.halo_high[d] ? k->d.halo_high[d] : k->d.halo;
     }
     for (int d = 0; d < k->d.dims && below(lot, 3) > 0; d++) {
         int p = 1 + below(lot, left);
@@ -117,9 +117,9 @@ static void random_array(one_case *k, array *a, uint64_t *lot)
     a->comps = a->f.components ? a->f.components : 1;
     a->attached = strided || k->d.mem || below(lot, 2);
     for (int d = 0; d < dims; d++) {
-        a->f.at[d] = below(lot, 3) == 0;
+        a->f.location[d] = below(lot, 3) == 0;
         a->f.odd[d] = (uint32_t)below(lot, 8) & ((1u << a->comps) - 1u);
-        a->points[d] = k->low[d] + k->g->own[d] + (a->f.at[d] ? 1 : 0) + k->high[d];
+        a->points[d] = k->low[d] + k->g->count[d] + (a->f.location[d] ? 1 : 0) + k->high[d];
     }
     step = planes ? 1 : a->comps;
     for (int i = 0; i < dims; i++) {
@@ -189,7 +189,7 @@ static double value(int number, const int64_t *p, int comp)
 static int image(const one_case *k, const array *a, int d, int64_t x, int comp, int64_t *p,
                  double *sign)
 {
-    const double cells = (double)k->d.cells[d], half = a->f.at[d] ? 0.0 : 0.5;
+    const double cells = (double)k->d.cells[d], half = a->f.location[d] ? 0.0 : 0.5;
     double place = (double)(k->g->first[d] + x) + half, wall;
     if (k->d.periodic[d]) {
         place -= floor(place / cells) * cells;
@@ -210,8 +210,8 @@ static int image(const one_case *k, const array *a, int d, int64_t x, int comp, 
 static int owned(const one_case *k, const array *a, int d, int64_t x)
 {
     const int end =
-        a->f.at[d] && !k->d.periodic[d] && k->g->first[d] + k->g->own[d] == k->d.cells[d];
-    return x >= 0 && x < k->g->own[d] + end;
+        a->f.location[d] && !k->d.periodic[d] && k->g->first[d] + k->g->count[d] == k->d.cells[d];
+    return x >= 0 && x < k->g->count[d] + end;
 }
 
 /* Steps through local points; 0 at the end. */
@@ -268,7 +268,7 @@ static int64_t look(const one_case *k, const array *a, int number, int64_t depth
     int64_t x[DPAR_MAX_DIMS], mistakes = 0;
     int star = k->d.star; /* fields on faces have edges and corners all the same */
     for (int d = 0; d < k->d.dims; d++) {
-        star = star && !a->f.at[d];
+        star = star && !a->f.location[d];
     }
     first_local(k, x);
     do {
@@ -277,7 +277,8 @@ static int64_t look(const one_case *k, const array *a, int number, int64_t depth
             const int64_t w = depth < k->low[d] ? depth : k->low[d];
             const int64_t v = depth < k->high[d] ? depth : k->high[d];
             outside += !owned(k, a, d, x[d]);
-            reached = reached && x[d] >= -w && x[d] < k->g->own[d] + (a->f.at[d] ? 1 : 0) + v;
+            reached =
+                reached && x[d] >= -w && x[d] < k->g->count[d] + (a->f.location[d] ? 1 : 0) + v;
         }
         for (int c = 0; c < a->comps; c++) {
             const int64_t at = place_of(k, a, x, c);
@@ -309,7 +310,7 @@ static int64_t look(const one_case *k, const array *a, int number, int64_t depth
 
 static int64_t points_of(const one_case *k, const array *a, int d)
 {
-    return k->d.cells[d] + (a->f.at[d] && !k->d.periodic[d]);
+    return k->d.cells[d] + (a->f.location[d] && !k->d.periodic[d]);
 }
 
 /* To rank 0, where each point is looked at, and from there with other values. */
@@ -350,9 +351,9 @@ static int64_t head_wrong(const one_case *k)
     for (d = g->dims - 1; d >= 0; d--) {
         mistakes += g->stride[d] != step || g->cells[d] != k->d.cells[d];
         mistakes += g->coord[d] < 0 || g->coord[d] >= g->parts[d];
-        mistakes += g->first[d] < 0 || g->own[d] < 1 || g->first[d] + g->own[d] > g->cells[d];
+        mistakes += g->first[d] < 0 || g->count[d] < 1 || g->first[d] + g->count[d] > g->cells[d];
         mistakes += k->d.parts[d] > 0 && g->parts[d] != k->d.parts[d];
-        step *= k->low[d] + g->own[d] + k->high[d];
+        step *= k->low[d] + g->count[d] + k->high[d];
         size *= g->parts[d];
     }
     return mistakes + (size != g->comm->size);
@@ -369,9 +370,9 @@ static int64_t part_of_file(const one_case *k, const array *a)
         while (owned(k, a, d, own)) {
             own++;
         }
-        mistakes += b.whole[d] != points_of(k, a, d) || b.start[d] != k->g->first[d] ||
-                    b.count[d] != own || b.memory[d] != a->points[d] || b.inside[d] != k->low[d] ||
-                    b.stride[d] != a->stride[d];
+        mistakes += b.global_count[d] != points_of(k, a, d) || b.start[d] != k->g->first[d] ||
+                    b.count[d] != own || b.local_count[d] != a->points[d] ||
+                    b.local_start[d] != k->low[d] || b.stride[d] != a->stride[d];
     }
     return mistakes + (b.component_stride != a->component_stride);
 }
@@ -387,7 +388,7 @@ static int64_t core_and_rim(const one_case *k)
     int64_t mistakes = 0, cells = 1, x[3];
     int boxes = 0, n;
     for (int d = 0; d < g->dims; d++) {
-        cells *= g->own[d];
+        cells *= g->count[d];
     }
     for (n = -1; n < 0 || dpar_grid_boundary(g, n, &b); n++) {
         if (n < 0 && !dpar_grid_interior(g, &b)) {
@@ -400,12 +401,12 @@ static int64_t core_and_rim(const one_case *k)
                     int64_t at = 0;
                     for (int d = 0; d < g->dims; d++) {
                         const int low = g->first[d] > 0 || k->d.periodic[d] || k->d.mirror_low[d];
-                        const int high = g->first[d] + g->own[d] < g->cells[d] ||
+                        const int high = g->first[d] + g->count[d] < g->cells[d] ||
                                          k->d.periodic[d] || k->d.mirror_high[d];
-                        at = at * g->own[d] + x[d];
-                        mistakes += x[d] < 0 || x[d] >= g->own[d];
+                        at = at * g->count[d] + x[d];
+                        mistakes += x[d] < 0 || x[d] >= g->count[d];
                         mistakes += n < 0 && ((low && x[d] < k->low[d]) ||
-                                              (high && x[d] + k->high[d] >= g->own[d]));
+                                              (high && x[d] + k->high[d] >= g->count[d]));
                     }
                     met[at]++;
                 }
@@ -677,7 +678,7 @@ static void refusals(dpar_comm *c)
     d = good, d.dims = 7, refused(c, &d, DPAR_E_ARG, "7 dims");
     d = good, d.cells[1] = 0, refused(c, &d, DPAR_E_ARG, "dim 1 has 0 cells");
     d = good, d.halo = -2, refused(c, &d, DPAR_E_ARG, "dim 0 has a halo of -2 below");
-    d = good, d.high[1] = -1,
+    d = good, d.halo_high[1] = -1,
     refused(c, &d, DPAR_E_ARG, "dim 1 has a halo of 1 below and -1 above");
     d = good, d.halo = 200, d.periodic[0] = 1, refused(c, &d, DPAR_E_RANGE, "16 times round");
     d = good, d.star = 2, refused(c, &d, DPAR_E_ARG, "star 2");
@@ -698,7 +699,7 @@ static void refusals(dpar_comm *c)
         refused(c, &d, DPAR_E_NONE, "");
     }
     d = good, d.halo = 9, d.mirror_low[0] = 1, d.parts[0] = 1;
-    d.parts[1] = c->size, d.low[1] = d.high[1] = 1;
+    d.parts[1] = c->size, d.halo_low[1] = d.halo_high[1] = 1;
     refused(c, &d, DPAR_E_RANGE, "dim 0 has a halo of 9 and 9 beside 8 own cells");
     if (c->size > 1) { /* each its own */
         d = good, d.halo = c->rank + 1 < c->size ? 1 : 2;
@@ -731,10 +732,10 @@ static void refused_arrays(dpar_comm *c)
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
     says(why.text, "-1 components");
     CHECK_INT(dpar_grid_block(g, &f, &part), DPAR_E_ARG);
-    f.components = 0, f.at[0] = 2;
+    f.components = 0, f.location[0] = 2;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F64, &f, &why), DPAR_E_ARG);
     says(why.text, "dim 0 are at 2");
-    f.at[0] = 0, f.odd[0] = 1;
+    f.location[0] = 0, f.odd[0] = 1;
     CHECK_INT(dpar_grid_attach(g, own + 1, DPAR_F8, &f, &why), DPAR_E_ARG);
     says(why.text, "f8 has no sign");
     f.odd[0] = 4;
@@ -932,9 +933,9 @@ static int64_t of_a_type(dpar_comm *c)
     d.cells[0] = 3 * (int64_t)c->size;
     d.type = DPAR_F4;
     refused(c, &d, DPAR_E_ARG, "no whole bytes");
-    d.type = DPAR_F64, d.closes = 2;
-    refused(c, &d, DPAR_E_ARG, "closes 2");
-    d.closes = 0;
+    d.type = DPAR_F64, d.owns_comm = 2;
+    refused(c, &d, DPAR_E_ARG, "owns_comm 2");
+    d.owns_comm = 0;
     CHECK_INT(dpar_grid_make(c, &d, &g, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, 80, &memory), DPAR_OK);
     for (i = 0; i < 8; i++) { /* another address each time, on some ranks in registered memory */
@@ -1037,7 +1038,7 @@ static void closed_before(dpar_comm *c)
     {
         dpar_grid_desc d;
         memset(&d, 0, sizeof d);
-        d.dims = 1, d.cells[0] = c->size, d.halo = d.closes = 1;
+        d.dims = 1, d.cells[0] = c->size, d.halo = d.owns_comm = 1;
         CHECK_INT(dpar_grid_make(part, &d, &g[0], NULL), DPAR_OK);
         CHECK_INT(dpar_grid_free(g[0]), DPAR_OK);
         CHECK_INT(dpar_barrier(part, NULL), DPAR_E_ARG);
@@ -1129,7 +1130,7 @@ static void pictures(dpar_comm *c)
     memset(&d, 0, sizeof d);
     d.dims = 3;
     d.cells[0] = 4, d.cells[1] = 9, d.cells[2] = 7;
-    d.low[1] = d.high[1] = d.low[2] = 2, d.high[2] = 1;
+    d.halo_low[1] = d.halo_high[1] = d.halo_low[2] = 2, d.halo_high[2] = 1;
     CHECK_INT(dpar_grid_make(c, &d, &g, NULL), DPAR_OK);
     CHECK_INT(g->parts[0], 1); /* no halo there, and others have some */
     dpar_text_init(&t, page, sizeof page);

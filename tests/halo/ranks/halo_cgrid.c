@@ -336,7 +336,7 @@ static int with_plan(sphere *s, int plan, double *sum)
     memset(f, 0, sizeof f);
     memset(&o, 0, sizeof o);
     s->doing = plan == HALOS ? "halos" : plan == SHARED ? "shared points" : "narrower";
-    o.way = s->way;
+    o.method = s->way;
     o.shared = plan == SHARED;
     for (i = 0; i < FIELDS; i++) {
         const array *a = &s->f[i];
@@ -348,11 +348,11 @@ static int with_plan(sphere *s, int plan, double *sum)
         f[i].data = s->has ? a->at : NULL;
         if (i >= 2) { /* the others are dense */
             memcpy(f[i].stride, a->stride, sizeof a->stride);
-            memcpy(f[i].origin, a->origin, sizeof a->origin);
+            memcpy(f[i].first, a->origin, sizeof a->origin);
         }
         if (plan == THIN) {
             f[i].halo = &a->thin;
-            f[i].room = &a->h;
+            f[i].array_halo = &a->h;
         }
     }
     ok = ok && good(s, plan_bytes(s->o->world, f, FIELDS, &o, &bytes, &why), why.text);

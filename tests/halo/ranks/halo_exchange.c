@@ -181,9 +181,9 @@ static void make_case(one_case *c, rng *r, int ranks)
         }
         o->f.type = types[below(r, 7)];
         o->f.vector = below(r, 2);
-        o->f.wire = o->f.type == DPAR_F64 ? DPAR_F32 : DPAR_BF16;
+        o->f.wire_type = o->f.type == DPAR_F64 ? DPAR_F32 : DPAR_BF16;
         if (below(r, 4) != 0 || (o->f.type != DPAR_F64 && o->f.type != DPAR_F32)) {
-            o->f.wire = below(r, 2) ? o->f.type : DPAR_TYPE_NONE;
+            o->f.wire_type = below(r, 2) ? o->f.type : DPAR_TYPE_NONE;
         }
         o->f.components = below(r, 3);
         o->pad = below(r, 2) ? below(r, 3) : 0;
@@ -211,7 +211,7 @@ static int make_memory(one_case *c, dpar_comm *comm)
         memset(o->f.stride, 0, sizeof o->f.stride);
         for (int32_t j = 0; j < dims && o->has; j++) {
             const int32_t d = o->fortran ? j : dims - 1 - j;
-            o->f.origin[d] = compact ? o->pad : o->own.lo[d] - o->box.lo[d] + o->pad;
+            o->f.first[d] = compact ? o->pad : o->own.lo[d] - o->box.lo[d] + o->pad;
             o->f.stride[d] = step;
             step *=
                 (compact ? o->own.hi[d] - o->own.lo[d] : o->box.hi[d] - o->box.lo[d]) + 2 * o->pad;
@@ -225,7 +225,7 @@ static int make_memory(one_case *c, dpar_comm *comm)
         halo = compact && o->has ? dpar_halo_slab_points(&o->halo, comm->rank) * k : 0;
         o->bytes = o->has ? (step + halo) * width : 0;
         o->f.data = NULL;
-        o->f.halos = NULL;
+        o->f.compact_halo = NULL;
         if (o->has) {
             void *at = NULL;
             if (o->owner_memory) {
@@ -237,12 +237,12 @@ static int make_memory(one_case *c, dpar_comm *comm)
             o->before = (unsigned char *)malloc((size_t)o->bytes);
             o->f.data = at;
             if (compact) {
-                o->f.halos = o->memory + step * width;
+                o->f.compact_halo = o->memory + step * width;
             }
         }
         if (!o->fortran && !o->pad) { /* the defaults */
             memset(o->f.stride, 0, sizeof o->f.stride);
-            memset(o->f.origin, 0, sizeof o->f.origin);
+            memset(o->f.first, 0, sizeof o->f.first);
         }
     }
     return 1;
@@ -284,7 +284,7 @@ static unsigned char *cell(const one_field *o, const int64_t *p, int k)
                 all *= b.hi[d] - b.lo[d];
             }
             if (inside) {
-                return (unsigned char *)o->f.halos + ((at + in) * comps + k) * width;
+                return (unsigned char *)o->f.compact_halo + ((at + in) * comps + k) * width;
             }
             at += all;
         }
@@ -295,7 +295,7 @@ static unsigned char *cell(const one_field *o, const int64_t *p, int k)
         step *= o->compact ? o->own.hi[d] - o->own.lo[d] : o->box.hi[d] - o->box.lo[d];
     }
     for (int32_t d = 0; d < dims && !plain; d++) {
-        at += (p[d] - o->own.lo[d] + o->f.origin[d]) * o->f.stride[d];
+        at += (p[d] - o->own.lo[d] + o->f.first[d]) * o->f.stride[d];
     }
     return o->memory + (at + k * (o->f.component_stride ? o->f.component_stride : 1)) * width;
 }
@@ -637,7 +637,7 @@ static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng 
     void *memory = NULL;
     char what[80];
     memset(&o, 0, sizeof o);
-    o.way = way;
+    o.method = way;
     o.ordered = ordered;
     o.run_bytes = below(r, 3) * 16;
     o.timers = below(r, 2);
@@ -645,7 +645,7 @@ static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng 
     for (int i = 0; i < c->fields; i++) {
         f[i] = c->field[i].f;
     }
-    snprintf(what, sizeof what, "way %d ordered %d seed %u", (int)way, ordered, r->state);
+    snprintf(what, sizeof what, "method %d ordered %d seed %u", (int)way, ordered, r->state);
     if (plan_bytes(comm, f, c->fields, &o, &bytes, &why) != DPAR_OK ||
         posix_memalign(&memory, 64, (size_t)bytes) != 0 ||
         plan_init(memory, bytes, comm, f, c->fields, &o, &x, &why) != DPAR_OK) {
@@ -730,7 +730,7 @@ static int fault_main(dpar_comm *comm, void *arg)
     f.halo = &h;
     f.type = DPAR_F64;
     f.components = 16; /* runs of 128 bytes: direct */
-    o.way = a->way;
+    o.method = a->way;
     o.timers = 1;
     dpar_comm_alloc(comm, 6 * 16 * 8, &data);
     f.data = data;
@@ -846,7 +846,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     h.low[0] = h.high[0] = 1;
     f.halo = &h;
     f.type = DPAR_F64;
-    o.way = DPAR_HALO_DIRECT;
+    o.method = DPAR_HALO_DIRECT;
     o.run_bytes = 8;
     dpar_comm_alloc(comm, 2 * SIDE * 8, &shared);
     a = (double *)shared;
@@ -874,7 +874,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     g.data = last ? NULL : a;
     expect(comm, "no data on one rank", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG, &why);
     g = f;
-    g.wire = DPAR_F16;
+    g.wire_type = DPAR_F16;
     expect(comm, "f64 as f16", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG, &why);
     g = f;
     g.type = DPAR_F4;
@@ -884,9 +884,9 @@ static int misuse_main(dpar_comm *comm, void *arg)
     g.vector = 2;
     expect(comm, "pairs of one component", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG,
            &why);
-    o.way = 9;
-    expect(comm, "way 9", tried(comm, memory, bytes, &f, &o, &why), DPAR_E_ARG, &why);
-    o.way = DPAR_HALO_DIRECT;
+    o.method = 9;
+    expect(comm, "method 9", tried(comm, memory, bytes, &f, &o, &why), DPAR_E_ARG, &why);
+    o.method = DPAR_HALO_DIRECT;
     if (plan_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
         say("init", &why, comm->rank);
         return 1;

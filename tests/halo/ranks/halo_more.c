@@ -227,7 +227,7 @@ static void dense_widths(dpar_comm *c, const dpar_halo *wide, const dpar_halo *n
     memset(f, 0, sizeof f);
     for (p = 0; p < 2; p++) {
         f[p].halo = p ? narrow : wide;
-        f[p].room = p ? wide : NULL;
+        f[p].array_halo = p ? wide : NULL;
         f[p].type = DPAR_F64;
         f[p].data = at[p];
         for (k = 0; k < 400; k++) {
@@ -280,11 +280,11 @@ static void widths(dpar_comm *c)
     f.data = at;
     f.stride[0] = 1;
     f.stride[1] = 19;
-    f.origin[0] = 4;
-    f.origin[1] = 3;
+    f.first[0] = 4;
+    f.first[1] = 3;
     g = f;
     g.halo = &narrow;
-    g.room = &wide;
+    g.array_halo = &wide;
     x[0] = plan_of(c, &f, 1, NULL, &memory[0]);
     x[1] = plan_of(c, &g, 1, NULL, &memory[1]);
     for (p = 0; p < 2; p++) {
@@ -321,9 +321,9 @@ static void widths(dpar_comm *c)
     }
     refused_room(c, &g, &narrow, 4, 0, DPAR_E_RANGE, "do not lie in its room");
     refused_room(c, &g, &narrow, 1, 1, DPAR_E_ARG, "its room is on other points");
-    g.halos = at;
+    g.compact_halo = at;
     refused(c, &g, NULL, DPAR_E_ARG, "halos beside the block are as wide as the plan");
-    g.halos = NULL;
+    g.compact_halo = NULL;
     narrow.grid.extent[1]++;
     refused(c, &g, NULL, DPAR_E_ARG, "its room is on a grid of another size");
     narrow.grid.extent[1]--;
@@ -361,7 +361,7 @@ static void bits(dpar_comm *c)
     for (w = 0; w < 4; w++) {
         void *memory;
         dpar_halo_plan *x;
-        o.way = way[w];
+        o.method = way[w];
         for (k = 0; k < n; k++) {
             at[k] = (double)((k * 37 + c->rank * 101) % 89 + 1) / 7.0;
             sum[0] += w == 0 ? at[k] : 0.0;
@@ -553,7 +553,7 @@ static void refusals(dpar_comm *c)
     o.ordered = 0;
     h.points[1] = DPAR_HALO_AT_HIGH_FACES;
     h.low[1] = 1;
-    f.halos = halos;
+    f.compact_halo = halos;
     refused(c, &f, &o, DPAR_E_ARG, "no place for corners");
     /* memory that no array has */
     memset(&h, 0, sizeof h);
@@ -611,20 +611,20 @@ static void overlaps(dpar_comm *c)
     f[1].stride[0] = 9;
     f[1].stride[1] = 1;
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "have elements of rank");
-    f[1].halos = at + 3; /* beside the block, and in it */
+    f[1].compact_halo = at + 3; /* beside the block, and in it */
     f[1].data = at + 40;
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank");
     f[1].data = at + 50;
-    f[1].halos = at + 52;
+    f[1].compact_halo = at + 52;
     refused_all(c, f, 2, NULL, DPAR_E_ARG, "field 1: its data and its halos");
-    f[1].halos = NULL;
+    f[1].compact_halo = NULL;
     f[1].data = plan + 256;
     refused_in(plan, c, f + 1, 1, NULL, DPAR_E_ARG, "bytes of the plan's memory");
     f[1].data = at + 7; /* a row of this, a row of that */
     for (k = 0; k < 2; k++) {
         f[k].stride[0] = 14;
         f[k].stride[1] = 1;
-        f[k].origin[0] = 1;
+        f[k].first[0] = 1;
     }
     for (d = 0; d < 2; d++) { /* then pairs, as of a struct of two */
         f[1].data = d == 0 ? at + 7 : at + 1;
@@ -661,7 +661,7 @@ static int64_t any_array(dpar_halo_field *f, const dpar_halo *h, uint64_t *seed)
     memset(f, 0, sizeof *f);
     f->halo = h;
     f->type = below(seed, 4) > 0 ? DPAR_F64 : DPAR_F32;
-    f->origin[0] = 1; /* of four rows two are own ones */
+    f->first[0] = 1; /* of four rows two are own ones */
     f->components = 1 + (int32_t)below(seed, 3);
     points[2] = f->components;
     for (k = 0; k < 3; k++) {
@@ -855,9 +855,9 @@ static void sentences(dpar_comm *c)
     f.type = DPAR_TYPE_NONE;
     refused(c, &f, NULL, DPAR_E_ARG, "field 0: type none (0) has no whole bytes");
     f.type = DPAR_F64;
-    f.wire = DPAR_F16;
+    f.wire_type = DPAR_F16;
     refused(c, &f, NULL, DPAR_E_ARG, "field 0 cannot travel as f16 (wire 7)");
-    f.wire = DPAR_TYPE_NONE;
+    f.wire_type = DPAR_TYPE_NONE;
     o.ordered = 9;
     refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
     CHECK_INT(plan_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
@@ -964,9 +964,9 @@ static void disagreements(dpar_comm *c)
     another_operation(c, f);
     no_result(c, f);
     differs(c, f, last ? 2 : 1, NULL, "halo: the number of fields", "1", "2");
-    o.way = last ? DPAR_HALO_PACKED : DPAR_HALO_AUTO;
-    differs(c, f, 1, &o, "halo: options.way", "0", "2");
-    o.way = DPAR_HALO_AUTO;
+    o.method = last ? DPAR_HALO_PACKED : DPAR_HALO_AUTO;
+    differs(c, f, 1, &o, "halo: options.method", "0", "2");
+    o.method = DPAR_HALO_AUTO;
     o.tag = last ? 5 : 4;
     differs(c, f, 1, &o, "halo: options.tag", "4", "5");
     f[1].components = last ? 3 : 0;
@@ -1119,7 +1119,7 @@ static void meanwhile(dpar_comm *world)
     }
     f.halo = &h;
     f.data = at;
-    o.way = DPAR_HALO_MESSAGES;
+    o.method = DPAR_HALO_MESSAGES;
     o.tag = 5;
     x = plan_of(c, &f, 1, &o, &memory);
     CHECK_INT(dpar_send(c, &mine[0], 1, DPAR_F64, right, 0, &work), DPAR_OK);
@@ -1130,7 +1130,7 @@ static void meanwhile(dpar_comm *world)
     CHECK_INT(dpar_wait(&work), DPAR_OK);
     CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
     free(memory);
-    o.way = DPAR_HALO_PACKED;
+    o.method = DPAR_HALO_PACKED;
     x = plan_of(c, &f, 1, &o, &memory);
     st = dpar_halo_plan_reduce_begin(x, c->rank == c->size - 1 ? DPAR_MAX : DPAR_SUM);
     st = st == DPAR_OK ? dpar_halo_plan_end(x) : st;
@@ -1195,13 +1195,13 @@ static void tunes(dpar_comm *c, int star, int shared)
     c->engine.batch = slow_batch;
     CHECK_INT(plan_tune(memory, need, c, &f, 1, &o, &best, &seconds, &why), DPAR_OK);
     c->engine.batch = __atomic_load_n(&quick_batch, __ATOMIC_RELAXED);
-    CHECK(best.way >= DPAR_HALO_AUTO && best.way <= DPAR_HALO_DIRECT && seconds > 0.0);
-    CHECK(c->size == 1 || (best.way != DPAR_HALO_MESSAGES && seconds < 0.05));
+    CHECK(best.method >= DPAR_HALO_AUTO && best.method <= DPAR_HALO_DIRECT && seconds > 0.0);
+    CHECK(c->size == 1 || (best.method != DPAR_HALO_MESSAGES && seconds < 0.05));
     CHECK(best.ordered == 0 || (best.ordered == 1 && !shared));
-    CHECK(best.way == DPAR_HALO_DIRECT
+    CHECK(best.method == DPAR_HALO_DIRECT
               ? best.run_bytes == 64 || best.run_bytes == 16 || best.run_bytes == 256
               : best.run_bytes == 0);
-    same[0] = best.way;
+    same[0] = best.method;
     same[1] = best.ordered;
     same[2] = (double)best.run_bytes;
     same[3] = seconds;
@@ -1326,7 +1326,7 @@ static void refused_pairs(dpar_comm *c)
     REFUSED((void)0, 1, FOLLOWED);
     REFUSED((void)0, 3, FOLLOWED);
     REFUSED(f[0].type = DPAR_F32, 2, ALIKE);
-    REFUSED(f[1].wire = DPAR_F32, 2, ALIKE);
+    REFUSED(f[1].wire_type = DPAR_F32, 2, ALIKE);
     REFUSED(f[1].vector = 0, 2, ALIKE);
     REFUSED(f[1].components = 2, 2, ALIKE);
     REFUSED(f[0].mem = &mem, 2, ALIKE);
@@ -1433,7 +1433,7 @@ static void boxes(void)
     m.extent[0] = 3;
     m.from = a;
     m.to = narrow;
-    m.to_type = m.through = DPAR_F32;
+    m.to_type = m.round_type = DPAR_F32;
     m.from_stride[0] = 2;
     m.to_stride[0] = -1;
     m.to = &narrow[2];
@@ -1482,7 +1482,7 @@ static void nothing_allocated(dpar_comm *c)
     f.data = at[0];
     for (way = DPAR_HALO_AUTO; way <= DPAR_HALO_DIRECT; way++) {
         dpar_status (*const alloc)(dpar_comm *, int64_t, void **) = c->engine.alloc;
-        o.way = way;
+        o.method = way;
         o.ordered = way % 2;
         x = plan_of(c, &f, 1, &o, &memory);
         c->engine.alloc = count_alloc;
@@ -1547,7 +1547,7 @@ static void crowd(dpar_comm *c)
         extent[0] = 2 * c->size;
         extent[1] = 8191 + large;
         h.grid = grid_of(2, extent, c->size, 1);
-        o.way = direct ? DPAR_HALO_DIRECT : DPAR_HALO_AUTO;
+        o.method = direct ? DPAR_HALO_DIRECT : DPAR_HALO_AUTO;
         x = plan_of(c, &f, 1, &o, &memory);
         for (i = 0; dpari_hx_traffic_of(x, i, &t); i++) {
             if (t.bytes > 0) { /* of what this rank sends: to the next one */

@@ -716,7 +716,7 @@ static void move_element(const dpar_mem_box *b, unsigned char *to, unsigned char
     memset(&f, 0, sizeof f);
     f.type = b->from_type;
     memcpy(&bits, from, (size_t)dpar_type_bytes(b->from_type));
-    f.wire = b->through != b->from_type ? b->through : DPAR_TYPE_NONE;
+    f.wire = b->round_type != b->from_type ? b->round_type : DPAR_TYPE_NONE;
     bits = travelled(&f, bits, b->negate);
     if (b->to_type != b->from_type) {
         bits = bits_of(b->to_type, float_of(b->from_type, bits));
@@ -1094,7 +1094,7 @@ static void complain(const run *r, int p, const char *what)
     }
     printf("WRONG rank %d of %d, seed=%llu case %llu: %s; way %d%s, runs of %d\n",
            r->o->world->rank, g->n, (unsigned long long)g->seed / CASES,
-           (unsigned long long)g->seed, what, r->options[p].way,
+           (unsigned long long)g->seed, what, r->options[p].method,
            r->options[p].ordered ? " ordered" : "", (int)r->options[p].run_bytes);
     printf("    %s%s\n", g->sync ? " shared" : "", g->narrower ? " narrower" : "");
     for (i = 0; i < g->fields; i++) {
@@ -1193,21 +1193,21 @@ static int open_plan(run *r, int p)
         field *f = &g->f[i];
         dpar_halo_field *to = &fields[i];
         to->halo = &f->h;
-        to->type = f->type, to->vector = f->vector, to->wire = f->wire;
+        to->type = f->type, to->vector = f->vector, to->wire_type = f->wire;
         to->components = f->comps;
         to->pair = f->pair;
         to->data = f->has ? f->block[r->now[p]] + f->data : NULL;
         /* whether it is compact is one answer for all ranks */
-        to->halos = f->compact ? f->block[r->now[p]] + f->slabs : NULL;
+        to->compact_halo = f->compact ? f->block[r->now[p]] + f->slabs : NULL;
         if (!f->dense) {
             memcpy(to->stride, f->stride, sizeof to->stride);
-            memcpy(to->origin, f->origin, sizeof to->origin);
+            memcpy(to->first, f->origin, sizeof to->first);
             to->component_stride = f->comp_stride;
         }
         to->mem = f->elsewhere ? &g->device->table : NULL;
         if (g->narrower) {
             to->halo = &f->near;
-            to->room = &f->h;
+            to->array_halo = &f->h;
         }
     }
     shut(g);
@@ -1805,7 +1805,7 @@ static void one_case(oracle *o, uint64_t seed)
     }
     for (p = 0; p < PLANS; p++) {
         static const int64_t runs[] = {0, 1, 16, 1 << 20};
-        r.options[p].way = (int32_t)oracle_below(&s, 4);
+        r.options[p].method = (int32_t)oracle_below(&s, 4);
         r.options[p].ordered = may_be_ordered(g) && oracle_below(&s, 3) == 0;
         r.options[p].shared = g->sync;
         r.options[p].run_bytes = runs[oracle_below(&s, 4)];
@@ -1881,7 +1881,7 @@ static dpar_status until_it_fails(run *r, uint64_t *s)
     dpar_status st = DPAR_OK;
     int p, k;
     for (p = 0; p < PLANS; p++) {
-        r->options[p].way = (int32_t)oracle_below(s, 4);
+        r->options[p].method = (int32_t)oracle_below(s, 4);
         r->options[p].ordered = may_be_ordered(r->g) && oracle_below(s, 3) == 0;
         r->options[p].shared = r->g->sync;
         r->options[p].tag = 100 + p;
@@ -2024,7 +2024,7 @@ int main(int argc, char **argv)
         for (k = 0; k < (a.effort ? 100 : 6) && t.failed == 0; k++) {
             base.seed = a.seed + (uint64_t)k;
             base.delays = base.seed % 2 == 1;
-            options.plain = plain[base.seed / 2 % 4];
+            options.disable = plain[base.seed / 2 % 4];
             oracle_launch(&t, "halo", n, cases, &base, &options);
         }
 #if !defined(USE_MPI)

@@ -918,7 +918,7 @@ static int run_case(dpar_comm *c, const test_case *t)
     bad = !describe(&w, &s, &why);
 #ifndef DEVICE_MEMORY
     memset(&direct, 0, sizeof direct);
-    direct.way = DPAR_HALO_DIRECT;
+    direct.method = DPAR_HALO_DIRECT;
     s.halo = t->n[0] % 4 == 1 ? &direct : NULL; /* of those whose arrays peers reach */
 #else
     (void)direct;

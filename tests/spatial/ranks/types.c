@@ -103,7 +103,7 @@ static void moves(dpar_comm *c, int last)
     m.type = DPAR_TYPE_NONE;
     m.from = m.to = NULL;
     m.send = m.receive = &t;
-    m.sends = m.receives = 1;
+    m.send_count = m.receive_count = 1;
     m.in_shape = m.out_shape = shape;
     LEFT_OUT(dpar_transfers_exchange(c, &m, &why), 1);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
@@ -126,14 +126,14 @@ static void halos(dpar_comm *c, int last, void *memory)
     LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
     LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), 1);
     LEFT_OUT(plan_tune(memory, ROOM, c, &f, 1, NULL, &choice, NULL, &why), 1);
-    f.wire = DPAR_F32;
+    f.wire_type = DPAR_F32;
     LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
-    f.wire = DPAR_TYPE_NONE;
+    f.wire_type = DPAR_TYPE_NONE;
     f.type = last ? DPAR_TYPE_NONE : DPAR_F32;
     LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), last);
     CHECK(x == NULL);
     f.type = DPAR_F32; /* it travels as itself, said or not */
-    f.wire = last ? DPAR_F32 : DPAR_TYPE_NONE;
+    f.wire_type = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
@@ -192,7 +192,7 @@ static void stages(dpar_comm *c, int last, void *memory)
     memset(&order, 0, sizeof order);
     order.rule = DPAR_SCHEDULE_GPIPE;
     order.ranks = c->size;
-    order.micros = 2;
+    order.micro_batches = 2;
     bytes = dpari_schedule_generate_bytes(&order, &why);
     list = zeroed(bytes);
     CHECK_INT(dpar_schedule_generate(&s, &order, list, bytes, &why), DPAR_OK);

@@ -62,7 +62,7 @@ static void expect_buckets(model *m)
     first = first > 0 ? first : INT64_C(1) << 20;
     size = size > 0 ? size : INT64_C(25) << 20;
     how.params = m->params;
-    how.numel = m->count;
+    how.count = m->count;
     how.first = (first + each - 1) / each;
     how.size = (size + each - 1) / each;
     how.align = 1;
@@ -81,7 +81,7 @@ static int64_t elements_of(const model *m, int32_t bucket)
     if (m->form == OF_DPAR) {
         return b->hi - b->lo;
     }
-    for (i = b->first; i < b->last; i++) {
+    for (i = b->first_param; i < b->end_param; i++) {
         sum += m->count[i];
     }
     return sum;
@@ -96,7 +96,7 @@ static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int
     int32_t i;
     CHECK(bucket >= 0 && bucket < m->buckets);
     CHECK_INT(count, elements_of(m, bucket));
-    for (i = m->bucket[bucket].first; i < m->bucket[bucket].last; i++) {
+    for (i = m->bucket[bucket].first_param; i < m->bucket[bucket].end_param; i++) {
         CHECK(m->is_ready[i] || (m->some && m->ends));
     }
     m->wrong_order += bucket != m->sent++;

@@ -292,9 +292,9 @@ static dpar_status pipe_forward(void *ctx, const dpar_stage_task *t, dpar_why *w
     p->forward++;
     for (i = 0; i < COUNT; i++) {
         const double in =
-            t->in != NULL ? ((const double *)t->in)[i] : (double)(t->action.micro + i);
+            t->in != NULL ? ((const double *)t->in)[i] : (double)(t->action.micro_batch + i);
         const double out = 2.0 * in + t->action.stage;
-        p->wrong += out != value_of(t->action.stage, t->action.micro, i);
+        p->wrong += out != value_of(t->action.stage, t->action.micro_batch, i);
         if (t->out != NULL) {
             ((double *)t->out)[i] = out;
         }
@@ -380,7 +380,7 @@ static void pipeline_order(dpar_comm *c)
     memset(&order, 0, sizeof order);
     CHECK_INT(dpar_schedule_find(&order, "interleaved", &why), DPAR_OK);
     order.ranks = c->size;
-    order.micros = MICROS;
+    order.micro_batches = MICROS;
     CHECK_INT(dpar_schedule_generate(&plain, &order, made, ROOM, &why), DPAR_OK);
     CHECK_INT(dpar_schedule_lower(&list, &plain, NULL, lowered, ROOM, &why), DPAR_OK);
     n = list.begin[c->rank + 1] - list.begin[c->rank];

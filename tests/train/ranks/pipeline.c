@@ -282,7 +282,7 @@ static void follow(job *j, const dpar_stage_task *t)
         j->next++;
     }
     j->wrong += j->next >= j->end || j->next->kind != t->action.kind ||
-                j->next->stage != t->action.stage || j->next->micro != t->action.micro;
+                j->next->stage != t->action.stage || j->next->micro_batch != t->action.micro_batch;
     j->wrong += t->last != (j->step == j->steps - 1);
     j->next++;
     j->ran++;
@@ -334,7 +334,7 @@ static void look_at_weights(turn *w)
 static int fails(const job *j, const dpar_stage_task *t, dpar_why *why)
 {
     if (t->action.kind != j->fails_kind || t->action.stage != j->fails_stage ||
-        t->action.micro != j->fails_micro) {
+        t->action.micro_batch != j->fails_micro) {
         return 0;
     }
     if (j->kills) {
@@ -378,11 +378,11 @@ static void forward_turn(turn *w)
     j->bad += k->stage != 0 && j->trains; /* nobody lives there */
     j->bad += ++j->live > j->counts.activation && j->trains;
     k->stage = t->action.stage + 1;
-    k->micro = t->action.micro;
+    k->micro = t->action.micro_batch;
     if (t->in != NULL) {
         memcpy(k->x, t->in, (size_t)inputs(q) * 8);
     } else {
-        read_words(j->step, t->action.micro, k->x);
+        read_words(j->step, t->action.micro_batch, k->x);
     }
     look_at_padding(j, (const uint64_t *)t->in, inputs(q));
     link_forward(q, k->x, t->out != NULL ? (uint64_t *)t->out : k->y);
@@ -397,7 +397,7 @@ static dpar_status forward(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     look(j, t, 1);
     launch(j, t, weights(j, t), NULL, forward_turn);
-    return t->action.micro % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
+    return t->action.micro_batch % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
 }
 
 /* Which activations go to the host and back, and which are computed again. */
@@ -420,23 +420,23 @@ static kept *back(turn *w, uint64_t *g)
     uint64_t dx[WIDE];
     const int q = link_of(j, t);
     look_at_weights(w);
-    j->bad += k->stage != t->action.stage + 1 || k->micro != t->action.micro;
+    j->bad += k->stage != t->action.stage + 1 || k->micro != t->action.micro_batch;
     if (j->dressed) {
-        uint8_t *again = &j->again[t->action.stage][t->action.micro];
-        j->bad += *again != recomputes(t->action.stage, t->action.micro);
+        uint8_t *again = &j->again[t->action.stage][t->action.micro_batch];
+        j->bad += *again != recomputes(t->action.stage, t->action.micro_batch);
         *again = 0;
     }
     if (t->in != NULL) {
         memcpy(g, t->in, (size_t)outputs(q) * 8);
     } else {
-        loss(q, j->step, t->action.micro, k->y, g);
-        loss_words(q, j->step, t->action.micro, k->y, mine_of(j));
+        loss(q, j->step, t->action.micro_batch, k->y, g);
+        loss_words(q, j->step, t->action.micro_batch, k->y, mine_of(j));
     }
     look_at_padding(j, (const uint64_t *)t->in, outputs(q));
     link_input(q, g, t->out != NULL ? (uint64_t *)t->out : dx);
     pad(j, (uint64_t *)t->out, inputs(q));
     if (t->out == NULL) {
-        first_words(j->step, t->action.micro, dx, mine_of(j));
+        first_words(j->step, t->action.micro_batch, dx, mine_of(j));
     }
     return k;
 }
@@ -472,7 +472,7 @@ static void input_turn(turn *w)
     pending *p = (pending *)w->task.weight_memory;
     w->j->bad += p->stage != 0;
     p->stage = w->task.action.stage + 1;
-    p->micro = w->task.action.micro;
+    p->micro = w->task.action.micro_batch;
     (void)back(w, p->g);
 }
 
@@ -491,7 +491,7 @@ static dpar_status input(void *ctx, const dpar_stage_task *t, dpar_why *why)
 static void weight_turn(turn *w)
 {
     pending *p = (pending *)w->task.weight_memory;
-    w->j->bad += p->stage != w->task.action.stage + 1 || p->micro != w->task.action.micro;
+    w->j->bad += p->stage != w->task.action.stage + 1 || p->micro != w->task.action.micro_batch;
     over(w->j, &w->task, (kept *)w->task.activation_memory, p->g);
     memset(p, 0, sizeof *p);
 }
@@ -599,8 +599,8 @@ static void offload_turn(turn *w)
     job *j = w->j;
     const dpar_action *a = &w->task.action;
     kept *k = (kept *)w->task.activation_memory;
-    j->bad += k->stage != a->stage + 1 || k->micro != a->micro;
-    j->host[a->stage][a->micro] = *k;
+    j->bad += k->stage != a->stage + 1 || k->micro != a->micro_batch;
+    j->host[a->stage][a->micro_batch] = *k;
     memset(k, 0, sizeof *k);
     j->live--;
 }
@@ -616,8 +616,8 @@ static void reload_turn(turn *w)
     const dpar_action *a = &w->task.action;
     kept *k = (kept *)w->task.activation_memory;
     j->bad += k->stage != 0 || ++j->live > j->counts.activation;
-    *k = j->host[a->stage][a->micro];
-    memset(&j->host[a->stage][a->micro], 0, sizeof *k);
+    *k = j->host[a->stage][a->micro_batch];
+    memset(&j->host[a->stage][a->micro_batch], 0, sizeof *k);
 }
 
 static dpar_status reload(void *ctx, const dpar_stage_task *t, dpar_why *why)
@@ -632,10 +632,10 @@ static void recompute_turn(turn *w)
     const kept *k = (const kept *)w->task.activation_memory;
     const int q = link_of(j, &w->task);
     uint64_t y[WIDE];
-    j->bad += k->stage != a->stage + 1 || k->micro != a->micro;
+    j->bad += k->stage != a->stage + 1 || k->micro != a->micro_batch;
     link_forward(q, k->x, y);
     j->bad += q == j->s->chain - 1 && memcmp(y, k->y, (size_t)outputs(q) * 8) != 0;
-    j->again[a->stage][a->micro]++;
+    j->again[a->stage][a->micro_batch]++;
 }
 
 static dpar_status recompute(void *ctx, const dpar_stage_task *t, dpar_why *why)
@@ -704,7 +704,7 @@ static void append(dpar_schedule *s, int64_t *n, int kind, int stage, int micro)
     memset(a, 0, sizeof *a);
     a->kind = (uint8_t)kind;
     a->stage = (uint16_t)stage;
-    a->micro = (uint16_t)micro;
+    a->micro_batch = (uint16_t)micro;
 }
 
 /* With OFFLOADs behind forwards, RELOADs and RECOMPUTEs before backwards, and WAIT_REDUCE_GRADs at
@@ -721,7 +721,7 @@ static void dress(list *l)
     CHECK_INT(schedule_init(&out, s->ranks, s->stages, actions, NULL, 0, &why), DPAR_E_ROOM);
     mem = zeroed(why.bytes);
     CHECK_INT(schedule_init(&out, s->ranks, s->stages, actions, mem, why.bytes, &why), DPAR_OK);
-    out.micros = s->micros;
+    out.micro_batches = s->micro_batches;
     out.chain = s->chain;
     out.slices = s->slices;
     memcpy(out.rank_of, s->rank_of, (size_t)s->stages * sizeof *s->rank_of);
@@ -730,15 +730,15 @@ static void dress(list *l)
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const dpar_action *a = &s->action[k];
             const int back = a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT;
-            if (back && offloads(a->stage, a->micro)) {
-                append(&out, &n, DPAR_ACTION_RELOAD, a->stage, a->micro);
+            if (back && offloads(a->stage, a->micro_batch)) {
+                append(&out, &n, DPAR_ACTION_RELOAD, a->stage, a->micro_batch);
             }
-            if (back && recomputes(a->stage, a->micro)) {
-                append(&out, &n, DPAR_ACTION_RECOMPUTE, a->stage, a->micro);
+            if (back && recomputes(a->stage, a->micro_batch)) {
+                append(&out, &n, DPAR_ACTION_RECOMPUTE, a->stage, a->micro_batch);
             }
             out.action[n++] = *a;
-            if (a->kind == DPAR_ACTION_FORWARD && offloads(a->stage, a->micro)) {
-                append(&out, &n, DPAR_ACTION_OFFLOAD, a->stage, a->micro);
+            if (a->kind == DPAR_ACTION_FORWARD && offloads(a->stage, a->micro_batch)) {
+                append(&out, &n, DPAR_ACTION_OFFLOAD, a->stage, a->micro_batch);
             }
             reduces[a->stage] |= a->kind == DPAR_ACTION_REDUCE_GRAD;
         }
@@ -936,7 +936,7 @@ static void whole(job *j, const dpar_pipeline_desc *o)
     CHECK_INT(j->wrong, 0);
     CHECK_INT(j->bad, 0);
     CHECK(!j->trains || j->live == 0);
-    serial(j->s->chain, j->s->micros, j->steps, j->trains, &expected);
+    serial(j->s->chain, j->s->micro_batches, j->steps, j->trains, &expected);
     CHECK_INT(ON_DEVICE(dpar_all_reduce(j->c, j->mine->weight, j->all->weight, CHAIN * WIDE,
                                         DPAR_U64, DPAR_SUM, NULL)),
               DPAR_OK);
@@ -1036,7 +1036,7 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
     whole(j, &o);
     for (i = 0; i < l.s.stages; i++) {
         CHECK_INT(j->waited[i], l.s.rank_of[i] == c->rank);
-        for (q = 0; q < l.s.micros; q++) {
+        for (q = 0; q < l.s.micro_batches; q++) {
             CHECK(j->host[i][q].stage == 0 && j->again[i][q] == 0); /* all came back */
         }
     }
@@ -1083,7 +1083,7 @@ static void replicas(dpar_comm *c)
     CHECK_INT(ON_DEVICE(dpar_ddp_begin(j->ddp, 1)), DPAR_OK);
     whole(j, &o);
     CHECK_INT(ON_DEVICE(dpar_ddp_end(j->ddp)), DPAR_OK);
-    serial(l.s.chain, l.s.micros, 1, 1, &expected);
+    serial(l.s.chain, l.s.micro_batches, 1, 1, &expected);
     for (q = 0; q < l.s.chain; q++) {
         double got[WIDE] = {0.0};
         if (numel[q] > 0) {
@@ -1157,7 +1157,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     whole(j, &o);
     CHECK_INT(ON_DEVICE(dpar_fsdp_end(j->fsdp)), DPAR_OK);
     CHECK_INT(ON_DEVICE(dpar_fsdp_step(j->fsdp, 1.0, 1.0)), DPAR_OK);
-    serial(l.s.chain, l.s.micros, 1, 1, &expected);
+    serial(l.s.chain, l.s.micro_batches, 1, 1, &expected);
     for (q = 0; q < l.s.chain; q++) {
         const double *w = (const double *)dpar_fsdp_state(j->fsdp, DPAR_FSDP_MASTER, q, NULL, NULL);
         double got[WIDE] = {0.0};

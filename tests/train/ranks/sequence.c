@@ -1038,9 +1038,9 @@ static void middle_make(const test_case *t, const dpar_heads *h, int rank, middl
     const dpar_heads_share s = dpar_heads_local(h, rank);
     int k;
     m->heads = s.queries;
-    m->first = s.query;
+    m->first = s.first_query;
     m->groups = s.groups;
-    m->group = s.group;
+    m->group = s.first_group;
     for (k = 0; k < TENSORS; k++) {
         m->x[k] = fresh(total(t) * middle_elements(t, m, k), type_bytes(t->type));
         m->dx[k] = fresh(total(t) * middle_elements(t, m, k), type_bytes(t->type));

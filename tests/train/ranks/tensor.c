@@ -57,8 +57,8 @@ static meter *count(const dpar_comm *c, const dpar_call *call, char what)
     int32_t r;
     if (call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_REDUCE_SCATTER) {
         const int64_t *each = call->kind == DPAR_CALL_ALL_GATHER ? call->out_count : call->in_count;
-        whole = call->varies ? 0 : call->count * c->size;
-        for (r = 0; call->varies && r < c->size; r++) {
+        whole = call->variable_counts ? 0 : call->count * c->size;
+        for (r = 0; call->variable_counts && r < c->size; r++) {
             whole += each[r];
         }
     }
@@ -1129,7 +1129,7 @@ static void attend(const block *s, const dpar_heads_share *own, const double *qk
     double p[32], dp[32];
     int64_t head, i, j, k;
     for (head = 0; head < own->queries; head++) {
-        const int64_t group = (own->query + head) / each - own->group;
+        const int64_t group = (own->first_query + head) / each - own->first_group;
         const int64_t qa = head_at(s, own, 0, head), ka = head_at(s, own, 1, group);
         const int64_t va = head_at(s, own, 2, group);
         for (i = 0; i < s->n; i++) {
@@ -1269,7 +1269,7 @@ static int key_differs(const dpar_tensor_parallel *t, const block *s, const dpar
                        const whole_block *m)
 {
     const dpar_heads_share own = dpar_heads_local(&s->heads, t->comm->rank);
-    const int mine = own.groups > 0 && own.group == 0;
+    const int mine = own.groups > 0 && own.first_group == 0;
     const int64_t each = s->heads.queries / s->heads.groups;
     const int64_t there =
         s->width * (s->order == DPAR_HEADS_QKV_BY_KIND ? s->heads.queries : each) * s->h;
@@ -1316,7 +1316,7 @@ static int block_run(const dpar_tensor_parallel *t, const block *s, const whole_
     dpar_comm *c = t->comm;
     const dpar_heads_share own = dpar_heads_local(&s->heads, c->rank);
     const int64_t n = s->n, h = s->h, w = s->width, wide = own.queries * w;
-    const int64_t rows = wide + 2 * own.groups * w, first = own.query * w;
+    const int64_t rows = wide + 2 * own.groups * w, first = own.first_query * w;
     const int64_t all = s->heads.queries * w, bytes = dpar_type_bytes(s->type);
     const int copies = own.copies > 1;
     dpar_linear in, out;
@@ -1406,8 +1406,8 @@ static int block_cases(dpar_comm *c)
         bad += dpar_heads_init(&s.heads, counts[i][0], counts[i][1], c->size, DPAR_SPLIT_EVEN,
                                NULL) != DPAR_OK;
         if (s.heads.groups < c->size) {
-            bad +=
-                dpar_comm_split(c, dpar_heads_local(&s.heads, c->rank).group, c->rank, &same) < 0;
+            bad += dpar_comm_split(c, dpar_heads_local(&s.heads, c->rank).first_group, c->rank,
+                                   &same) < 0;
         }
         bad += (same != NULL) != (counts[i][1] < c->size);
         for (k = 0; k < 4; k++) {

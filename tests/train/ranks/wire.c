@@ -112,13 +112,13 @@ static void calls_count(void)
         for (call.kind = 0; call.kind < DPAR_CALL_COUNT; call.kind++) {
             CHECK_INT(dpari_call_sent(&c, &call), want[call.kind][c.rank]);
         }
-        call.varies = 1;
+        call.variable_counts = 1;
         call.in_count = pieces;
         call.kind = DPAR_CALL_ALL_TO_ALL;
         CHECK_INT(dpari_call_sent(&c, &call), 4 * (8 - pieces[c.rank]));
         call.kind = DPAR_CALL_SCATTER;
         CHECK_INT(dpari_call_sent(&c, &call), c.rank == 1 ? 12 : 0);
-        call.varies = 0;
+        call.variable_counts = 0;
         call.kind = DPAR_CALL_COUNT;
         CHECK_INT(dpari_call_sent(&c, &call), 0);
     }
@@ -840,7 +840,7 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     memset(&how, 0, sizeof how);
     order.rule = rule;
     order.ranks = c->size;
-    order.micros = 2 * c->size;
+    order.micro_batches = 2 * c->size;
     order.chunks = rule == DPAR_SCHEDULE_DUALPIPE ? 0 : chunks;
     bytes = dpari_schedule_generate_bytes(&order, &why);
     if (bytes < 0) { /* DualPipe on an odd number of ranks */
@@ -856,7 +856,7 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
     snprintf(model, sizeof model, "gpt:layers=16,hidden=48,heads=24,vocab=96,seq=48,element=4%s",
              tied ? ",tied=1" : "");
     snprintf(strategy, sizeof strategy, "pp=%d,vp=%d,m=%d,schedule=%s", (int)c->size, (int)chunks,
-             (int)order.micros, dpar_schedule_name(rule));
+             (int)order.micro_batches, dpar_schedule_name(rule));
     plan_open(&p, c->size, model, "fp32", strategy);
     run_pipeline(c, g, &p, &list, tied);
     free(mem);
