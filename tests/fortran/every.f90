@@ -594,7 +594,7 @@ program every
     call values()
     call get_command_argument(1, word)
     call check(dpar_launcher_detect(job, why) == 0, "launcher: " // dpar_string(why))
-    if (job%launcher /= DPAR_LAUNCHER_NONE) then
+    if (job%kind /= DPAR_LAUNCHER_NONE) then
         call check(dpar_init(world, why=why) == 0, "init: " // dpar_string(why))
         ranks = rank_main(world, c_loc(given))
         call check(dpar_comm_free(world) == 0, "close")
