@@ -115,12 +115,11 @@
  *         dpar_mesh mesh;
  *         dpar_halo halo = {0};
  *         dpar_halo_field field = {0};
- *         dpar_halo_plan_desc options = {0};
+ *         dpar_halo_plan_desc desc = {0};
  *         dpar_halo_plan *plan = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
- *         int64_t bytes = 0, step;
- *         void *memory = NULL;
+ *         int64_t step;
  *         int n;
  *         (void)unused;
  *         if (dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why) < 0 ||
@@ -136,15 +135,9 @@
  *         if (dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &field.data) < 0) {
  *             return dpar_fail(c, NULL);
  *         }
- *         options.field = &field;
- *         options.field_count = 1;
- *         if (dpar_halo_plan_bytes(c, &options, &bytes, &why) < 0) {
- *             return dpar_fail(c, &why);
- *         }
- *         if (dpar_comm_alloc(c, bytes, &memory) < 0) {
- *             return dpar_fail(c, NULL);
- *         }
- *         if (dpar_halo_plan_init(memory, bytes, c, &options, &plan, &why) < 0) {
+ *         desc.field = &field;
+ *         desc.field_count = 1;
+ *         if (dpar_halo_plan_make(c, &desc, &plan, &why) < 0) {
  *             return dpar_fail(c, &why);
  *         }
  *         for (step = 0; step < 10; step++) {
@@ -161,10 +154,9 @@
  *                 compute(&field, &box, &todo);
  *             }
  *         }
- *         if (dpar_halo_plan_close(plan) < 0) {
+ *         if (dpar_halo_plan_free(plan) < 0) {
  *             return dpar_fail(c, NULL);
  *         }
- *         dpar_comm_release(c, memory);
  *         dpar_comm_release(c, field.data);
  *         return 0;
  *     }
@@ -186,7 +178,7 @@
  * halo byte is read and written once if runs are long, and twice if they are short or AUTO packs
  * them. With messages it is read and written twice, and once more by the transport. What a rank
  * sends to itself (in a periodic dim of one rank) is copied without a message. No memory is
- * allocated after init, except that dpar_mpi.h's list of messages may still grow in the first
+ * allocated after make, except that dpar_mpi.h's list of messages may still grow in the first
  * exchanges. */
 
 /* A field of a plan: an array with its halo. Zero it, then set the fields that you need: halo, type
@@ -210,12 +202,12 @@ typedef struct dpar_halo_field {
     int32_t components;       /* elements at each point; 0 selects 1 */
     int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
                                  one plane per component, requires strides (DPAR_E_ARG) */
-    /* Component k of point p is data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+    /* Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] +
      * k * component_stride], where `own` is dpar_halo_owned. If no stride is set, the array is
      * dense in C order with components last.
      *
      * Any order and any padding is possible. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points,
-     * with x as dim 1, has stride = {nx + 2, 1} and origin = {1, 1}. */
+     * with x as dim 1, has stride = {nx + 2, 1} and first = {1, 1}. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; dense if all 0 */
     int64_t first[DPAR_MAX_DIMS];  /* if strides are set, the index of the first own point in the
                                       array. If all are 0, data is the address of that point, and
@@ -272,10 +264,10 @@ enum {
     DPAR_HALO_DIRECT    /* peers read long runs in place; their owner packs short ones */
 };
 
-/* The fields of an exchange and its method. Zero it and set field and fields; 0 selects the default
- * of all others. All ranks pass the same, except for strides, addresses and timers. */
+/* The fields of an exchange and its method. Zero it and set field and field_count; 0 selects the
+ * default of all others. All ranks pass the same, except for strides, addresses, timers and memory. */
 typedef struct dpar_halo_plan_desc {
-    const dpar_halo_field *field; /* [fields]; read only by bytes, init and tune */
+    const dpar_halo_field *field; /* [field_count]; read only by make and tune */
     int32_t field_count;          /* 1 .. 4096 */
     int32_t method;               /* DPAR_HALO_x */
     /* 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
@@ -295,20 +287,18 @@ typedef struct dpar_halo_plan_desc {
     int32_t tag;    /* of the messages. Several plans may have the same tag, but your own messages
                        between begin and end must have another one */
     int32_t timers; /* 1 keeps times for dpar_halo_plan_report, at two clock readings a phase */
+    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. NULL with bytes 0:
+     * dpar_halo_plan_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many
+     * are needed on this rank. */
+    void *memory;
+    int64_t bytes;
 } dpar_halo_plan_desc;
 
 /* A planned exchange of halos. Its contents are private. */
 typedef struct dpar_halo_plan dpar_halo_plan;
 
-/* Computes how many bytes of your memory dpar_halo_plan_init needs on this rank. The memory
- * must be aligned to 64 (aligned_alloc, dpar_comm_alloc); free it after close. The addresses of
- * arrays are not read. Local. Fails as init, but on this rank only. Costs O(pieces). */
-DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_plan_desc *options,
-                                          int64_t *bytes, dpar_why *why);
 /* Plans an exchange. All ranks describe the same fields (their number, types, points, widths), each
  * with its own arrays.
- *
- * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
  *
  * The fields' arrays and halos must stay in place as long as the plan exists. They may be
  * interleaved, but no two may have an element in common, except for cells beyond physical ends, nor
@@ -316,12 +306,11 @@ DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_pl
  * strides finds it. An array from dpar_comm_alloc must end inside its allocation, rounded up to
  * whole pages of 4096 bytes (DPAR_E_ARG). The extent of other arrays cannot be checked.
  *
- * Collective over c. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
- * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. Costs several messages per peer,
- * once and not in each step. Staging memory comes from dpar_comm_alloc. */
-DPAR_API dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_halo_plan_desc *options, dpar_halo_plan **plan,
-                                         dpar_why *why);
+ * Collective over comm. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
+ * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY, or DPAR_E_ROOM if desc.bytes are too few. Costs
+ * several messages per peer, once and not in each step. Staging memory comes from dpar_comm_alloc. */
+DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                         dpar_halo_plan **plan, dpar_why *why);
 /* Replaces the array of field f by another array of the same shape, for codes that swap old and new
  * values. Call it between exchanges. The new array is as large as the old one and has no element in
  * common with other fields; neither is checked.
@@ -350,7 +339,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
  * The order of sums is that of the pieces, field by field; it never depends on arrival. Ordered
- * plans proceed dim after dim, the first dim first. Plans with options.ordered 0 do so too, if
+ * plans proceed dim after dim, the first dim first. Plans with desc.ordered 0 do so too, if
  * their fields are in the CPU's memory and are ordered; fields in a device's memory are not.
  *
  * Collective. Errors and cost are those of dpar_halo_plan_begin. Fails also with DPAR_E_ARG if
@@ -378,27 +367,26 @@ DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
  * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
  * as begin. Costs one exchange. */
 DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op);
-/* Closes a plan and releases its staging memory. NULL does nothing. Close plans before c, because
- * dpar_comm_free ends all that was planned over c, and no call may use such a plan afterwards.
- * Collective: a barrier over c. Fails with DPAR_E_ARG if an exchange is in progress. After an
+/* Frees a plan and its staging memory. NULL is allowed. Free plans before their communicator:
+ * dpar_comm_free ends all that was planned over it, and no call may use such a plan afterwards.
+ * Collective: a barrier over the communicator. Fails with DPAR_E_ARG if an exchange is in progress. After an
  * exchange that failed it returns that exchange's status. */
-DPAR_API dpar_status dpar_halo_plan_close(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *x);
 
 /* ---- choosing ---- */
 
 /* Finds the fastest method for an exchange by measuring forward exchanges with each method, about
- * 20 ms each. Writes it to way, ordered and run_bytes of the options, which are not read. They are
- * the same on all ranks; keep them with your code's configuration.
+ * 20 ms each. Writes it to desc->method, desc->ordered and desc->run_bytes, which are not read. They
+ * are the same on all ranks; keep them with your code's configuration.
  *
- * memory:  as many bytes as dpar_halo_plan_bytes says for ordered 0 or 1, whichever are more.
- *          They are yours again afterwards.
+ * desc:    the plan that you want to make. Plans are made and freed here, each in memory of its own.
  * seconds: receives the median time of an exchange on the slowest rank; may be NULL.
  *
- * The fields' halos are filled afterwards. Collective. Fails as init and run. The sums of ordered
- * and unordered adjoints differ by rounding, so keep the choice if runs must repeat their bits. */
-DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                         dpar_halo_plan_desc *options, double *seconds,
-                                         dpar_why *why);
+ * The fields' halos are filled afterwards. Collective. Fails as dpar_halo_plan_make and
+ * dpar_halo_plan_exchange do. The sums of ordered and unordered adjoints differ by rounding, so
+ * keep the choice if runs must repeat their bits. */
+DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *desc,
+                                         double *seconds, dpar_why *why);
 
 /* ==== halo/grid.h ==== */
 
@@ -541,7 +529,7 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
  * must not be used afterwards.
  *
  * Collective. Fails with DPAR_E_ARG, and does nothing, if an exchange has not ended. Otherwise
- * everything is released, and errors are those of dpar_halo_plan_close. The message is in
+ * everything is released, and errors are those of dpar_halo_plan_free. The message is in
  * desc.free_why, and in the communicator's `why` if that is not closed.
  *
  * After its communicator has been closed (dpar_comm_free), freeing a grid is local, releases the
@@ -577,7 +565,7 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 /* ---- exchanges ----
  *
  * All of these are collective unless they say local: all ranks pass the same arrays in the same
- * order. The first exchange of a combination costs as much as dpar_halo_plan_init. Later ones
+ * order. The first exchange of a combination costs as much as dpar_halo_plan_make. Later ones
  * cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
  * They fail with DPAR_E_ARG if an address is no array of the grid, or is inside another array, or
@@ -866,6 +854,8 @@ struct dpar_halo_plan {
     dpar_work *work;       /* receives, then sends, two a peer */
     int64_t *record;       /* two a peer, and what is gathered */
     int64_t *span;         /* where each part of the fields begins and ends, while it is planned */
+    void *owned; /* the pages that the plan is in, if dpar_halo_plan_make mapped them */
+    int64_t owned_bytes;
     unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
     dpari_hx_line *line;
     uint64_t *refs;
@@ -951,12 +941,14 @@ DPARI_API int dpari_hx_traffic_of(const dpar_halo_plan *x, int32_t k, dpari_hx_t
 
 /* halo_open - what other headers call of halo_exchange.c beyond halo_exchange.h. Private. */
 
-/* dpar_halo_plan_init; later: 1: arrays will be bound before the first exchange, `data` only
- * says whether there are any. */
-DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *options, int32_t later,
+/* Makes a plan as dpar_halo_plan_make does. With `later` 1 the arrays are bound before the first
+ * exchange, and `data` only tells whether a field has an array on this rank. */
+DPARI_API dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc, int32_t later,
                                     dpar_halo_plan **plan, dpar_why *why);
+/* Computes how many bytes of memory a plan needs on this rank, for objects that put plans into
+ * memory of their own. Local. The addresses of arrays are not read. */
+DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                     int64_t *bytes, dpar_why *why);
 
 #endif /* DPARI_HALO_INTERNAL_H */
 
@@ -1771,7 +1763,7 @@ DPARI_INTERNAL const unsigned char *dpari_hx_from(const dpar_halo_plan *x, const
  * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
  * of their strides is the distance between them. A search over these sums, with bounds on what the
  * remaining strides can add, is exact. It gives up after a number of tries (2^20 in a plan) and
- * then assumes that they do not meet. Called by dpar_halo_plan_init. */
+ * then assumes that they do not meet. Called by dpar_halo_plan_make. */
 
 enum {
     DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
@@ -3975,7 +3967,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
     return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 {
     dpar_status st;
     if (!x) {
@@ -3998,6 +3990,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
         (void)dpari_hx_pin_all(x, 0);
     }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    if (x->owned) {
+        dpari_os_unmap(x->owned, x->owned_bytes);
+    }
     return st;
 }
 
@@ -4541,14 +4536,16 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     return st;
 }
 
-static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
+/* Checks a descriptor and counts what its plan holds. Local. */
+static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_plan_desc *o,
+                                  dpari_hx_size *z, dpar_why *why)
 {
-    if (!fields) {
-        return dpari_wrong(why, "no fields: NULL");
+    if (!o->field) {
+        return dpari_wrong(why, "halo: desc.field is NULL");
     }
-    if (n < 1 || n > 4096) {
-        return dpari_wrong(why, "%d fields: 1 to 4096", n);
+    if (o->field_count < 1 || o->field_count > 4096) {
+        return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
+                           o->field_count);
     }
     if (o->shared && o->ordered) {
         return dpari_wrong(why, "shared points are not exchanged dim by dim");
@@ -4562,19 +4559,15 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_wrong(why, "method %d (0 to 3), runs of %ld bytes (0 or more), tag %d",
                            o->method, o->run_bytes, o->tag);
     }
-    return dpari_hx_measure(c, fields, n, o, z, why);
+    return dpari_hx_measure(c, o->field, o->field_count, o, z, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
-                                                     const dpar_halo_plan_desc *options,
-                                                     int64_t *bytes, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
+                                                const dpar_halo_plan_desc *desc, int64_t *bytes,
+                                                dpar_why *why)
 {
     dpari_hx_size z;
-    dpar_status st;
-    if (!c || !options || !bytes) {
-        return dpari_wrong(why, "communicator, options or result is NULL");
-    }
-    st = dpari_hx_judge(c, options->field, options->field_count, options, &z, why);
+    const dpar_status st = dpari_hx_judge(comm, desc, &z, why);
     if (st == DPAR_OK) {
         (void)dpari_hx_layout(&z, NULL, bytes);
     }
@@ -4656,27 +4649,20 @@ static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
     dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
 }
 
-/* What all ranks must give alike. */
-typedef struct dpari_hx_given {
-    const dpar_halo_field *fields;
-    const dpar_halo_plan_desc *options;
-    int32_t n;
-} dpari_hx_given;
-
+/* Lists what all ranks must pass alike. */
 static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
 {
-    const dpari_hx_given *all = (const dpari_hx_given *)given;
-    const dpar_halo_plan_desc *o = all->options;
+    const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
     int32_t i;
-    dpari_fact(g, "the number of fields", 0, all->n);
-    dpari_fact(g, "options.method", 0, o->method);
-    dpari_fact(g, "options.ordered", 0, o->ordered);
-    dpari_fact(g, "options.shared", 0, o->shared);
-    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
-    dpari_fact(g, "options.tag", 0, o->tag);
+    dpari_fact(g, "the number of fields", 0, desc->field_count);
+    dpari_fact(g, "desc.method", 0, desc->method);
+    dpari_fact(g, "desc.ordered", 0, desc->ordered);
+    dpari_fact(g, "desc.shared", 0, desc->shared);
+    dpari_fact(g, "desc.run_bytes", 0, desc->run_bytes);
+    dpari_fact(g, "desc.tag", 0, desc->tag);
     g->of = "field #: ";
-    for (i = 0; i < all->n; i++) {
-        const dpar_halo_field *f = &all->fields[i];
+    for (i = 0; i < desc->field_count; i++) {
+        const dpar_halo_field *f = &desc->field[i];
         g->of_index = i;
         dpari_fact_type(g, "type", 0, f->type);
         dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
@@ -5315,110 +5301,142 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
     return DPAR_OK;
 }
 
-/* Checks that the memory is large enough for the plan and that neither it nor the arrays
- * overlap. */
-static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
-                                         const dpar_comm *node, const dpari_hx_size *z,
-                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
+/* Provides the memory of a plan: the caller's, or pages that are mapped here. *owned tells which:
+ * it becomes the address of the pages, or NULL. */
+static dpar_status dpari_hx_take_memory(const dpar_halo_plan_desc *desc, int64_t need,
+                                        void **memory, void **owned, dpar_why *why)
 {
-    int64_t need = 0, *span;
-    dpar_status st;
-    (void)dpari_hx_layout(z, NULL, &need);
-    if (!memory) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "%ld bytes of memory, aligned to 64, are needed: it is NULL", need);
+    const int64_t past = (int64_t)((uintptr_t)desc->memory % 64);
+    if (desc->memory == NULL && desc->bytes == 0) {
+        *owned = dpari_os_pages(need);
+        *memory = *owned;
+        return *owned != NULL
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_MEMORY, why, "halo: no memory for %ld bytes", need);
     }
-    if (bytes < need || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(
-            DPAR_E_ROOM, why,
-            "%ld bytes of memory, aligned to 64, are needed: %ld are there, the address is "
-            "%ld modulo 64",
-            need, bytes, (int64_t)((uintptr_t)memory % 64));
-    }
-    if (later) {
+    *memory = desc->memory;
+    if (desc->memory != NULL && past == 0 && desc->bytes >= need) {
         return DPAR_OK;
     }
-    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    span = dpari_hx_layout(z, memory, &need)->span;
-    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
-    return st != DPAR_OK
-               ? st
-               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
+    return dpari_say(DPAR_E_ROOM, why,
+                     "halo: desc.memory must have %ld bytes at a multiple of 64, but has %ld "
+                     "bytes, %ld past one",
+                     need, desc->memory != NULL ? desc->bytes : 0, past);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                               const dpar_halo_field *fields, int32_t n,
-                                               const dpar_halo_plan_desc *options, int32_t later,
-                                               dpar_halo_plan **plan, dpar_why *why)
+/* Checks that neither the arrays nor the plan's memory overlap. `memory` is used as scratch. */
+static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                           const dpari_hx_size *z, void *memory, int64_t need,
+                                           dpar_why *why)
 {
-    dpar_halo_plan *x;
-    dpar_halo_plan_desc o;
-    dpari_hx_given given;
-    dpari_hx_size z;
-    int64_t need = 0;
-    int32_t i;
-    dpar_status st;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    if (!c) {
-        return dpari_wrong(why, "communicator is NULL");
-    }
-    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why) : dpari_wrong(why, "halo: plan is NULL");
-    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, c->node ? c->node : c, &z, memory, bytes,
-                                               later, why)
-                       : st;
-    given.fields = fields;
-    given.options = &o;
-    given.n = n;
-    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
-    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
-    if (st == DPAR_E_ROOM) {
-        (void)dpari_hx_layout(&z, NULL, &need);
-        dpari_needs_bytes(why, need);
-    }
+    const dpar_comm *node = c->node ? c->node : c;
+    int64_t bytes, *span;
+    dpar_status st = dpari_hx_clear_of(desc->field, z->fields, c->rank, memory, need, why);
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_hx_layout(&z, NULL, &need);
+    span = dpari_hx_layout(z, memory, &bytes)->span;
+    st = dpari_hx_disjoint(desc->field, z->fields, c->rank, span, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_hx_check_heap(dpari_world_of(node), desc->field, z->fields, c->rank, span, why);
+}
+
+/* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
+static dpar_status dpari_hx_prepare_plan(const dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                         int32_t later, dpari_hx_size *z, int64_t *need,
+                                         void **memory, void **owned, dpar_why *why)
+{
+    dpar_status st = dpari_hx_judge(c, desc, z, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_hx_layout(z, NULL, need);
+    st = dpari_hx_take_memory(desc, *need, memory, owned, why);
+    if (st != DPAR_OK || later) {
+        return st;
+    }
+    return dpari_hx_check_overlaps(c, desc, z, *memory, *need, why);
+}
+
+/* Lays the plan out in its memory, as far as this rank knows it without the others. */
+static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                              const dpari_hx_size *z, void *memory, int64_t need)
+{
+    dpar_halo_plan *x;
+    int64_t bytes;
+    int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(&z, memory, &need);
+    x = dpari_hx_layout(z, memory, &bytes);
     x->c = c;
     x->node = c->node ? c->node : c;
-    x->world = o.method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->options = o;
+    x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->options = *desc;
     x->options.field = x->field;
     x->rank = c->rank;
     x->wide = dpari_os_wide();
-    x->fields = n;
-    x->steps = z.steps;
-    x->items = z.items;
-    for (i = 0; i < n; i++) {
-        x->field[i] = fields[i];
-        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
+    x->fields = desc->field_count;
+    x->steps = z->steps;
+    x->items = z->items;
+    for (i = 0; i < x->fields; i++) {
+        x->field[i] = desc->field[i];
+        x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(&z, i);
+        x->step[i] = dpari_hx_step_of(z, i);
     }
-    x->forward = z.forward;
-    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
-    dpari_hx_own_arrays(x, later);
-    dpari_hx_mark_peers(x);
-    st = dpari_hx_plan(x, why);
-    if (st == DPAR_OK) {
-        *plan = x;
-    }
-    return st;
+    x->forward = z->forward;
+    x->early = z->cut < 0 ? 0 : z->steps - z->forward - 1;
+    return x;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                    const dpar_halo_plan_desc *options,
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                               int32_t later, dpar_halo_plan **plan, dpar_why *why)
+{
+    dpar_halo_plan *x;
+    dpari_hx_size z;
+    void *memory = NULL, *owned = NULL;
+    int64_t need = 0;
+    dpar_status st;
+    if (!c) {
+        return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
+    }
+    if (desc && plan) {
+        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, &owned, why);
+    } else {
+        st = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
+    }
+    st = dpari_agree_on(c, st, "halo", dpari_hx_state, desc, why);
+    if (st == DPAR_OK && !desc->ordered && !desc->shared) {
+        st = dpari_hx_agree_on_order(c, &z, why);
+    }
+    if (st == DPAR_OK) {
+        x = dpari_hx_describe_plan(c, desc, &z, memory, need);
+        x->owned = owned;
+        x->owned_bytes = need;
+        dpari_hx_own_arrays(x, later);
+        dpari_hx_mark_peers(x);
+        st = dpari_hx_plan(x, why);
+    }
+    if (st != DPAR_OK) {
+        if (owned) {
+            dpari_os_unmap(owned, need);
+        }
+        if (st == DPAR_E_ROOM) {
+            dpari_needs_bytes(why, need); /* of this rank, also if another one has too little */
+        }
+        return st;
+    }
+    *plan = x;
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
+                                                    const dpar_halo_plan_desc *desc,
                                                     dpar_halo_plan **plan, dpar_why *why)
 {
-    return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
-                         options ? options->field_count : 0, options, 0, plan, why);
+    return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,
@@ -5527,9 +5545,8 @@ static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
     return !o->shared && k == o->field_count;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                                    dpar_halo_plan_desc *options, double *seconds,
-                                                    dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *c, dpar_halo_plan_desc *options,
+                                                    double *seconds, dpar_why *why)
 {
     dpar_halo_plan_desc o, best;
     double least = 0.0;
@@ -5541,8 +5558,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
     o = options ? *options : o;
     best = o;
     o.timers = 0;
+    o.memory = NULL;
+    o.bytes = 0;
     if (!c) {
-        return dpari_wrong(why, "communicator is NULL");
+        return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_plan *x = NULL;
@@ -5551,7 +5570,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
         st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        st = options ? st : dpari_wrong(&said, "halo: options are NULL");
+        st = options ? st : dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
@@ -5560,11 +5579,11 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         if (st != DPAR_OK) {
             return dpari_repeat(st, why, said.text);
         }
-        st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
+        st = dpar_halo_plan_make(c, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }
-        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* init has judged the fields */
+        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* make has checked the fields */
         took = dpari_hx_time(x, &st);
         if (st == DPAR_OK && (least <= 0.0 || took < least)) {
             best.method = o.method;
@@ -5572,7 +5591,11 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
             best.run_bytes = o.run_bytes;
             least = took;
         }
-        st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
+        if (st == DPAR_OK) {
+            st = dpar_halo_plan_free(x);
+        } else {
+            (void)dpar_halo_plan_free(x);
+        }
     }
     if (st != DPAR_OK) {
         return dpari_repeat(st, why, c->why.text);
@@ -5648,8 +5671,8 @@ typedef struct dpari_gx_plan {
     dpar_halo_field *field;
     void *rest; /* the exchange's memory, before it: */
     dpari_gx_mirror *mirror;
-    dpar_mem_box *box;                   /* of mirrors in a device's memory; else NULL */
-    int64_t bytes, rest_bytes, exchange; /* exchange: of the rest, what it needs */
+    dpar_mem_box *box; /* of mirrors in a device's memory; else NULL */
+    int64_t bytes, rest_bytes;
     int32_t n, depth, mirrors;
     int32_t active;
 } dpari_gx_plan;
@@ -6211,7 +6234,7 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
     while (grid->plans) {
         dpari_gx_plan *plan = grid->plans;
         if (comm) {
-            const dpar_status status = dpar_halo_plan_close(plan->x);
+            const dpar_status status = dpar_halo_plan_free(plan->x);
             if (first == DPAR_OK) {
                 first = status;
             }
@@ -6916,19 +6939,17 @@ static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t 
     return r.used;
 }
 
-static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
+/* Lays out the memory for mirrors, which is known after the fields are, and counts its bytes. */
+static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
 {
     const int32_t there = g->mem ? p->mirrors : 0;
     dpari_room r;
-    void *x;
     r.at = (unsigned char *)p->rest;
     r.used = 0;
     p->mirror = (dpari_gx_mirror *)dpari_room_take(&r, p->mirrors, sizeof *p->mirror);
     p->box = (dpar_mem_box *)dpari_room_take(&r, there, sizeof *p->box);
     p->box = there > 0 ? p->box : NULL;
-    x = dpari_room_take(&r, p->exchange, 1);
     p->rest_bytes = r.used;
-    return x;
 }
 
 /* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
@@ -6950,8 +6971,6 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
 {
     int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
     dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
-    dpar_halo_plan_desc o;
-    dpar_status st;
     int32_t i;
     *plan = p;
     if (p) {
@@ -6961,18 +6980,15 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
             p->shape[i] = dpari_gx_shape_at(g, list[i]);
             dpari_gx_field_of(g, p, i);
         }
-        dpari_gx_options(p, &o);
-        st = dpar_halo_plan_bytes(g->head.comm, &o, &p->exchange, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
         p->mirrors = dpari_gx_mirrors(g, p->shape, n, depth, NULL);
-        (void)dpari_gx_lay_out_rest(g, p);
+        dpari_gx_lay_out_rest(g, p);
         bytes = p->rest_bytes;
-        p->rest = dpari_os_pages(bytes);
-        (void)dpari_gx_lay_out_rest(g, p);
     }
-    if (!p || !p->rest) {
+    if (p && bytes > 0) {
+        p->rest = dpari_os_pages(bytes);
+        dpari_gx_lay_out_rest(g, p);
+    }
+    if (!p || (bytes > 0 && !p->rest)) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
                          bytes);
@@ -7018,9 +7034,8 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     given.depth = depth;
     status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
     if (status == DPAR_OK) {
-        void *memory = dpari_gx_lay_out_rest(grid, made);
         dpari_gx_options(made, &desc);
-        status = dpar_halo_plan_init(memory, made->exchange, comm, &desc, &made->x, why);
+        status = dpar_halo_plan_make(comm, &desc, &made->x, why);
     }
     if (status != DPAR_OK) {
         if (made) {

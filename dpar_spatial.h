@@ -277,7 +277,7 @@ typedef struct dpar_spatial_arrays {
  * Collective: all ranks give the same layer, except in_box, no_overlap, kernels, user, memory and
  * bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
  * all-reduce, and the planning of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if
- * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_init do.
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_make do.
  */
 DPAR_API dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
                                        dpar_spatial_plan **plan, dpar_why *why);
@@ -297,7 +297,7 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
  *
  * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
+/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_free does; the
  * message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 
@@ -374,7 +374,7 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
  *
  * The plan holds the rank's own keys and values and those of its halo, their gradients, and a part
  * of an out. It also holds two halo exchanges, which dpar_attention_make plans with
- * dpar_halo_plan_init and dpar_attention_free frees. */
+ * dpar_halo_plan_make and dpar_attention_free frees. */
 
 /* Selects halos for a sliding window: a value for dpar_attention_desc.method. Do not call it. With
  * it, dpar_attention_make fails with DPAR_E_ARG for a layer without window, a rule that is not
@@ -1184,6 +1184,19 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
+/* Describes the exchange of halos of a layer. */
+static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
+                                                   const dpar_spatial_desc *layer,
+                                                   dpar_halo_plan_desc *desc)
+{
+    dpari_zero(desc, sizeof *desc);
+    if (layer->halo != NULL) {
+        *desc = *layer->halo;
+    }
+    desc->field = p->field;
+    desc->field_count = p->head.layer.tensors;
+}
+
 /* Checks a layer and counts the bytes of its plan, which it lays out in pages that it gives back.
  * exchange: set to where the plan of the halo exchange begins. */
 static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spatial_desc *layer,
@@ -1207,13 +1220,9 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spati
     }
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
-        const dpari_spatial *p = (const dpari_spatial *)memory;
         dpar_halo_plan_desc o;
-        dpari_zero(&o, sizeof o);
-        o = layer->halo != NULL ? *layer->halo : o;
-        o.field = p->field;
-        o.field_count = p->head.layer.tensors;
-        st = dpar_halo_plan_bytes(c, &o, &more, why);
+        dpari_spatial_exchange_desc((const dpari_spatial *)memory, layer, &o);
+        st = dpari_hx_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     *exchange = at.exchange;
@@ -1309,6 +1318,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spati
 {
     dpari_spatial *p;
     dpari_hx_traffic t;
+    dpar_halo_plan_desc desc;
     void *memory = NULL, *constants = NULL;
     int64_t exchange = 0, need = 0;
     int32_t k;
@@ -1331,8 +1341,10 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spati
     st = dpari_agree_on(c, st, "spatial", dpari_spatial_state,
                         st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
-        st = dpari_hx_open((unsigned char *)memory + exchange, need - exchange, c, p->field,
-                           p->head.layer.tensors, layer->halo, 1, &p->exchange, why);
+        dpari_spatial_exchange_desc(p, layer, &desc);
+        desc.memory = (unsigned char *)memory + exchange;
+        desc.bytes = need - exchange;
+        st = dpari_hx_open(c, &desc, 1, &p->exchange, why);
     }
     if (st != DPAR_OK) {
         if (constants != NULL) {
@@ -1355,7 +1367,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
     if (p == NULL) {
         return DPAR_OK;
     }
-    st = dpar_halo_plan_close(p->exchange);
+    st = dpar_halo_plan_free(p->exchange);
     if (dpari_made_refused(p->comm, st)) {
         return st;
     }
@@ -2208,7 +2220,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.field = &w->field[2 * i];
         o.field_count = 2;
-        st = dpar_halo_plan_bytes(c, &o, &w->bytes[i], why);
+        st = dpari_hx_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
     return st;
@@ -2227,10 +2239,12 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
         o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
         o.field_count = 2;
-        st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
+        o.memory = w->memory[i];
+        o.bytes = w->bytes[i];
+        st = dpar_halo_plan_make(p->comm, &o, &w->exchange[i], why);
     }
     if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */
-        (void)dpar_halo_plan_close(w->exchange[0]);
+        (void)dpar_halo_plan_free(w->exchange[0]);
         return st;
     }
     for (i = 0; dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
@@ -2242,8 +2256,8 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
 static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
-    const dpar_status st = dpar_halo_plan_close(w->exchange[0]);
-    const dpar_status other = dpar_halo_plan_close(w->exchange[1]);
+    const dpar_status st = dpar_halo_plan_free(w->exchange[0]);
+    const dpar_status other = dpar_halo_plan_free(w->exchange[1]);
     return st != DPAR_OK ? st : other;
 }
 

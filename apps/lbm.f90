@@ -189,14 +189,9 @@ contains
         type(dpar_halo_field), intent(in), target :: field(fields)
         type(c_ptr), intent(inout) :: x
         type(dpar_halo_plan_desc) :: options
-        type(c_ptr) :: memory
-        integer(c_int64_t) :: bytes
         options%field = c_loc(field)
         options%field_count = fields
-        call need(dpar_halo_plan_bytes(b%world, options, bytes, why), "exchange")
-        ! closed with it
-        call need(dpar_comm_alloc(b%world, bytes, memory), "memory for an exchange")
-        call need(dpar_halo_plan_init(memory, bytes, b%world, options, x, why), "exchange")
+        call need(dpar_halo_plan_make(b%world, options, x, why), "exchange")
     end subroutine
 
     ! What comes back from the walls stands in the cells beyond them, so that `advance` has no
@@ -602,7 +597,7 @@ contains
             flush (6)
         end if
         do t = 1, 2
-            call need(dpar_halo_plan_close(b%x(t)), "close")
+            call need(dpar_halo_plan_free(b%x(t)), "free")
             call dpar_comm_release(b%world, b%memory(t))
         end do
     end subroutine

@@ -477,9 +477,7 @@ static void set_up_level(mg *g, level *l)
     dpar_placement cuts[2];
     dpar_halo_field field;
     dpar_halo_plan_desc options;
-    int64_t bytes = 0;
     dpar_box own;
-    void *plan;
     int d;
     memset(&field, 0, sizeof field);
     memset(&own, 0, sizeof own);
@@ -509,11 +507,7 @@ static void set_up_level(mg *g, level *l)
     options.field = &field;
     options.field_count = 1;
     if (g->st == DPAR_OK) {
-        g->st = dpar_halo_plan_bytes(g->c, &options, &bytes, &g->why);
-    }
-    plan = memory(g, bytes);
-    if (g->st == DPAR_OK) {
-        g->st = dpar_halo_plan_init(plan, bytes, g->c, &options, &l->x, &g->why);
+        g->st = dpar_halo_plan_make(g->c, &options, &l->x, &g->why);
     }
 }
 
@@ -603,7 +597,7 @@ static int solve(dpar_comm *c, void *arg)
         g.st = dpar_all_reduce(c, &seconds, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
     }
     for (k = 0; k <= g.top && g.st == DPAR_OK; k++) {
-        g.st = dpar_halo_plan_close(g.levels[k].x);
+        g.st = dpar_halo_plan_free(g.levels[k].x);
     }
     if (g.st != DPAR_OK) {
         fprintf(stderr, "mg: rank %d: %s: %s\n", (int)c->rank, dpar_status_text(g.st),

@@ -154,7 +154,7 @@ typedef struct planet {
     dpar_box own[FIELDS], box; /* box: what the arrays hold */
     layer air, seen;
     dpar_halo_plan *exchange;
-    void *memory, *plan;
+    void *memory;
     const char *trouble; /* with a file; NULL: none */
     dpar_why why;
 } planet;
@@ -353,7 +353,6 @@ static void lay(layer *a, int arrays, void *memory, int64_t size)
 /* These are of the host's memory; shallow_water.cu has those of a device. */
 #ifdef ON_GPU
 static dpar_status open_air(planet *p);
-static dpar_status open_plan(planet *p, int64_t bytes);
 static void close_air(planet *p);
 static void show(planet *p);
 static void look(planet *p);
@@ -371,14 +370,8 @@ static dpar_status open_air(planet *p)
     return st;
 }
 
-static dpar_status open_plan(planet *p, int64_t bytes)
-{
-    return dpar_comm_alloc(p->c, bytes, &p->plan);
-}
-
 static void close_air(planet *p)
 {
-    dpar_comm_release(p->c, p->plan);
     dpar_comm_release(p->c, p->memory);
 }
 
@@ -634,7 +627,6 @@ static dpar_status plan(planet *p)
 {
     dpar_halo_field field[FIELDS];
     dpar_halo_plan_desc options;
-    int64_t bytes = 0;
     int n;
     dpar_status st = open_air(p);
     memset(field, 0, sizeof field);
@@ -651,15 +643,10 @@ static dpar_status plan(planet *p)
         field[n].first[0] = p->own[n].lo[0] - p->box.lo[0];
         field[n].first[1] = p->own[n].lo[1] - p->box.lo[1];
     }
-    if (st == DPAR_OK) {
-        st = dpar_halo_plan_bytes(p->c, &options, &bytes, &p->why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    if (st == DPAR_OK) {
-        st = open_plan(p, bytes);
-    }
-    return st != DPAR_OK
-               ? st
-               : dpar_halo_plan_init(p->plan, bytes, p->c, &options, &p->exchange, &p->why);
+    return dpar_halo_plan_make(p->c, &options, &p->exchange, &p->why);
 }
 
 /* ---- files: all ranks write their parts ------------------------------------------------------ */
@@ -1020,7 +1007,7 @@ static int simulate(dpar_comm *c, const settings *s, result *r)
     }
     bad = failed(&p, cut(&p, survey(&p))) || failed(&p, plan(&p)) || go(&p, r);
     if (!bad) {
-        bad = failed(&p, dpar_halo_plan_close(p.exchange));
+        bad = failed(&p, dpar_halo_plan_free(p.exchange));
     }
     close_air(&p);
     free(p.row);

@@ -133,15 +133,8 @@ static dpar_status open_air(planet *p)
     return st;
 }
 
-static dpar_status open_plan(planet *p, int64_t bytes)
-{
-    p->plan = plan_memory(bytes);
-    return DPAR_OK;
-}
-
 static void close_air(planet *p)
 {
-    free(p->plan);
     free(p->seen.state[0][H]);
     dpar_comm_release(p->c, p->memory);
 }

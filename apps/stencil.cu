@@ -182,7 +182,6 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     dpar_box core, rim[MOST_BOXES];
     dpar_why why;
     double *u[2];
-    int64_t room = 0;
     int rims = 0;
     right(lay(s, c->size, &h, &why), why.text);
     (void)dpar_halo_owned(&h, c->rank, own);
@@ -208,9 +207,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     memset(&options, 0, sizeof options);
     options.field = &f;
     options.field_count = 1;
-    right(dpar_halo_plan_bytes(c, &options, &room, &why), why.text);
-    void *plan = plan_memory(room);
-    right(dpar_halo_plan_init(plan, room, c, &options, &x, &why), why.text);
+    right(dpar_halo_plan_make(c, &options, &x, &why), why.text);
     right(cudaStreamSynchronize(g->stream));
     right(dpar_barrier(c, NULL), c->why.text);
     const double began = options_now();
@@ -232,8 +229,7 @@ static double solve(gpu *g, dpar_comm *c, const settings *s, dpar_box *own, dpar
     const double seconds = options_now() - began;
     right(cudaMemcpyAsync(local->data(), u[0], bytes, cudaMemcpyDeviceToHost, g->stream));
     right(cudaStreamSynchronize(g->stream));
-    right(dpar_halo_plan_close(x), c->why.text);
-    free(plan);
+    right(dpar_halo_plan_free(x), c->why.text);
     dpar_comm_release(c, u[0]);
     dpar_comm_release(c, u[1]);
     return seconds;

@@ -124,7 +124,6 @@ struct plan {
     dpar_halo_field f[MOST_FIELDS];
     dpar_halo_plan *x;
     cells c[MOST_FIELDS];
-    void *memory;
     double sent; /* bytes */
     const char *by;
     int fields;
@@ -145,7 +144,7 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
 {
     const dpar_placement cut[3] = {dpar_shard(0), dpar_shard(1), dpar_shard(2)};
     int32_t ranks[3] = {1, 1, 1};
-    int64_t whole[3], bytes = 0;
+    int64_t whole[3];
     dpar_halo_plan_desc options;
     dpar_mesh mesh;
     dpar_box own, all;
@@ -203,20 +202,17 @@ static void open_plan(plan *p, gpu *g, int64_t n, const settings &s, int full)
     options.field = p->f;
     options.field_count = p->fields;
     options.method = s.messages ? DPAR_HALO_MESSAGES : DPAR_HALO_AUTO;
-    right(dpar_halo_plan_bytes(g->world, &options, &bytes, &why), why.text);
-    p->memory = plan_memory(bytes);
-    right(dpar_halo_plan_init(p->memory, bytes, g->world, &options, &p->x, &why), why.text);
+    right(dpar_halo_plan_make(g->world, &options, &p->x, &why), why.text);
     p->by = how(p);
 }
 
 static void close_plan(plan *p, gpu *g)
 {
-    right(dpar_halo_plan_close(p->x), g->world->why.text);
+    right(dpar_halo_plan_free(p->x), g->world->why.text);
     dpar_comm_release(g->world, p->c[0].wrong);
     for (int k = 0; k < p->fields; k++) {
         dpar_comm_release(g->world, p->c[k].at);
     }
-    free(p->memory);
 }
 
 static void each_cell(plan *p, gpu *g, void (*kernel)(const cells), int after)

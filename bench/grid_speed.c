@@ -100,13 +100,12 @@ static int wrong(dpar_comm *c, turn *t, int simple)
     return bad;
 }
 
-static dpar_halo_plan *full_api(dpar_comm *c, turn *t, int n, void **memory)
+static dpar_halo_plan *full_api(dpar_comm *c, turn *t, int n)
 {
     dpar_halo_field f[ARRAYS] = {{0}};
     dpar_halo_plan_desc o = {0};
     dpar_halo_plan *x = NULL;
-    dpar_why why = {"no memory", 0};
-    int64_t bytes;
+    dpar_why why;
     int i, d;
     for (i = 0; i < n; i++) {
         f[i].halo = dpar_grid_halo(t->g);
@@ -118,8 +117,7 @@ static dpar_halo_plan *full_api(dpar_comm *c, turn *t, int n, void **memory)
     }
     o.field = f;
     o.field_count = n;
-    if (dpar_halo_plan_bytes(c, &o, &bytes, &why) < 0 || dpar_comm_alloc(c, bytes, memory) < 0 ||
-        dpar_halo_plan_init(*memory, bytes, c, &o, &x, &why) < 0) {
+    if (dpar_halo_plan_make(c, &o, &x, &why) < 0) {
         dpar_fail(c, &why);
     }
     return x;
@@ -149,8 +147,7 @@ static int rows(dpar_comm *c, int cells, int width, double seconds)
         }
     }
     for (t.row = 0; t.row < ROWS; t.row++) {
-        void *memory = NULL;
-        t.x = full_api(c, &t, t.row < 2 ? 1 : ARRAYS, &memory);
+        t.x = full_api(c, &t, t.row < 2 ? 1 : ARRAYS);
         if (!t.x) {
             return 1;
         }
@@ -170,8 +167,7 @@ static int rows(dpar_comm *c, int cells, int width, double seconds)
                    sample[1][0] / sample[0][0], median(ratio));
             fflush(stdout);
         }
-        dpar_halo_plan_close(t.x);
-        dpar_comm_release(c, memory);
+        dpar_halo_plan_free(t.x);
     }
     return bad != 0 || dpar_grid_free(t.g) < 0;
 }

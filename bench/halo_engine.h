@@ -22,7 +22,6 @@ typedef struct {
     dpar_halo halo;
     dpar_halo_field field[MAX_ARRAYS];
     dpar_halo_plan *plan;
-    void *memory;
     int arrays, registered;
 } dpar_case;
 
@@ -81,15 +80,14 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *co
 {
     dpar_halo_plan_desc o;
     dpar_why why;
-    int64_t bytes;
     const size_t array_bytes = cells_in_all() * sizeof(real);
     dpar_join();
     dpar_describe(x);
     memset(&o, 0, sizeof o);
     memset(x->field, 0, sizeof x->field);
-    o.way = way;
+    o.method = way;
     o.field = x->field;
-    o.fields = arrays;
+    o.field_count = arrays;
     x->arrays = arrays;
     x->registered = registered;
     for (int i = 0; i < arrays; i++) {
@@ -103,22 +101,16 @@ static int dpar_open(dpar_case *x, int arrays, int registered, int way, real *co
         x->field[i].data = data;
         array[i] = (real *)data;
     }
-    dpar_must(dpar_halo_plan_bytes(dpar_world, &o, &bytes, &why), "bytes", why.text);
-    if (posix_memalign(&x->memory, 64, (size_t)bytes) != 0) {
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    dpar_must(dpar_halo_plan_init(x->memory, bytes, dpar_world, &o, &x->plan, &why), "init",
-              why.text);
+    dpar_must(dpar_halo_plan_make(dpar_world, &o, &x->plan, &why), "make", why.text);
     return arrays;
 }
 
 static void dpar_close(dpar_case *x)
 {
-    dpar_must(dpar_halo_plan_close(x->plan), "close", dpar_world->why.text);
+    dpar_must(dpar_halo_plan_free(x->plan), "free", dpar_world->why.text);
     for (int i = 0; i < x->arrays && x->registered; i++) {
         dpar_comm_release(dpar_world, x->field[i].data);
     }
-    free(x->memory);
 }
 
 static void dpar_run(dpar_case *x)

@@ -618,7 +618,7 @@ static void run_halo(void *arg)
 static double halo_seconds(dpar_comm *c, int32_t n)
 {
     const int32_t parts[3] = {c->size, 1, 1};
-    int64_t extent[3], bytes = 0;
+    int64_t extent[3];
     dpar_placement cut[3];
     dpar_halo_plan_desc o;
     dpar_halo_field f;
@@ -628,7 +628,6 @@ static double halo_seconds(dpar_comm *c, int32_t n)
     dpar_box box;
     dpar_why why;
     double t;
-    void *memory = NULL;
     int32_t d;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
@@ -647,14 +646,10 @@ static double halo_seconds(dpar_comm *c, int32_t n)
     f.type = DPAR_F64;
     f.data = calloc((size_t)dpar_box_volume(&box), 8);
     o.field = &f;
-    o.fields = 1;
-    must(f.data != NULL && dpar_halo_plan_bytes(c, &o, &bytes, &why) == DPAR_OK &&
-             dpar_comm_alloc(c, bytes, &memory) == DPAR_OK &&
-             dpar_halo_plan_init(memory, bytes, c, &o, &x, &why) == DPAR_OK,
-         "a plan");
+    o.field_count = 1;
+    must(f.data != NULL && dpar_halo_plan_make(c, &o, &x, &why) == DPAR_OK, "a plan");
     t = measured(run_halo, x);
-    must(dpar_halo_plan_close(x) == DPAR_OK, "closing a plan");
-    dpar_comm_release(c, memory);
+    must(dpar_halo_plan_free(x) == DPAR_OK, "freeing a plan");
     free(f.data);
     return t;
 }

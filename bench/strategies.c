@@ -367,9 +367,9 @@ static void fsdp_rewrite(job *j)
     const int64_t words = fsdp_bytes(j) / 4;
     const int32_t grads = j->r->n == 1 ? UNITS : 1; /* else a pool of one unit */
     if (j->turns++ % 2 == 0) {
-        fill(j->block[1], j->r->n < 3 ? UNITS * words : 0, own_value(j));
-        fill(j->block[3], j->r->n < 3 ? 0 : UNITS * words / RANKS, own_value(j));
-        fill(j->block[2], grads * words, own_value(j));
+        fill(j->block[0], j->r->n < 3 ? UNITS * words : 0, own_value(j));
+        fill(j->block[2], j->r->n < 3 ? 0 : UNITS * words / RANKS, own_value(j));
+        fill(j->block[1], grads * words, own_value(j));
         return;
     }
     (void)dpar_fsdp_step(j->fsdp, 0.0, 1.0);
@@ -399,8 +399,8 @@ static dpar_status fsdp_bare(job *j)
     const int32_t zero = j->r->n, again = zero == 3 ? UNITS - 2 : 0;
     const int32_t type = j->r->narrow ? DPAR_BF16 : DPAR_F32, gathers = j->r->finite ? 0 : UNITS;
     const int64_t n = j->r->numel, share = n / RANKS, bytes = fsdp_bytes(j), part = bytes / RANKS;
-    unsigned char *weights = (unsigned char *)j->block[1], *grads = (unsigned char *)j->block[2];
-    unsigned char *own = (unsigned char *)j->block[3], *sums = (unsigned char *)j->block[4];
+    unsigned char *weights = (unsigned char *)j->block[0], *grads = (unsigned char *)j->block[1];
+    unsigned char *own = (unsigned char *)j->block[2], *sums = (unsigned char *)j->block[3];
     dpar_status st = DPAR_OK;
     for (int32_t k = 0; k < gathers + again && st == DPAR_OK; k++) {
         unsigned char *w = weights + (zero == 3 ? k % 2 : k) * bytes;

@@ -18,29 +18,31 @@ static inline dpar_halo_plan_desc plan_options(const dpar_halo_field *f, int32_t
     return all;
 }
 
+/* How many bytes this rank needs, without the others. */
 static inline dpar_status plan_bytes(const dpar_comm *c, const dpar_halo_field *f, int32_t n,
                                      const dpar_halo_plan_desc *o, int64_t *bytes, dpar_why *why)
 {
     const dpar_halo_plan_desc all = plan_options(f, n, o);
-    return dpar_halo_plan_bytes(c, &all, bytes, why);
+    return dpari_hx_bytes(c, &all, bytes, why);
 }
 
 static inline dpar_status plan_init(void *memory, int64_t bytes, dpar_comm *c,
                                     const dpar_halo_field *f, int32_t n,
                                     const dpar_halo_plan_desc *o, dpar_halo_plan **x, dpar_why *why)
 {
-    const dpar_halo_plan_desc all = plan_options(f, n, o);
-    return dpar_halo_plan_init(memory, bytes, c, &all, x, why);
+    dpar_halo_plan_desc all = plan_options(f, n, o);
+    all.memory = memory;
+    all.bytes = bytes;
+    return dpar_halo_plan_make(c, &all, x, why);
 }
 
-/* The fastest way. */
-static inline dpar_status plan_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *f, int32_t n,
+/* The fastest method. */
+static inline dpar_status plan_tune(dpar_comm *c, const dpar_halo_field *f, int32_t n,
                                     const dpar_halo_plan_desc *o, dpar_halo_plan_desc *best,
                                     double *seconds, dpar_why *why)
 {
     *best = plan_options(f, n, o);
-    return dpar_halo_plan_tune(memory, bytes, c, best, seconds, why);
+    return dpar_halo_plan_tune(c, best, seconds, why);
 }
 
 #endif

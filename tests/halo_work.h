@@ -239,7 +239,7 @@ static dpar_status halo_work_open(halo_work *w, dpar_comm *c, uint64_t seed)
 /* COLLECTIVE while all is well. */
 static dpar_status halo_work_close(halo_work *w)
 {
-    dpar_status s = dpar_halo_plan_close(w->x);
+    dpar_status s = dpar_halo_plan_free(w->x);
     int i;
     for (i = 0; i < HALO_WORK_FIELDS; i++) {
         if (w->a[i].registered && w->a[i].memory != NULL) {

@@ -902,8 +902,8 @@ module dpar
         integer(c_int32_t) :: components = 0 ! elements at each point; 0 selects 1
         ! elements between components; 0 selects 1.
         integer(c_int64_t) :: component_stride = 0
-        ! Component k of point p is data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
-        ! k * component_stride], where `own` is dpar_halo_owned.
+        ! Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] + k
+        ! * component_stride], where `own` is dpar_halo_owned.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
         ! if strides are set, the index of the first own point in the array.
         integer(c_int64_t) :: first(0:DPAR_MAX_DIMS - 1) = 0
@@ -929,7 +929,7 @@ module dpar
 
     ! The fields of an exchange and its method.
     type, bind(c) :: dpar_halo_plan_desc
-        type(c_ptr) :: field = c_null_ptr ! [fields]; read only by bytes, init and tune
+        type(c_ptr) :: field = c_null_ptr ! [field_count]; read only by make and tune
         integer(c_int32_t) :: field_count = 0 ! 1 .. 4096
         integer(c_int32_t) :: method = 0 ! DPAR_HALO_x
         ! 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
@@ -944,6 +944,9 @@ module dpar
         integer(c_int32_t) :: tag = 0
         ! 1 keeps times for dpar_halo_plan_report, at two clock readings a phase
         integer(c_int32_t) :: timers = 0
+        ! Memory of yours for the plan, aligned to 64, as long as the plan exists.
+        type(c_ptr) :: memory = c_null_ptr
+        integer(c_int64_t) :: bytes = 0
     end type
 
     ! ==== grid ====
@@ -2392,27 +2395,15 @@ module dpar
 
         ! ==== halo_exchange ====
 
-        ! Computes how many bytes of your memory dpar_halo_plan_init needs on this rank.
-        function dpar_halo_plan_bytes(c, options, bytes, why) bind(c)
-            import
-            type(c_ptr), value :: c
-            type(dpar_halo_plan_desc), intent(in), target :: options
-            integer(c_int64_t), intent(inout), target :: bytes
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_plan_bytes
-        end function
-
         ! Plans an exchange. All ranks describe the same fields (their number, types, points,
         ! widths), each with its own arrays.
-        function dpar_halo_plan_init(memory, bytes, c, options, plan, why) bind(c)
+        function dpar_halo_plan_make(comm, desc, plan, why) bind(c)
             import
-            type(c_ptr), value :: memory
-            integer(c_int64_t), value :: bytes
-            type(c_ptr), value :: c
-            type(dpar_halo_plan_desc), intent(in), target :: options
+            type(c_ptr), value :: comm
+            type(dpar_halo_plan_desc), intent(in), target :: desc
             type(c_ptr), intent(inout), target :: plan
             type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_halo_plan_init
+            integer(c_int32_t) :: dpar_halo_plan_make
         end function
 
         ! Replaces the array of field f by another array of the same shape, for codes that swap old
@@ -2470,21 +2461,19 @@ module dpar
             integer(c_int32_t) :: dpar_halo_plan_reduce
         end function
 
-        ! Closes a plan and releases its staging memory.
-        function dpar_halo_plan_close(x) bind(c)
+        ! Frees a plan and its staging memory.
+        function dpar_halo_plan_free(x) bind(c)
             import
             type(c_ptr), value :: x
-            integer(c_int32_t) :: dpar_halo_plan_close
+            integer(c_int32_t) :: dpar_halo_plan_free
         end function
 
         ! Finds the fastest method for an exchange by measuring forward exchanges with each method,
         ! about 20 ms each.
-        function dpar_halo_plan_tune(memory, bytes, c, options, seconds, why) bind(c)
+        function dpar_halo_plan_tune(comm, desc, seconds, why) bind(c)
             import
-            type(c_ptr), value :: memory
-            integer(c_int64_t), value :: bytes
-            type(c_ptr), value :: c
-            type(dpar_halo_plan_desc), intent(inout), target :: options
+            type(c_ptr), value :: comm
+            type(dpar_halo_plan_desc), intent(inout), target :: desc
             real(c_double), intent(inout), optional, target :: seconds
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_plan_tune

@@ -81,8 +81,8 @@ typedef struct dpari_gx_plan {
     dpar_halo_field *field;
     void *rest; /* the exchange's memory, before it: */
     dpari_gx_mirror *mirror;
-    dpar_mem_box *box;                   /* of mirrors in a device's memory; else NULL */
-    int64_t bytes, rest_bytes, exchange; /* exchange: of the rest, what it needs */
+    dpar_mem_box *box; /* of mirrors in a device's memory; else NULL */
+    int64_t bytes, rest_bytes;
     int32_t n, depth, mirrors;
     int32_t active;
 } dpari_gx_plan;
@@ -644,7 +644,7 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
     while (grid->plans) {
         dpari_gx_plan *plan = grid->plans;
         if (comm) {
-            const dpar_status status = dpar_halo_plan_close(plan->x);
+            const dpar_status status = dpar_halo_plan_free(plan->x);
             if (first == DPAR_OK) {
                 first = status;
             }
@@ -1349,19 +1349,17 @@ static DPARI_COLD int64_t dpari_gx_lay_out(dpari_gx_plan *p, int32_t n, int32_t 
     return r.used;
 }
 
-static DPARI_COLD void *dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
+/* Lays out the memory for mirrors, which is known after the fields are, and counts its bytes. */
+static DPARI_COLD void dpari_gx_lay_out_rest(const dpari_gx *g, dpari_gx_plan *p)
 {
     const int32_t there = g->mem ? p->mirrors : 0;
     dpari_room r;
-    void *x;
     r.at = (unsigned char *)p->rest;
     r.used = 0;
     p->mirror = (dpari_gx_mirror *)dpari_room_take(&r, p->mirrors, sizeof *p->mirror);
     p->box = (dpar_mem_box *)dpari_room_take(&r, there, sizeof *p->box);
     p->box = there > 0 ? p->box : NULL;
-    x = dpari_room_take(&r, p->exchange, 1);
     p->rest_bytes = r.used;
-    return x;
 }
 
 /* Sets the options of a plan. Arrays that may change from call to call are packed on all ranks,
@@ -1383,8 +1381,6 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
 {
     int64_t bytes = dpari_gx_lay_out(NULL, n, depth);
     dpari_gx_plan *p = (dpari_gx_plan *)dpari_os_pages(bytes);
-    dpar_halo_plan_desc o;
-    dpar_status st;
     int32_t i;
     *plan = p;
     if (p) {
@@ -1394,18 +1390,15 @@ static DPARI_COLD dpar_status dpari_gx_describe(const dpari_gx *g, void *const *
             p->shape[i] = dpari_gx_shape_at(g, list[i]);
             dpari_gx_field_of(g, p, i);
         }
-        dpari_gx_options(p, &o);
-        st = dpar_halo_plan_bytes(g->head.comm, &o, &p->exchange, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
         p->mirrors = dpari_gx_mirrors(g, p->shape, n, depth, NULL);
-        (void)dpari_gx_lay_out_rest(g, p);
+        dpari_gx_lay_out_rest(g, p);
         bytes = p->rest_bytes;
-        p->rest = dpari_os_pages(bytes);
-        (void)dpari_gx_lay_out_rest(g, p);
     }
-    if (!p || !p->rest) {
+    if (p && bytes > 0) {
+        p->rest = dpari_os_pages(bytes);
+        dpari_gx_lay_out_rest(g, p);
+    }
+    if (!p || (bytes > 0 && !p->rest)) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "grid: %ld bytes for a plan cannot be had (is ulimit -v too small?)",
                          bytes);
@@ -1451,9 +1444,8 @@ static DPARI_COLD dpar_status dpari_gx_new_plan(dpari_gx *grid, void *const *lis
     given.depth = depth;
     status = dpari_agree_on(comm, status, "grid exchange", dpari_gx_state_kinds, &given, why);
     if (status == DPAR_OK) {
-        void *memory = dpari_gx_lay_out_rest(grid, made);
         dpari_gx_options(made, &desc);
-        status = dpar_halo_plan_init(memory, made->exchange, comm, &desc, &made->x, why);
+        status = dpar_halo_plan_make(comm, &desc, &made->x, why);
     }
     if (status != DPAR_OK) {
         if (made) {

@@ -144,7 +144,7 @@ DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dp
  * must not be used afterwards.
  *
  * Collective. Fails with DPAR_E_ARG, and does nothing, if an exchange has not ended. Otherwise
- * everything is released, and errors are those of dpar_halo_plan_close. The message is in
+ * everything is released, and errors are those of dpar_halo_plan_free. The message is in
  * desc.free_why, and in the communicator's `why` if that is not closed.
  *
  * After its communicator has been closed (dpar_comm_free), freeing a grid is local, releases the
@@ -180,7 +180,7 @@ DPAR_API dpar_status dpar_grid_attach(dpar_grid *grid, void *u, int32_t type,
 /* ---- exchanges ----
  *
  * All of these are collective unless they say local: all ranks pass the same arrays in the same
- * order. The first exchange of a combination costs as much as dpar_halo_plan_init. Later ones
+ * order. The first exchange of a combination costs as much as dpar_halo_plan_make. Later ones
  * cost as much as dpar_halo_plan_exchange and about 10 ns per array.
  *
  * They fail with DPAR_E_ARG if an address is no array of the grid, or is inside another array, or

@@ -3,7 +3,7 @@
  * any strides, so comparing address ranges is not enough. Two arrays meet if some sum of multiples
  * of their strides is the distance between them. A search over these sums, with bounds on what the
  * remaining strides can add, is exact. It gives up after a number of tries (2^20 in a plan) and
- * then assumes that they do not meet. Called by dpar_halo_plan_init. */
+ * then assumes that they do not meet. Called by dpar_halo_plan_make. */
 #include "halo_apart.h"
 
 #include "../base/arith.h"

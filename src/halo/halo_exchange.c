@@ -491,14 +491,16 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     return st;
 }
 
-static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
-                                  const dpar_halo_plan_desc *o, dpari_hx_size *z, dpar_why *why)
+/* Checks a descriptor and counts what its plan holds. Local. */
+static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_plan_desc *o,
+                                  dpari_hx_size *z, dpar_why *why)
 {
-    if (!fields) {
-        return dpari_wrong(why, "no fields: NULL");
+    if (!o->field) {
+        return dpari_wrong(why, "halo: desc.field is NULL");
     }
-    if (n < 1 || n > 4096) {
-        return dpari_wrong(why, "%d fields: 1 to 4096", n);
+    if (o->field_count < 1 || o->field_count > 4096) {
+        return dpari_wrong(why, "halo: desc.field_count is %d; it must be 1 to 4096",
+                           o->field_count);
     }
     if (o->shared && o->ordered) {
         return dpari_wrong(why, "shared points are not exchanged dim by dim");
@@ -512,19 +514,15 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
         return dpari_wrong(why, "method %d (0 to 3), runs of %ld bytes (0 or more), tag %d",
                            o->method, o->run_bytes, o->tag);
     }
-    return dpari_hx_measure(c, fields, n, o, z, why);
+    return dpari_hx_measure(c, o->field, o->field_count, o, z, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bytes(const dpar_comm *c,
-                                                     const dpar_halo_plan_desc *options,
-                                                     int64_t *bytes, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_hx_bytes(const dpar_comm *comm,
+                                                const dpar_halo_plan_desc *desc, int64_t *bytes,
+                                                dpar_why *why)
 {
     dpari_hx_size z;
-    dpar_status st;
-    if (!c || !options || !bytes) {
-        return dpari_wrong(why, "communicator, options or result is NULL");
-    }
-    st = dpari_hx_judge(c, options->field, options->field_count, options, &z, why);
+    const dpar_status st = dpari_hx_judge(comm, desc, &z, why);
     if (st == DPAR_OK) {
         (void)dpari_hx_layout(&z, NULL, bytes);
     }
@@ -606,27 +604,20 @@ static void dpari_hx_state_halo(dpari_facts *g, const dpar_halo *h)
     dpari_fact_hash(g, "halo.outputs", 0, h->outputs ? dpari_hash_layout(1, h->outputs) : 0);
 }
 
-/* What all ranks must give alike. */
-typedef struct dpari_hx_given {
-    const dpar_halo_field *fields;
-    const dpar_halo_plan_desc *options;
-    int32_t n;
-} dpari_hx_given;
-
+/* Lists what all ranks must pass alike. */
 static DPARI_COLD void dpari_hx_state(dpari_facts *g, const void *given)
 {
-    const dpari_hx_given *all = (const dpari_hx_given *)given;
-    const dpar_halo_plan_desc *o = all->options;
+    const dpar_halo_plan_desc *desc = (const dpar_halo_plan_desc *)given;
     int32_t i;
-    dpari_fact(g, "the number of fields", 0, all->n);
-    dpari_fact(g, "options.method", 0, o->method);
-    dpari_fact(g, "options.ordered", 0, o->ordered);
-    dpari_fact(g, "options.shared", 0, o->shared);
-    dpari_fact(g, "options.run_bytes", 0, o->run_bytes);
-    dpari_fact(g, "options.tag", 0, o->tag);
+    dpari_fact(g, "the number of fields", 0, desc->field_count);
+    dpari_fact(g, "desc.method", 0, desc->method);
+    dpari_fact(g, "desc.ordered", 0, desc->ordered);
+    dpari_fact(g, "desc.shared", 0, desc->shared);
+    dpari_fact(g, "desc.run_bytes", 0, desc->run_bytes);
+    dpari_fact(g, "desc.tag", 0, desc->tag);
     g->of = "field #: ";
-    for (i = 0; i < all->n; i++) {
-        const dpar_halo_field *f = &all->fields[i];
+    for (i = 0; i < desc->field_count; i++) {
+        const dpar_halo_field *f = &desc->field[i];
         g->of_index = i;
         dpari_fact_type(g, "type", 0, f->type);
         dpari_fact_type(g, "wire_type", 0, dpari_hx_wire(f));
@@ -1265,110 +1256,142 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
     return DPAR_OK;
 }
 
-/* Checks that the memory is large enough for the plan and that neither it nor the arrays
- * overlap. */
-static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
-                                         const dpar_comm *node, const dpari_hx_size *z,
-                                         void *memory, int64_t bytes, int32_t later, dpar_why *why)
+/* Provides the memory of a plan: the caller's, or pages that are mapped here. *owned tells which:
+ * it becomes the address of the pages, or NULL. */
+static dpar_status dpari_hx_take_memory(const dpar_halo_plan_desc *desc, int64_t need,
+                                        void **memory, void **owned, dpar_why *why)
 {
-    int64_t need = 0, *span;
-    dpar_status st;
-    (void)dpari_hx_layout(z, NULL, &need);
-    if (!memory) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "%ld bytes of memory, aligned to 64, are needed: it is NULL", need);
+    const int64_t past = (int64_t)((uintptr_t)desc->memory % 64);
+    if (desc->memory == NULL && desc->bytes == 0) {
+        *owned = dpari_os_pages(need);
+        *memory = *owned;
+        return *owned != NULL
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_MEMORY, why, "halo: no memory for %ld bytes", need);
     }
-    if (bytes < need || (uintptr_t)memory % 64 != 0) {
-        return dpari_say(
-            DPAR_E_ROOM, why,
-            "%ld bytes of memory, aligned to 64, are needed: %ld are there, the address is "
-            "%ld modulo 64",
-            need, bytes, (int64_t)((uintptr_t)memory % 64));
-    }
-    if (later) {
+    *memory = desc->memory;
+    if (desc->memory != NULL && past == 0 && desc->bytes >= need) {
         return DPAR_OK;
     }
-    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    span = dpari_hx_layout(z, memory, &need)->span;
-    st = dpari_hx_disjoint(fields, z->fields, c->rank, span, why);
-    return st != DPAR_OK
-               ? st
-               : dpari_hx_check_heap(dpari_world_of(node), fields, z->fields, c->rank, span, why);
+    return dpari_say(DPAR_E_ROOM, why,
+                     "halo: desc.memory must have %ld bytes at a multiple of 64, but has %ld "
+                     "bytes, %ld past one",
+                     need, desc->memory != NULL ? desc->bytes : 0, past);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                               const dpar_halo_field *fields, int32_t n,
-                                               const dpar_halo_plan_desc *options, int32_t later,
-                                               dpar_halo_plan **plan, dpar_why *why)
+/* Checks that neither the arrays nor the plan's memory overlap. `memory` is used as scratch. */
+static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                           const dpari_hx_size *z, void *memory, int64_t need,
+                                           dpar_why *why)
 {
-    dpar_halo_plan *x;
-    dpar_halo_plan_desc o;
-    dpari_hx_given given;
-    dpari_hx_size z;
-    int64_t need = 0;
-    int32_t i;
-    dpar_status st;
-    dpari_zero(&o, sizeof o);
-    o = options ? *options : o;
-    if (!c) {
-        return dpari_wrong(why, "communicator is NULL");
-    }
-    st = plan ? dpari_hx_judge(c, fields, n, &o, &z, why) : dpari_wrong(why, "halo: plan is NULL");
-    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, c->node ? c->node : c, &z, memory, bytes,
-                                               later, why)
-                       : st;
-    given.fields = fields;
-    given.options = &o;
-    given.n = n;
-    st = dpari_agree_on(c, st, "halo", dpari_hx_state, &given, why);
-    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
-    if (st == DPAR_E_ROOM) {
-        (void)dpari_hx_layout(&z, NULL, &need);
-        dpari_needs_bytes(why, need);
-    }
+    const dpar_comm *node = c->node ? c->node : c;
+    int64_t bytes, *span;
+    dpar_status st = dpari_hx_clear_of(desc->field, z->fields, c->rank, memory, need, why);
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_hx_layout(&z, NULL, &need);
+    span = dpari_hx_layout(z, memory, &bytes)->span;
+    st = dpari_hx_disjoint(desc->field, z->fields, c->rank, span, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_hx_check_heap(dpari_world_of(node), desc->field, z->fields, c->rank, span, why);
+}
+
+/* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
+static dpar_status dpari_hx_prepare_plan(const dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                         int32_t later, dpari_hx_size *z, int64_t *need,
+                                         void **memory, void **owned, dpar_why *why)
+{
+    dpar_status st = dpari_hx_judge(c, desc, z, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_hx_layout(z, NULL, need);
+    st = dpari_hx_take_memory(desc, *need, memory, owned, why);
+    if (st != DPAR_OK || later) {
+        return st;
+    }
+    return dpari_hx_check_overlaps(c, desc, z, *memory, *need, why);
+}
+
+/* Lays the plan out in its memory, as far as this rank knows it without the others. */
+static dpar_halo_plan *dpari_hx_describe_plan(dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                              const dpari_hx_size *z, void *memory, int64_t need)
+{
+    dpar_halo_plan *x;
+    int64_t bytes;
+    int32_t i;
     dpari_zero(memory, (size_t)need);
-    x = dpari_hx_layout(&z, memory, &need);
+    x = dpari_hx_layout(z, memory, &bytes);
     x->c = c;
     x->node = c->node ? c->node : c;
-    x->world = o.method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->options = o;
+    x->world = desc->method == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->options = *desc;
     x->options.field = x->field;
     x->rank = c->rank;
     x->wide = dpari_os_wide();
-    x->fields = n;
-    x->steps = z.steps;
-    x->items = z.items;
-    for (i = 0; i < n; i++) {
-        x->field[i] = fields[i];
-        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
+    x->fields = desc->field_count;
+    x->steps = z->steps;
+    x->items = z->items;
+    for (i = 0; i < x->fields; i++) {
+        x->field[i] = desc->field[i];
+        x->elsewhere |= dpari_hx_mem(&desc->field[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i] = dpari_hx_step_of(&z, i);
+        x->step[i] = dpari_hx_step_of(z, i);
     }
-    x->forward = z.forward;
-    x->early = z.cut < 0 ? 0 : z.steps - z.forward - 1;
-    dpari_hx_own_arrays(x, later);
-    dpari_hx_mark_peers(x);
-    st = dpari_hx_plan(x, why);
-    if (st == DPAR_OK) {
-        *plan = x;
-    }
-    return st;
+    x->forward = z->forward;
+    x->early = z->cut < 0 ? 0 : z->steps - z->forward - 1;
+    return x;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
-                                                    const dpar_halo_plan_desc *options,
+DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc,
+                                               int32_t later, dpar_halo_plan **plan, dpar_why *why)
+{
+    dpar_halo_plan *x;
+    dpari_hx_size z;
+    void *memory = NULL, *owned = NULL;
+    int64_t need = 0;
+    dpar_status st;
+    if (!c) {
+        return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
+    }
+    if (desc && plan) {
+        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, &owned, why);
+    } else {
+        st = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
+    }
+    st = dpari_agree_on(c, st, "halo", dpari_hx_state, desc, why);
+    if (st == DPAR_OK && !desc->ordered && !desc->shared) {
+        st = dpari_hx_agree_on_order(c, &z, why);
+    }
+    if (st == DPAR_OK) {
+        x = dpari_hx_describe_plan(c, desc, &z, memory, need);
+        x->owned = owned;
+        x->owned_bytes = need;
+        dpari_hx_own_arrays(x, later);
+        dpari_hx_mark_peers(x);
+        st = dpari_hx_plan(x, why);
+    }
+    if (st != DPAR_OK) {
+        if (owned) {
+            dpari_os_unmap(owned, need);
+        }
+        if (st == DPAR_E_ROOM) {
+            dpari_needs_bytes(why, need); /* of this rank, also if another one has too little */
+        }
+        return st;
+    }
+    *plan = x;
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_make(dpar_comm *comm,
+                                                    const dpar_halo_plan_desc *desc,
                                                     dpar_halo_plan **plan, dpar_why *why)
 {
-    return dpari_hx_open(memory, bytes, c, options ? options->field : NULL,
-                         options ? options->field_count : 0, options, 0, plan, why);
+    return dpari_hx_open(comm, desc, 0, plan, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f, void *data,

@@ -15,12 +15,11 @@
  *         dpar_mesh mesh;
  *         dpar_halo halo = {0};
  *         dpar_halo_field field = {0};
- *         dpar_halo_plan_desc options = {0};
+ *         dpar_halo_plan_desc desc = {0};
  *         dpar_halo_plan *plan = NULL;
  *         dpar_box box, todo;
  *         dpar_why why;
- *         int64_t bytes = 0, step;
- *         void *memory = NULL;
+ *         int64_t step;
  *         int n;
  *         (void)unused;
  *         if (dpar_mesh_init(&mesh, "rows", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &why) < 0 ||
@@ -36,15 +35,9 @@
  *         if (dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &field.data) < 0) {
  *             return dpar_fail(c, NULL);
  *         }
- *         options.field = &field;
- *         options.field_count = 1;
- *         if (dpar_halo_plan_bytes(c, &options, &bytes, &why) < 0) {
- *             return dpar_fail(c, &why);
- *         }
- *         if (dpar_comm_alloc(c, bytes, &memory) < 0) {
- *             return dpar_fail(c, NULL);
- *         }
- *         if (dpar_halo_plan_init(memory, bytes, c, &options, &plan, &why) < 0) {
+ *         desc.field = &field;
+ *         desc.field_count = 1;
+ *         if (dpar_halo_plan_make(c, &desc, &plan, &why) < 0) {
  *             return dpar_fail(c, &why);
  *         }
  *         for (step = 0; step < 10; step++) {
@@ -61,10 +54,9 @@
  *                 compute(&field, &box, &todo);
  *             }
  *         }
- *         if (dpar_halo_plan_close(plan) < 0) {
+ *         if (dpar_halo_plan_free(plan) < 0) {
  *             return dpar_fail(c, NULL);
  *         }
- *         dpar_comm_release(c, memory);
  *         dpar_comm_release(c, field.data);
  *         return 0;
  *     }
@@ -86,7 +78,7 @@
  * halo byte is read and written once if runs are long, and twice if they are short or AUTO packs
  * them. With messages it is read and written twice, and once more by the transport. What a rank
  * sends to itself (in a periodic dim of one rank) is copied without a message. No memory is
- * allocated after init, except that dpar_mpi.h's list of messages may still grow in the first
+ * allocated after make, except that dpar_mpi.h's list of messages may still grow in the first
  * exchanges. */
 #ifndef DPARI_HALO_HALO_EXCHANGE_H
 #define DPARI_HALO_HALO_EXCHANGE_H
@@ -116,12 +108,12 @@ typedef struct dpar_halo_field {
     int32_t components;       /* elements at each point; 0 selects 1 */
     int64_t component_stride; /* elements between components; 0 selects 1. Any other number, as for
                                  one plane per component, requires strides (DPAR_E_ARG) */
-    /* Component k of point p is data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+    /* Component k of point p is data[sum over d of (first[d] + p[d] - own.lo[d]) * stride[d] +
      * k * component_stride], where `own` is dpar_halo_owned. If no stride is set, the array is
      * dense in C order with components last.
      *
      * Any order and any padding is possible. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points,
-     * with x as dim 1, has stride = {nx + 2, 1} and origin = {1, 1}. */
+     * with x as dim 1, has stride = {nx + 2, 1} and first = {1, 1}. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; dense if all 0 */
     int64_t first[DPAR_MAX_DIMS];  /* if strides are set, the index of the first own point in the
                                       array. If all are 0, data is the address of that point, and
@@ -178,10 +170,10 @@ enum {
     DPAR_HALO_DIRECT    /* peers read long runs in place; their owner packs short ones */
 };
 
-/* The fields of an exchange and its method. Zero it and set field and fields; 0 selects the default
- * of all others. All ranks pass the same, except for strides, addresses and timers. */
+/* The fields of an exchange and its method. Zero it and set field and field_count; 0 selects the
+ * default of all others. All ranks pass the same, except for strides, addresses, timers and memory. */
 typedef struct dpar_halo_plan_desc {
-    const dpar_halo_field *field; /* [fields]; read only by bytes, init and tune */
+    const dpar_halo_field *field; /* [field_count]; read only by make and tune */
     int32_t field_count;          /* 1 .. 4096 */
     int32_t method;               /* DPAR_HALO_x */
     /* 1 exchanges dim after dim, the last dim first, so that edges and corners arrive in two and
@@ -201,20 +193,18 @@ typedef struct dpar_halo_plan_desc {
     int32_t tag;    /* of the messages. Several plans may have the same tag, but your own messages
                        between begin and end must have another one */
     int32_t timers; /* 1 keeps times for dpar_halo_plan_report, at two clock readings a phase */
+    /* Memory of yours for the plan, aligned to 64, as long as the plan exists. NULL with bytes 0:
+     * dpar_halo_plan_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many
+     * are needed on this rank. */
+    void *memory;
+    int64_t bytes;
 } dpar_halo_plan_desc;
 
 /* A planned exchange of halos. Its contents are private. */
 typedef struct dpar_halo_plan dpar_halo_plan;
 
-/* Computes how many bytes of your memory dpar_halo_plan_init needs on this rank. The memory
- * must be aligned to 64 (aligned_alloc, dpar_comm_alloc); free it after close. The addresses of
- * arrays are not read. Local. Fails as init, but on this rank only. Costs O(pieces). */
-DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_plan_desc *options,
-                                          int64_t *bytes, dpar_why *why);
 /* Plans an exchange. All ranks describe the same fields (their number, types, points, widths), each
  * with its own arrays.
- *
- * memory: bytes of memory, aligned to 64, for the plan. It belongs to the plan until close.
  *
  * The fields' arrays and halos must stay in place as long as the plan exists. They may be
  * interleaved, but no two may have an element in common, except for cells beyond physical ends, nor
@@ -222,12 +212,11 @@ DPAR_API dpar_status dpar_halo_plan_bytes(const dpar_comm *c, const dpar_halo_pl
  * strides finds it. An array from dpar_comm_alloc must end inside its allocation, rounded up to
  * whole pages of 4096 bytes (DPAR_E_ARG). The extent of other arrays cannot be checked.
  *
- * Collective over c. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
- * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. Costs several messages per peer,
- * once and not in each step. Staging memory comes from dpar_comm_alloc. */
-DPAR_API dpar_status dpar_halo_plan_init(void *memory, int64_t bytes, dpar_comm *c,
-                                         const dpar_halo_plan_desc *options, dpar_halo_plan **plan,
-                                         dpar_why *why);
+ * Collective over comm. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
+ * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY, or DPAR_E_ROOM if desc.bytes are too few. Costs
+ * several messages per peer, once and not in each step. Staging memory comes from dpar_comm_alloc. */
+DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                         dpar_halo_plan **plan, dpar_why *why);
 /* Replaces the array of field f by another array of the same shape, for codes that swap old and new
  * values. Call it between exchanges. The new array is as large as the old one and has no element in
  * common with other fields; neither is checked.
@@ -256,7 +245,7 @@ DPAR_API dpar_status dpar_halo_plan_begin(dpar_halo_plan *x);
  * op: DPAR_SUM, DPAR_MAX or DPAR_MIN.
  *
  * The order of sums is that of the pieces, field by field; it never depends on arrival. Ordered
- * plans proceed dim after dim, the first dim first. Plans with options.ordered 0 do so too, if
+ * plans proceed dim after dim, the first dim first. Plans with desc.ordered 0 do so too, if
  * their fields are in the CPU's memory and are ordered; fields in a device's memory are not.
  *
  * Collective. Errors and cost are those of dpar_halo_plan_begin. Fails also with DPAR_E_ARG if
@@ -284,26 +273,25 @@ DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
  * blocks, which is the same on all engines, but not for another number of ranks. Collective. Fails
  * as begin. Costs one exchange. */
 DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op);
-/* Closes a plan and releases its staging memory. NULL does nothing. Close plans before c, because
- * dpar_comm_free ends all that was planned over c, and no call may use such a plan afterwards.
- * Collective: a barrier over c. Fails with DPAR_E_ARG if an exchange is in progress. After an
+/* Frees a plan and its staging memory. NULL is allowed. Free plans before their communicator:
+ * dpar_comm_free ends all that was planned over it, and no call may use such a plan afterwards.
+ * Collective: a barrier over the communicator. Fails with DPAR_E_ARG if an exchange is in progress. After an
  * exchange that failed it returns that exchange's status. */
-DPAR_API dpar_status dpar_halo_plan_close(dpar_halo_plan *x);
+DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *x);
 
 /* ---- choosing ---- */
 
 /* Finds the fastest method for an exchange by measuring forward exchanges with each method, about
- * 20 ms each. Writes it to way, ordered and run_bytes of the options, which are not read. They are
- * the same on all ranks; keep them with your code's configuration.
+ * 20 ms each. Writes it to desc->method, desc->ordered and desc->run_bytes, which are not read. They
+ * are the same on all ranks; keep them with your code's configuration.
  *
- * memory:  as many bytes as dpar_halo_plan_bytes says for ordered 0 or 1, whichever are more.
- *          They are yours again afterwards.
+ * desc:    the plan that you want to make. Plans are made and freed here, each in memory of its own.
  * seconds: receives the median time of an exchange on the slowest rank; may be NULL.
  *
- * The fields' halos are filled afterwards. Collective. Fails as init and run. The sums of ordered
- * and unordered adjoints differ by rounding, so keep the choice if runs must repeat their bits. */
-DPAR_API dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                         dpar_halo_plan_desc *options, double *seconds,
-                                         dpar_why *why);
+ * The fields' halos are filled afterwards. Collective. Fails as dpar_halo_plan_make and
+ * dpar_halo_plan_exchange do. The sums of ordered and unordered adjoints differ by rounding, so
+ * keep the choice if runs must repeat their bits. */
+DPAR_API dpar_status dpar_halo_plan_tune(dpar_comm *comm, dpar_halo_plan_desc *desc,
+                                         double *seconds, dpar_why *why);
 
 #endif

@@ -6,11 +6,13 @@
 #include "../base/arith.h"
 #include "halo_exchange.h"
 
-/* dpar_halo_plan_init; later: 1: arrays will be bound before the first exchange, `data` only
- * says whether there are any. */
-DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
-                                    const dpar_halo_field *fields, int32_t n,
-                                    const dpar_halo_plan_desc *options, int32_t later,
+/* Makes a plan as dpar_halo_plan_make does. With `later` 1 the arrays are bound before the first
+ * exchange, and `data` only tells whether a field has an array on this rank. */
+DPARI_API dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_plan_desc *desc, int32_t later,
                                     dpar_halo_plan **plan, dpar_why *why);
+/* Computes how many bytes of memory a plan needs on this rank, for objects that put plans into
+ * memory of their own. Local. The addresses of arrays are not read. */
+DPARI_API dpar_status dpari_hx_bytes(const dpar_comm *comm, const dpar_halo_plan_desc *desc,
+                                     int64_t *bytes, dpar_why *why);
 
 #endif

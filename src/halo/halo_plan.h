@@ -190,6 +190,8 @@ struct dpar_halo_plan {
     dpar_work *work;       /* receives, then sends, two a peer */
     int64_t *record;       /* two a peer, and what is gathered */
     int64_t *span;         /* where each part of the fields begins and ends, while it is planned */
+    void *owned; /* the pages that the plan is in, if dpar_halo_plan_make mapped them */
+    int64_t owned_bytes;
     unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
     dpari_hx_line *line;
     uint64_t *refs;

@@ -766,7 +766,7 @@ DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op)
     return st == DPAR_OK ? dpar_halo_plan_end(x) : st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
 {
     dpar_status st;
     if (!x) {
@@ -789,5 +789,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_close(dpar_halo_plan *x)
         (void)dpari_hx_pin_all(x, 0);
     }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    if (x->owned) {
+        dpari_os_unmap(x->owned, x->owned_bytes);
+    }
     return st;
 }

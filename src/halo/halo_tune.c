@@ -68,9 +68,8 @@ static int dpari_hx_all_order(const dpar_halo_plan_desc *o)
     return !o->shared && k == o->field_count;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes, dpar_comm *c,
-                                                    dpar_halo_plan_desc *options, double *seconds,
-                                                    dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(dpar_comm *c, dpar_halo_plan_desc *options,
+                                                    double *seconds, dpar_why *why)
 {
     dpar_halo_plan_desc o, best;
     double least = 0.0;
@@ -82,8 +81,10 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
     o = options ? *options : o;
     best = o;
     o.timers = 0;
+    o.memory = NULL;
+    o.bytes = 0;
     if (!c) {
-        return dpari_wrong(why, "communicator is NULL");
+        return dpari_wrong(why, "dpar_halo_plan_tune: comm is NULL");
     }
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_plan *x = NULL;
@@ -92,7 +93,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         /* all ranks must try it, or none: compact halos are told apart by rank */
         said.text[0] = 0;
         st = o.ordered && !can_order ? DPAR_E_NONE : DPAR_OK;
-        st = options ? st : dpari_wrong(&said, "halo: options are NULL");
+        st = options ? st : dpari_wrong(&said, "dpar_halo_plan_tune: desc is NULL");
         st = dpari_agree(c, st, &said);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
@@ -101,11 +102,11 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
         if (st != DPAR_OK) {
             return dpari_repeat(st, why, said.text);
         }
-        st = dpar_halo_plan_init(memory, bytes, c, &o, &x, why);
+        st = dpar_halo_plan_make(c, &o, &x, why);
         if (st != DPAR_OK) {
             return st;
         }
-        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* init has judged the fields */
+        can_order = i == 0 ? dpari_hx_all_order(&o) : can_order; /* make has checked the fields */
         took = dpari_hx_time(x, &st);
         if (st == DPAR_OK && (least <= 0.0 || took < least)) {
             best.method = o.method;
@@ -113,7 +114,11 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_tune(void *memory, int64_t bytes,
             best.run_bytes = o.run_bytes;
             least = took;
         }
-        st = st == DPAR_OK ? dpar_halo_plan_close(x) : st;
+        if (st == DPAR_OK) {
+            st = dpar_halo_plan_free(x);
+        } else {
+            (void)dpar_halo_plan_free(x);
+        }
     }
     if (st != DPAR_OK) {
         return dpari_repeat(st, why, c->why.text);

@@ -12,14 +12,27 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* Entry n of names that follow each other, each with its zero. On a small processor constants take
+ * RAM, and rows of equal length would take twice as much. */
+static const char *dpari_name_in(const char *names, int32_t n)
+{
+    for (; n > 0; n--) {
+        while (*names != 0) {
+            names++;
+        }
+        names++;
+    }
+    return names;
+}
+
 DPAR_API const char *dpar_schedule_name(int32_t rule)
 {
-    static const char name[DPAR_SCHEDULE_END][16] = {
-        "?",           "gpipe",     "1f1b",       "interleaved",    "breadth-first",
-        "zb-h1",       "zb-2p",     "zbv",        "v-half",         "v-min",
-        "dualpipe",    "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",
-        "moe-overlap", "seq1f1b",   "chimera",    "forward-only"};
-    return rule > 0 && rule < DPAR_SCHEDULE_END ? name[rule] : "?";
+    static const char names[] = "?\0gpipe\0" /* in the order of DPAR_SCHEDULE_x */
+                                "1f1b\0interleaved\0breadth-first\0zb-h1\0zb-2p\0zbv\0"
+                                "v-half\0v-min\0dualpipe\0dualpipev\0eager-1f1b\0"
+                                "interleaved-zb\0"
+                                "1f1b-v\0moe-overlap\0seq1f1b\0chimera\0forward-only";
+    return dpari_name_in(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
 }
 
 /* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
@@ -62,33 +75,29 @@ static const char *dpari_name_past(const char *name, const char *head)
 DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, const char *name,
                                                    dpar_why *why)
 {
-    static const struct {
-        char name[28];
-        int32_t rule;
-    } other[] = {{"gpipe-lifo", DPAR_SCHEDULE_GPIPE},
-                 {"interleaved-1f1b", DPAR_SCHEDULE_INTERLEAVED},
-                 {"flexible-interleaved-1f1b", DPAR_SCHEDULE_INTERLEAVED},
-                 {"bfs", DPAR_SCHEDULE_BREADTH_FIRST},
-                 {"looped-bfs", DPAR_SCHEDULE_BREADTH_FIRST},
-                 {"zb-1p", DPAR_SCHEDULE_ZB_H1},
-                 {"zb-h2", DPAR_SCHEDULE_ZB_2P},
-                 {"zbv-zero-bubble", DPAR_SCHEDULE_ZBV},
-                 {"eager", DPAR_SCHEDULE_EAGER_1F1B},
-                 {"izb", DPAR_SCHEDULE_INTERLEAVED_ZB},
-                 {"interleaved-zero-bubble", DPAR_SCHEDULE_INTERLEAVED_ZB},
-                 {"v1f1b", DPAR_SCHEDULE_1F1B_V},
-                 {"overlap-1f1b", DPAR_SCHEDULE_MOE_OVERLAP},
-                 {"inference", DPAR_SCHEDULE_FORWARD_ONLY}};
-    const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
+    static const char others[] = "gpipe-lifo\0interleaved-1f1b\0flexible-interleaved-1f1b\0bfs\0"
+                                 "looped-bfs\0zb-1p\0zb-h2\0zbv-zero-bubble\0eager\0izb\0"
+                                 "interleaved-zero-bubble\0v1f1b\0overlap-1f1b\0inference";
+    static const uint8_t other_rule[] = {DPAR_SCHEDULE_GPIPE,          DPAR_SCHEDULE_INTERLEAVED,
+                                         DPAR_SCHEDULE_INTERLEAVED,    DPAR_SCHEDULE_BREADTH_FIRST,
+                                         DPAR_SCHEDULE_BREADTH_FIRST,  DPAR_SCHEDULE_ZB_H1,
+                                         DPAR_SCHEDULE_ZB_2P,          DPAR_SCHEDULE_ZBV,
+                                         DPAR_SCHEDULE_EAGER_1F1B,     DPAR_SCHEDULE_INTERLEAVED_ZB,
+                                         DPAR_SCHEDULE_INTERLEAVED_ZB, DPAR_SCHEDULE_1F1B_V,
+                                         DPAR_SCHEDULE_MOE_OVERLAP,    DPAR_SCHEDULE_FORWARD_ONLY};
     const char *bare = dpari_name_past(name, "schedule");
     int32_t i;
-    for (i = 1; i < DPAR_SCHEDULE_END + others; i++) {
-        int32_t rule = i < DPAR_SCHEDULE_END ? i : other[i - DPAR_SCHEDULE_END].rule;
-        const char *known =
-            i < DPAR_SCHEDULE_END ? dpar_schedule_name(i) : other[i - DPAR_SCHEDULE_END].name;
-        if (dpari_name_same(bare, known)) {
-            order->rule = rule;
-            order->lifo = i == DPAR_SCHEDULE_END;
+    for (i = 1; i < DPAR_SCHEDULE_END; i++) {
+        if (dpari_name_same(bare, dpar_schedule_name(i))) {
+            order->rule = i;
+            order->lifo = 0;
+            return DPAR_OK;
+        }
+    }
+    for (i = 0; i < (int32_t)sizeof other_rule; i++) {
+        if (dpari_name_same(bare, dpari_name_in(others, i))) {
+            order->rule = other_rule[i];
+            order->lifo = i == 0; /* gpipe-lifo */
             return DPAR_OK;
         }
     }

@@ -805,6 +805,19 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
     return DPAR_OK;
 }
 
+/* Describes the exchange of halos of a layer. */
+static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
+                                                   const dpar_spatial_desc *layer,
+                                                   dpar_halo_plan_desc *desc)
+{
+    dpari_zero(desc, sizeof *desc);
+    if (layer->halo != NULL) {
+        *desc = *layer->halo;
+    }
+    desc->field = p->field;
+    desc->field_count = p->head.layer.tensors;
+}
+
 /* Checks a layer and counts the bytes of its plan, which it lays out in pages that it gives back.
  * exchange: set to where the plan of the halo exchange begins. */
 static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spatial_desc *layer,
@@ -828,13 +841,9 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spati
     }
     st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
     if (st == DPAR_OK) {
-        const dpari_spatial *p = (const dpari_spatial *)memory;
         dpar_halo_plan_desc o;
-        dpari_zero(&o, sizeof o);
-        o = layer->halo != NULL ? *layer->halo : o;
-        o.field = p->field;
-        o.field_count = p->head.layer.tensors;
-        st = dpar_halo_plan_bytes(c, &o, &more, why);
+        dpari_spatial_exchange_desc((const dpari_spatial *)memory, layer, &o);
+        st = dpari_hx_bytes(c, &o, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     *exchange = at.exchange;
@@ -930,6 +939,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spati
 {
     dpari_spatial *p;
     dpari_hx_traffic t;
+    dpar_halo_plan_desc desc;
     void *memory = NULL, *constants = NULL;
     int64_t exchange = 0, need = 0;
     int32_t k;
@@ -952,8 +962,10 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spati
     st = dpari_agree_on(c, st, "spatial", dpari_spatial_state,
                         st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
-        st = dpari_hx_open((unsigned char *)memory + exchange, need - exchange, c, p->field,
-                           p->head.layer.tensors, layer->halo, 1, &p->exchange, why);
+        dpari_spatial_exchange_desc(p, layer, &desc);
+        desc.memory = (unsigned char *)memory + exchange;
+        desc.bytes = need - exchange;
+        st = dpari_hx_open(c, &desc, 1, &p->exchange, why);
     }
     if (st != DPAR_OK) {
         if (constants != NULL) {
@@ -976,7 +988,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
     if (p == NULL) {
         return DPAR_OK;
     }
-    st = dpar_halo_plan_close(p->exchange);
+    st = dpar_halo_plan_free(p->exchange);
     if (dpari_made_refused(p->comm, st)) {
         return st;
     }

@@ -208,7 +208,7 @@ typedef struct dpar_spatial_arrays {
  * Collective: all ranks give the same layer, except in_box, no_overlap, kernels, user, memory and
  * bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
  * all-reduce, and the planning of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if
- * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_init do.
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_make do.
  */
 DPAR_API dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
                                        dpar_spatial_plan **plan, dpar_why *why);
@@ -228,7 +228,7 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
  *
  * Collective. Sends as much as dpar_spatial_forward, in gradients, and fails as it does. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_close does; the
+/* Frees a plan of a layer. NULL is allowed. Collective. Fails as dpar_halo_plan_free does; the
  * message is in the communicator's why. */
 DPAR_API dpar_status dpar_spatial_free(dpar_spatial_plan *plan);
 

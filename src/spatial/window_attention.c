@@ -10,6 +10,7 @@
 #include "../comm/agree.h"
 #include "../comm/mem_private.h"
 #include "../halo/halo_exchange.h"
+#include "../halo/halo_open.h"
 #include "../halo/halo_traffic.h"
 #include "../train/attention_way.h"
 
@@ -140,7 +141,7 @@ static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_c
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         o.field = &w->field[2 * i];
         o.field_count = 2;
-        st = dpar_halo_plan_bytes(c, &o, &w->bytes[i], why);
+        st = dpari_hx_bytes(c, &o, &w->bytes[i], why);
         w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
     return st;
@@ -159,10 +160,12 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
         o.tag = p->head.layer.tag + 2 * i;
         o.field = &w->field[2 * i];
         o.field_count = 2;
-        st = dpar_halo_plan_init(w->memory[i], w->bytes[i], p->comm, &o, &w->exchange[i], why);
+        o.memory = w->memory[i];
+        o.bytes = w->bytes[i];
+        st = dpar_halo_plan_make(p->comm, &o, &w->exchange[i], why);
     }
     if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */
-        (void)dpar_halo_plan_close(w->exchange[0]);
+        (void)dpar_halo_plan_free(w->exchange[0]);
         return st;
     }
     for (i = 0; dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
@@ -174,8 +177,8 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *w
 static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
 {
     dpari_windows *w = dpari_windows_of(p);
-    const dpar_status st = dpar_halo_plan_close(w->exchange[0]);
-    const dpar_status other = dpar_halo_plan_close(w->exchange[1]);
+    const dpar_status st = dpar_halo_plan_free(w->exchange[0]);
+    const dpar_status other = dpar_halo_plan_free(w->exchange[1]);
     return st != DPAR_OK ? st : other;
 }
 

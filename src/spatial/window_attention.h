@@ -22,7 +22,7 @@
  *
  * The plan holds the rank's own keys and values and those of its halo, their gradients, and a part
  * of an out. It also holds two halo exchanges, which dpar_attention_make plans with
- * dpar_halo_plan_init and dpar_attention_free frees. */
+ * dpar_halo_plan_make and dpar_attention_free frees. */
 #ifndef DPARI_SPATIAL_WINDOW_ATTENTION_H
 #define DPARI_SPATIAL_WINDOW_ATTENTION_H
 

@@ -187,7 +187,7 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
                                              const dpar_attention_arrays *a);
 
 /* Frees a plan of attention. NULL is allowed. Collective. With dpar_attention_halo it fails as
- * dpar_halo_plan_close does. */
+ * dpar_halo_plan_free does. */
 DPAR_API dpar_status dpar_attention_free(dpar_attention_plan *plan);
 
 #endif

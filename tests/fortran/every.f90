@@ -446,7 +446,6 @@ contains
         real(c_double), allocatable, target :: a(:, :, :, :), b(:, :, :)
         character(kind=c_char), allocatable, target :: memory(:)
         type(c_ptr) :: x
-        integer(c_int64_t) :: bytes
         integer(c_intptr_t) :: at
         integer(c_int32_t) :: parts(3)
         integer :: lo(3), hi(3), own_lo(3), own_hi(3), way
@@ -489,18 +488,20 @@ contains
             options%method = way
             options%field = c_loc(field)
             options%field_count = 2
-            call check(dpar_halo_plan_bytes(world, options, bytes, why) == 0, "bytes")
-            allocate (memory(bytes + 64))
+            options%bytes = 1
+            call check(dpar_halo_plan_make(world, options, x, why) == DPAR_E_ROOM, "bytes")
+            allocate (memory(why%bytes + 64))
             at = transfer(c_loc(memory), at)
-            call check(dpar_halo_plan_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), &
-                      bytes, world, options, x, why) == 0, "init: " // &
-                                               dpar_string(why))
+            options%memory = c_loc(memory(1 + modulo(-at, 64_c_intptr_t)))
+            options%bytes = why%bytes
+            call check(dpar_halo_plan_make(world, options, x, why) == 0, "make: " // dpar_string(why))
             call fill(a, b, lo, hi, own_lo, own_hi)
             call check(dpar_halo_plan_begin(x) == 0, "begin")
             call check(dpar_halo_plan_end(x) == 0, "end")
             call judge(a, b, lo, hi, own_lo, own_hi, n, [3, 2, 1], [2, 1, 2], [1, 0, 1], [1, 1, 0])
             call check(len(dpar_halo_plan_report_string(x)) > 0, "a report of halos")
-            call check(dpar_halo_plan_close(x) == 0, "close")
+            call check(dpar_halo_plan_free(x) == 0, "free")
+            options%memory = c_null_ptr
             deallocate (memory)
         end do
     end subroutine

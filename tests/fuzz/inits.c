@@ -97,9 +97,14 @@ static void a_halo(bytes *b)
     }
     o.method = take(b, 6), o.ordered = take(b, 2), o.shared = take(b, 8) == 0;
     o.run_bytes = odd64(b), o.timers = take(b, 2);
-    if (fine(dpar_halo_plan_bytes(world, &o, &need, &why)) && (memory = room(need)) != NULL) {
-        if (fine(dpar_halo_plan_init(memory, need, world, &o, &x, &why))) {
-            must(dpar_halo_plan_close(x) == DPAR_OK);
+    o.bytes = take(b, 2); /* 0: the plan takes memory of its own */
+    if (fine(dpar_halo_plan_make(world, &o, &x, &why))) {
+        must(o.bytes == 0 && dpar_halo_plan_free(x) == DPAR_OK);
+    } else if (o.bytes == 1 && why.bytes > 0 && (memory = room(why.bytes)) != NULL) {
+        o.memory = memory;
+        o.bytes = why.bytes;
+        if (fine(dpar_halo_plan_make(world, &o, &x, &why))) {
+            must(dpar_halo_plan_free(x) == DPAR_OK);
         }
         free(memory);
     }

@@ -357,7 +357,7 @@ static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_peri
             memcpy(out + k * *n, f[k].data, (size_t)*n * 8);
         }
     }
-    right(dpar_halo_plan_close(x), c->why.text);
+    right(dpar_halo_plan_free(x), c->why.text);
     for (k = 0; k < 2; k++) {
         dpar_comm_release(owner, f[k].data);
     }

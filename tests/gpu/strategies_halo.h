@@ -94,7 +94,7 @@ static void halo_read(halo_case *k, unsigned char *out)
 
 static void halo_close(halo_case *k, dpar_comm *c)
 {
-    right(dpar_halo_plan_close(k->x), c->why.text);
+    right(dpar_halo_plan_free(k->x), c->why.text);
     for (int i = 0; i < HALO_FIELDS; i++) {
         dpar_comm_release(c, k->f[i].data);
     }

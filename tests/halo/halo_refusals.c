@@ -35,7 +35,7 @@ static void refuse(dpar_comm *c, const dpar_halo_field *f, int32_t fields, int32
     int64_t bytes = 0;
     memset(&o, 0, sizeof o);
     o.field = f, o.field_count = fields, o.ordered = ordered;
-    REFUSED(dpar_halo_plan_bytes(c, &o, &bytes, &why), status, words);
+    REFUSED(dpari_hx_bytes(c, &o, &bytes, &why), status, words);
 }
 
 static void test_fields(dpar_comm *c)
@@ -49,13 +49,10 @@ static void test_fields(dpar_comm *c)
     memset(&fine, 0, sizeof fine);
     fine.halo = &h, fine.type = DPAR_F64, fine.data = data + 7;
     refuse(c, &fine, 1, 0, DPAR_OK, NULL);
-    refuse(NULL, &fine, 1, 0, DPAR_E_ARG, "communicator, options or result is NULL");
-    REFUSED(dpar_halo_plan_init(data, sizeof data, NULL, NULL, &plan, &why), DPAR_E_ARG,
-            "communicator is NULL");
-    REFUSED(dpar_halo_plan_tune(data, sizeof data, NULL, NULL, &seconds, &why), DPAR_E_ARG,
-            "communicator is NULL");
-    refuse(c, &fine, 0, 0, DPAR_E_ARG, "0 fields: 1 to 4096");
-    refuse(c, &fine, 4097, 0, DPAR_E_ARG, "4097 fields: 1 to 4096");
+    REFUSED(dpar_halo_plan_make(NULL, NULL, &plan, &why), DPAR_E_ARG, "comm is NULL");
+    REFUSED(dpar_halo_plan_tune(NULL, NULL, &seconds, &why), DPAR_E_ARG, "comm is NULL");
+    refuse(c, &fine, 0, 0, DPAR_E_ARG, "field_count is 0; it must be 1 to 4096");
+    refuse(c, &fine, 4097, 0, DPAR_E_ARG, "field_count is 4097; it must be 1 to 4096");
     f = fine;
     f.halo = NULL;
     refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no halo");

@@ -170,8 +170,6 @@ static dpar_status halo_init(job *j, int64_t n)
     dpar_halo_field field;
     dpar_halo_plan_desc options;
     dpar_status s;
-    int64_t bytes;
-    void *memory = NULL;
     memset(&halo, 0, sizeof halo);
     memset(&field, 0, sizeof field);
     memset(&options, 0, sizeof options);
@@ -184,9 +182,7 @@ static dpar_status halo_init(job *j, int64_t n)
     options.field_count = 1;
     s = dpar_mesh_init(&mesh, "y", &c->size, DPAR_ORDER_LAST_FASTEST, 0, &c->why);
     s = s < 0 ? s : dpar_layout_init(&halo.grid, &mesh, 2, cells, &cut, &c->why);
-    s = s < 0 ? s : dpar_halo_plan_bytes(c, &options, &bytes, &c->why);
-    s = s < 0 ? s : dpar_comm_alloc(c, bytes, &memory);
-    return s < 0 ? s : dpar_halo_plan_init(memory, bytes, c, &options, &j->x, &c->why);
+    return s < 0 ? s : dpar_halo_plan_make(c, &options, &j->x, &c->why);
 }
 
 static dpar_status halo(job *j, int64_t n)

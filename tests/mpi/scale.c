@@ -168,7 +168,7 @@ static void all_to_all(dpar_comm *c, scale_job j, int64_t n)
 static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
 {
     const int32_t cells = 6, width = 2;
-    int64_t extent[3], bytes = 0;
+    int64_t extent[3];
     dpar_placement cut[3];
     dpar_halo_plan_desc o;
     dpar_halo_field f;
@@ -177,7 +177,6 @@ static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
     dpar_halo h;
     dpar_box box;
     dpar_why why;
-    void *memory = NULL;
     int32_t d;
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
@@ -199,9 +198,7 @@ static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
     CHECK_INT(dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data), DPAR_OK);
     o.field = &f;
     o.field_count = 1;
-    CHECK_INT(dpar_halo_plan_bytes(c, &o, &bytes, &why), DPAR_OK);
-    CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_init(memory, bytes, c, &o, &x, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_make(c, &o, &x, &why), DPAR_OK);
     j.way = c->node != NULL ? HALO_LEVELS : HALO_FLAT;
     j.cells = cells;
     j.width = width;
@@ -210,8 +207,7 @@ static void halo(dpar_comm *c, scale_job j, const int32_t *parts)
     CHECK_INT(dpar_halo_plan_begin(x), DPAR_OK);
     CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
     same(&j, c, "halo");
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
-    dpar_comm_release(c, memory);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     dpar_comm_release(c, f.data);
 }
 

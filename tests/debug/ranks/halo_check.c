@@ -70,7 +70,7 @@ static void sentence(dpar_comm *c)
         CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.25);
     }
     CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
@@ -127,7 +127,7 @@ static void poison(dpar_comm *c)
     CHECK(strstr(why.text, word) != NULL);
     at[3 * COLUMNS + 5] = 1 + COLUMNS + 5;
     CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_UNFILLED, &why), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
@@ -193,7 +193,7 @@ static void refusals_and_report(dpar_comm *c)
     }
     CHECK_INT(lines, c->size > 2 ? 2 : 1);
     CHECK_INT(whole, 2 * COLUMNS * 8);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
@@ -231,7 +231,7 @@ static void travels(dpar_comm *c, void *at, int is_packed)
     CHECK((is_packed ? direct : packed) == 0);
     CHECK_INT(says, packed > 0);
     CHECK(c->engine.name[0] == 'm' || c->size == 1 || packed + direct > 0);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 

@@ -371,7 +371,7 @@ static int with_plan(sphere *s, int plan, double *sum)
              checks(s, x, plan) && dot(s, x, plan) && (plan != SHARED || assemble(s, x, sum));
     }
     if (x) {
-        ok = good(s, dpar_halo_plan_close(x), s->o->world->why.text) && ok;
+        ok = good(s, dpar_halo_plan_free(x), s->o->world->why.text) && ok;
     }
     free(memory);
     return ok;

@@ -673,7 +673,7 @@ static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng 
             check_adjoint(c, comm->size, op, what);
         }
     }
-    if (dpar_halo_plan_close(x) != DPAR_OK) {
+    if (dpar_halo_plan_free(x) != DPAR_OK) {
         say("close", &comm->why, comm->rank);
     }
     free(memory);
@@ -736,7 +736,7 @@ static int fault_main(dpar_comm *comm, void *arg)
     f.data = data;
     plan_bytes(comm, &f, 1, &o, &bytes, &why);
     if (posix_memalign(&memory, 64, (size_t)bytes) != 0 ||
-        plan_tune(memory, bytes, comm, &f, 1, &o, &best, &seconds, &why) != DPAR_OK ||
+        plan_tune(comm, &f, 1, &o, &best, &seconds, &why) != DPAR_OK ||
         seconds <= 0.0 || plan_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
         printf("WRONG %s\n", why.text);
         return 1;
@@ -760,7 +760,7 @@ static int fault_main(dpar_comm *comm, void *arg)
         return 1;
     }
     if (st != expected || strstr(comm->why.text, "rank 2 ") == NULL ||
-        dpar_halo_plan_exchange(x) != expected || dpar_halo_plan_close(x) != expected) {
+        dpar_halo_plan_exchange(x) != expected || dpar_halo_plan_free(x) != expected) {
         printf("WRONG rank %d, fault %d: %d %s\n", comm->rank, a->fault, (int)st, comm->why.text);
         return 1;
     }
@@ -816,7 +816,7 @@ static dpar_status tried(dpar_comm *comm, void *memory, int64_t room, dpar_halo_
     dpar_status st;
     memset(why, 0, sizeof *why);
     st = plan_init(memory, room, comm, f, 1, o, &x, why);
-    return st == DPAR_OK ? dpar_halo_plan_close(x) : st;
+    return st == DPAR_OK ? dpar_halo_plan_free(x) : st;
 }
 
 static int misuse_main(dpar_comm *comm, void *arg)
@@ -900,7 +900,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
         expect(comm, "run", dpar_halo_plan_begin(x), DPAR_OK, NULL);
         if (k == 0) {
             expect(comm, "begin twice", dpar_halo_plan_begin(x), DPAR_E_ARG, &comm->why);
-            expect(comm, "close within", dpar_halo_plan_close(x), DPAR_E_ARG, &comm->why);
+            expect(comm, "close within", dpar_halo_plan_free(x), DPAR_E_ARG, &comm->why);
             expect(comm, "bind within", dpar_halo_plan_bind(x, 0, a, NULL), DPAR_E_ARG, NULL);
             expect(comm, "compare within", dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why),
                    DPAR_E_ARG, &why);
@@ -922,9 +922,9 @@ static int misuse_main(dpar_comm *comm, void *arg)
         dpar_status got = last ? dpar_halo_plan_reduce_begin(x, DPAR_SUM) : dpar_halo_plan_begin(x);
         got = got == DPAR_OK ? dpar_halo_plan_end(x) : got;
         expect(comm, "forward against adjoint", got, DPAR_E_MISMATCH, &comm->why);
-        expect(comm, "close of what failed", dpar_halo_plan_close(x), DPAR_E_MISMATCH, NULL);
+        expect(comm, "close of what failed", dpar_halo_plan_free(x), DPAR_E_MISMATCH, NULL);
     } else {
-        expect(comm, "close", dpar_halo_plan_close(x), DPAR_OK, NULL);
+        expect(comm, "close", dpar_halo_plan_free(x), DPAR_OK, NULL);
     }
     free(memory);
     return wrong;
@@ -971,7 +971,7 @@ static void of_a_closed(dpar_comm *world)
     expect(world, "bind after the close", dpar_halo_plan_bind(x, 0, a, NULL), DPAR_OK, NULL);
     expect(world, "plan after the close", plan_init(memory, bytes, part, &f, 1, NULL, &other, &why),
            DPAR_E_ARG, NULL);
-    expect(world, "end of the plan", dpar_halo_plan_close(x), DPAR_E_ARG, NULL);
+    expect(world, "end of the plan", dpar_halo_plan_free(x), DPAR_E_ARG, NULL);
     expect(world, "close again", dpar_comm_free(part), DPAR_E_ARG, NULL);
     free(memory);
 }

@@ -154,7 +154,7 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     for (i = 0; i < 300; i++) { /* cells have no copies that are shared */
         CHECK(cell[i] == (double)(i + 1000 * c->rank));
     }
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
@@ -197,7 +197,7 @@ static void line(dpar_comm *c)
     for (i = has ? own.lo[0] - (own.lo[0] > 0) : 0; has && i < own.hi[0]; i++) {
         CHECK(memcmp(&at[i - all.lo[0]], &want[i], sizeof(double)) == 0);
     }
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
@@ -244,7 +244,7 @@ static void dense_widths(dpar_comm *c, const dpar_halo *wide, const dpar_halo *n
         x = plan_of(c, &f[p], 1, NULL, &memory);
         CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
         CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_WRONG, NULL), DPAR_OK);
-        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         free(memory);
     }
     for (k = 0, j = 0; k < 400; k++) {
@@ -316,7 +316,7 @@ static void widths(dpar_comm *c)
         }
     }
     for (p = 0; p < 2; p++) {
-        CHECK_INT(dpar_halo_plan_close(x[p]), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x[p]), DPAR_OK);
         free(memory[p]);
     }
     refused_room(c, &g, &narrow, 4, 0, DPAR_E_RANGE, "do not lie in its room");
@@ -369,7 +369,7 @@ static void bits(dpar_comm *c)
         x = plan_of(c, &f, 1, &o, &memory);
         CHECK_INT(dpar_halo_plan_reduce_begin(x, DPAR_SUM), DPAR_OK);
         CHECK_INT(dpar_halo_plan_end(x), DPAR_OK);
-        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         free(memory);
         if (w == 0) {
             memcpy(first, at, sizeof first);
@@ -524,7 +524,7 @@ static void small(dpar_comm *c)
                                         : memcmp(got.f32[k], want.f32[k], sizeof want.f32[k]) == 0);
         }
     }
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
@@ -639,7 +639,7 @@ static void overlaps(dpar_comm *c)
             const int row = (2 * c->rank + k / 14 - 1 + 2 * c->size) % (2 * c->size);
             CHECK(at[k] == (double)(row * 14 + k % 14));
         }
-        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         free(memory);
     }
 }
@@ -723,7 +723,7 @@ static void without_ghosts(dpar_comm *c)
     f[1].data = at + 20;
     x = plan_of(c, f, 2, NULL, &memory);
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
     f[1].data = at + 19;
     refused_in(NULL, c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank 0 in common");
@@ -731,7 +731,7 @@ static void without_ghosts(dpar_comm *c)
     f[0].component_stride = -20;
     f[0].data = at + 20;
     x = plan_of(c, f, 1, NULL, &memory);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
     f[0].component_stride = -15; /* the last row of one is the first of the other */
     refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "several points of rank 0 lie in one place");
@@ -741,7 +741,7 @@ static void without_ghosts(dpar_comm *c)
     refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "(of components: 20)");
     f[0].component_stride = 1;
     x = plan_of(c, f, 1, NULL, &memory);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
 }
 
@@ -774,7 +774,7 @@ static int lots(dpar_comm *c, void *arg)
         }
         CHECK_INT(plan_init(plan, (1 << 16) - 64, c, f, 2, NULL, &x, NULL),
                   meet ? DPAR_E_ARG : DPAR_OK);
-        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         met += meet;
     }
     CHECK(met > 1000 && met < 3900); /* both happen */
@@ -799,7 +799,6 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     dpar_halo_plan_desc best;
     dpari_hx_traffic t;
     dpar_why why;
-    int64_t bytes;
     void *memory;
     CHECK_INT(dpar_halo_plan_begin(NULL), DPAR_E_ARG);
     CHECK_INT(dpar_halo_plan_reduce_begin(NULL, DPAR_SUM), DPAR_E_ARG);
@@ -809,10 +808,10 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     CHECK_INT(assemble(NULL, DPAR_SUM), DPAR_E_ARG);
     CHECK_INT(dpar_halo_plan_bind(NULL, 0, at, NULL), DPAR_E_ARG);
     CHECK_INT(dpari_hx_traffic_of(NULL, 0, &t), 0);
-    CHECK_INT(dpar_halo_plan_bytes(c, NULL, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_make(c, NULL, &x, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_halo_plan_close(NULL), DPAR_OK);
-    CHECK_INT(plan_tune(at, 0, c, NULL, 1, NULL, &best, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_plan_free(NULL), DPAR_OK);
+    CHECK_INT(plan_tune(c, NULL, 1, NULL, &best, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(plan_init(at, 0, c, NULL, 1, NULL, &x, &why), DPAR_E_ARG);
     memset(at, 1 + c->rank, sizeof at);
@@ -824,8 +823,30 @@ static void nothing(dpar_comm *c, const dpar_halo_field *good)
     CHECK_INT(dpar_halo_plan_end(x), DPAR_OK); /* nothing is under way */
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     CHECK_INT(at[0], 1 + (c->rank + c->size - 1) % c->size);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
+}
+
+/* A plan whose memory dpar allocates on all ranks but the last, which first passes too little, then
+ * enough. With too little on one rank all ranks fail, and each learns what it needs itself. */
+static void own_memory(dpar_comm *c, const dpar_halo_field *f, int64_t bytes)
+{
+    const int last = c->rank == c->size - 1;
+    dpar_halo_plan_desc desc = plan_options(f, 1, NULL);
+    dpar_halo_plan *x = NULL;
+    dpar_why why;
+    why.bytes = 0;
+    desc.memory = last ? aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64) : NULL;
+    desc.bytes = last ? bytes - 1 : 0;
+    CHECK_INT(dpar_halo_plan_make(c, &desc, &x, &why), DPAR_E_ROOM);
+    CHECK(x == NULL);
+    CHECK_INT(why.bytes, bytes);
+    desc.bytes = last ? bytes : 0;
+    CHECK_INT(dpar_halo_plan_make(c, &desc, &x, &why), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
+    free(desc.memory);
 }
 
 /* What one rank does wrong all hear with its numbers; what is NULL is no crash. */
@@ -862,10 +883,13 @@ static void sentences(dpar_comm *c)
     refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
     CHECK_INT(plan_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
     CHECK_INT(plan_init(NULL, bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
-    (void)snprintf(word, sizeof word, "%d bytes of memory, ", (int)bytes);
-    CHECK(strncmp(why.text, word, strlen(word)) == 0 && strstr(why.text, "NULL") != NULL);
+    (void)snprintf(word, sizeof word, "must have %d bytes at a multiple of 64, but has 0 bytes",
+                   (int)bytes);
+    CHECK(strstr(why.text, word) != NULL);
+    CHECK_INT(why.bytes, bytes);
     CHECK_INT(plan_init(at_8(line), bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
-    CHECK(strstr(why.text, "the address is 8 modulo 64") != NULL);
+    CHECK(strstr(why.text, "8 past one") != NULL);
+    own_memory(c, &f, bytes);
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_plan_reduce_begin(x, 99), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "operation 99") != NULL);
@@ -879,7 +903,7 @@ static void sentences(dpar_comm *c)
     CHECK(strstr(why.text, "NULL") != NULL);
     CHECK_INT(dpar_spatial_check(NULL, 0, NULL, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "NULL") != NULL);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
     nothing(c, &f);
 }
@@ -932,13 +956,12 @@ static void no_result(dpar_comm *c, const dpar_halo_field *f)
     dpar_halo_plan_desc best = plan_options(f, 1, NULL);
     dpar_why why;
     CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, last ? NULL : &x, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "halo: plan is NULL") != NULL);
-    CHECK_INT(dpar_halo_plan_tune(at, (1 << 16) - 64, c, last ? NULL : &best, NULL, &why),
-              DPAR_E_ARG);
-    CHECK(strstr(why.text, "halo: options are NULL") != NULL);
+    CHECK(strstr(why.text, "dpar_halo_plan_make: desc or plan is NULL") != NULL);
+    CHECK_INT(dpar_halo_plan_tune(c, last ? NULL : &best, NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "dpar_halo_plan_tune: desc is NULL") != NULL);
     why.text[0] = 0;
     if (last) {
-        CHECK_INT(dpar_halo_plan_tune(at, (1 << 16) - 64, c, &best, NULL, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_halo_plan_tune(c, &best, NULL, &why), DPAR_E_MISMATCH);
     } else {
         CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why), DPAR_E_MISMATCH);
     }
@@ -965,10 +988,10 @@ static void disagreements(dpar_comm *c)
     no_result(c, f);
     differs(c, f, last ? 2 : 1, NULL, "halo: the number of fields", "1", "2");
     o.method = last ? DPAR_HALO_PACKED : DPAR_HALO_AUTO;
-    differs(c, f, 1, &o, "halo: options.method", "0", "2");
+    differs(c, f, 1, &o, "halo: desc.method", "0", "2");
     o.method = DPAR_HALO_AUTO;
     o.tag = last ? 5 : 4;
-    differs(c, f, 1, &o, "halo: options.tag", "4", "5");
+    differs(c, f, 1, &o, "halo: desc.tag", "4", "5");
     f[1].components = last ? 3 : 0;
     differs(c, f, 2, NULL, "halo: field 1: components", "1", "3");
     f[1].type = last ? DPAR_F64 : DPAR_I32;
@@ -1066,7 +1089,7 @@ static void too_short(dpar_comm *c)
     f.data = at[0];
     x = plan_of(c, &f, 1, NULL, &plan);
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(plan);
     (void)snprintf(word, sizeof word, "on rank %d take %d bytes", (int)c->size - 1,
                    (int)(4 * COLUMNS * 8 * point));
@@ -1084,7 +1107,7 @@ static void too_short(dpar_comm *c)
         f.stride[0] = COLUMNS * point;
         f.data = at[1]; /* two rows */
         x = plan_of(c, &f, 1, NULL, &plan);
-        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         free(plan);
     }
     dpar_comm_release(c, at[0]);
@@ -1128,7 +1151,7 @@ static void meanwhile(dpar_comm *world)
     CHECK_INT(dpar_recv(c, &mine[1], 1, DPAR_F64, left, 0, NULL), DPAR_OK);
     CHECK(mine[1] == 100.0 + left);
     CHECK_INT(dpar_wait(&work), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
     o.method = DPAR_HALO_PACKED;
     x = plan_of(c, &f, 1, &o, &memory);
@@ -1137,7 +1160,7 @@ static void meanwhile(dpar_comm *world)
     CHECK_INT(st == DPAR_OK ? dpar_barrier(c, NULL) : st, DPAR_E_MISMATCH);
     CHECK(strstr(c->why.text, "an adjoint (max)") != NULL &&
           strstr(c->why.text, "an adjoint (sum)") != NULL);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_E_MISMATCH);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_E_MISMATCH);
     free(memory);
     (void)dpar_comm_free(c);
 }
@@ -1164,8 +1187,7 @@ static void tunes(dpar_comm *c, int star, int shared)
     double seconds = 0.0;
     dpar_halo_plan *x;
     dpar_why why;
-    int64_t bytes, need = 0;
-    void *memory, *plan;
+    void *plan;
     int k;
     memset(&f, 0, sizeof f);
     f.type = DPAR_F64;
@@ -1175,25 +1197,20 @@ static void tunes(dpar_comm *c, int star, int shared)
     h.points[0] = shared ? DPAR_HALO_AT_LOW_FACES : DPAR_HALO_AT_CELLS;
     f.halo = &h;
     f.data = at;
-    for (k = 0; k < 2 - shared; k++) { /* the larger of both */
-        o.ordered = k;
-        CHECK_INT(plan_bytes(c, &f, 1, &o, &bytes, NULL), DPAR_OK);
-        need = bytes > need ? bytes : need;
-    }
-    o.ordered = 0;
-    memory = aligned_alloc(64, (size_t)(need + 63) / 64 * 64);
     for (k = 0; k < 4 * COLUMNS; k++) {
         const int own = k / COLUMNS > 0 && k / COLUMNS < 3;
         at[k] = own ? (double)((2 * c->rank + k / COLUMNS - 1) * COLUMNS + k % COLUMNS) : -1;
     }
-    CHECK_INT(plan_tune(memory, need - 64, c, &f, 1, &o, &best, &seconds, &why), DPAR_E_ROOM);
-    CHECK(seconds == 0.0);
     h.grid.dims = 1 << 20; /* not from dpar_layout_init */
-    CHECK_INT(plan_tune(memory, need, c, &f, 1, &o, &best, &seconds, &why), DPAR_E_ARG);
+    CHECK_INT(plan_tune(c, &f, 1, &o, &best, &seconds, &why), DPAR_E_ARG);
+    CHECK(seconds == 0.0);
     h.grid.dims = 2;
     __atomic_store_n(&quick_batch, c->engine.batch, __ATOMIC_RELAXED);
     c->engine.batch = slow_batch;
-    CHECK_INT(plan_tune(memory, need, c, &f, 1, &o, &best, &seconds, &why), DPAR_OK);
+    o.memory = at; /* is not used: the plans that are measured have memory of their own */
+    o.bytes = 8;
+    CHECK_INT(plan_tune(c, &f, 1, &o, &best, &seconds, &why), DPAR_OK);
+    CHECK(best.memory == at && best.bytes == 8);
     c->engine.batch = __atomic_load_n(&quick_batch, __ATOMIC_RELAXED);
     CHECK(best.method >= DPAR_HALO_AUTO && best.method <= DPAR_HALO_DIRECT && seconds > 0.0);
     CHECK(c->size == 1 || (best.method != DPAR_HALO_MESSAGES && seconds < 0.05));
@@ -1215,9 +1232,8 @@ static void tunes(dpar_comm *c, int star, int shared)
     }
     x = plan_of(c, &f, 1, &best, &plan);
     CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, NULL), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(plan);
-    free(memory);
 }
 
 /* ---- a device that fails --------------------------------------------------------------------- */
@@ -1281,7 +1297,7 @@ static void broken_device(dpar_comm *c)
     }
     CHECK_INT(st, DPAR_E_SYSTEM);
     CHECK(strstr(c->why.text, "cannot move its fields' memory") != NULL);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_E_SYSTEM);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_E_SYSTEM);
 }
 
 /* u and v of a C-grid go over a cube's edges as a pair of fields, alike but for their points. */
@@ -1390,7 +1406,7 @@ static int latecomer(dpar_comm *c, void *arg)
     came = strstr(c->why.text, "rank 3 did not come in ");
     CHECK(came != NULL && atof(came + 23) >= 2.0);
     CHECK(strstr(c->why.text, "rank 1 waits for it, and has begun exchange #2") != NULL);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_E_TIMEOUT);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_E_TIMEOUT);
     free(memory);
     c->node = NULL;
     (void)dpar_comm_free(node);
@@ -1495,7 +1511,7 @@ static void nothing_allocated(dpar_comm *c)
         }
         CHECK_INT(__atomic_load_n(&asked, __ATOMIC_RELAXED), 0);
         c->engine.alloc = alloc;
-        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         free(memory);
     }
 }
@@ -1556,7 +1572,7 @@ static void crowd(dpar_comm *c)
                           crowded && !large && !direct ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT);
             }
         }
-        CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+        CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
         free(memory);
     }
     dpar_comm_release(c, at);
@@ -1608,7 +1624,7 @@ static void early(dpar_comm *c, int32_t *looked)
     for (j = 2; j < 5; j++) { /* the same rows on all ranks: rows 5 and 0 of the neighbours */
         CHECK(a[1][j] == 100.0 + j + 500.0 + j && a[4][j] == 400.0 + j + j && a[2][j] == 200.0 + j);
     }
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK); /* all have seen it */
     if (c->rank == 0) {

@@ -1817,7 +1817,7 @@ static void one_case(oracle *o, uint64_t seed)
     good = good && rounds(&r, &s);
     for (p = 0; p < PLANS; p++) {
         if (r.x[p]) {
-            dpar_status closed = dpar_halo_plan_close(r.x[p]);
+            dpar_status closed = dpar_halo_plan_free(r.x[p]);
             good = good && !failed(&r, p, "close", closed);
         }
         free(r.memory[p]);
@@ -1935,7 +1935,7 @@ static int fault_main(dpar_comm *world, void *arg)
     b->rank[world->rank].told = 1;
     for (i = 0; i < PLANS; i++) {
         if (r.x[i]) {
-            (void)dpar_halo_plan_close(r.x[i]);
+            (void)dpar_halo_plan_free(r.x[i]);
         }
         free(r.memory[i]);
     }

@@ -125,7 +125,7 @@ static void halos(dpar_comm *c, int last, void *memory)
     f.data = from;
     LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
     LEFT_OUT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), 1);
-    LEFT_OUT(plan_tune(memory, ROOM, c, &f, 1, NULL, &choice, NULL, &why), 1);
+    LEFT_OUT(plan_tune(c, &f, 1, NULL, &choice, NULL, &why), 1);
     f.wire_type = DPAR_F32;
     LEFT_OUT(plan_bytes(c, &f, 1, NULL, &bytes, &why), 1);
     f.wire_type = DPAR_TYPE_NONE;
@@ -136,7 +136,7 @@ static void halos(dpar_comm *c, int last, void *memory)
     f.wire_type = last ? DPAR_F32 : DPAR_TYPE_NONE;
     CHECK_INT(plan_init(memory, ROOM, c, &f, 1, NULL, &x, &why), DPAR_OK);
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
-    CHECK_INT(dpar_halo_plan_close(x), DPAR_OK);
+    CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
 }
 
 static void gradients(dpar_comm *c, int last)
