@@ -171,7 +171,7 @@ enum {
 };
 
 /* The fields of an exchange and its method. Zero it and set field and field_count; 0 selects the
- * default of all others. All ranks pass the same, except for strides, addresses, timers and memory. */
+ * default of all others. All ranks pass the same, except for strides, addresses, timers, memory. */
 typedef struct dpar_halo_plan_desc {
     const dpar_halo_field *field; /* [field_count]; read only by make and tune */
     int32_t field_count;          /* 1 .. 4096 */
@@ -194,8 +194,8 @@ typedef struct dpar_halo_plan_desc {
                        between begin and end must have another one */
     int32_t timers; /* 1 keeps times for dpar_halo_plan_report, at two clock readings a phase */
     /* Memory of yours for the plan, aligned to 64, as long as the plan exists. NULL with bytes 0:
-     * dpar_halo_plan_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how many
-     * are needed on this rank. */
+     * dpar_halo_plan_make allocates it. Too few bytes are DPAR_E_ROOM, and why->bytes tells how
+     * many are needed on this rank. */
     void *memory;
     int64_t bytes;
 } dpar_halo_plan_desc;
@@ -214,7 +214,7 @@ typedef struct dpar_halo_plan dpar_halo_plan;
  *
  * Collective over comm. Fails on all ranks with DPAR_E_MISMATCH if fields differ between ranks, and
  * with DPAR_E_ARG, DPAR_E_RANGE, DPAR_E_MEMORY, or DPAR_E_ROOM if desc.bytes are too few. Costs
- * several messages per peer, once and not in each step. Staging memory comes from dpar_comm_alloc. */
+ * several messages per peer, once, not in each step. Staging memory comes from dpar_comm_alloc. */
 DPAR_API dpar_status dpar_halo_plan_make(dpar_comm *comm, const dpar_halo_plan_desc *desc,
                                          dpar_halo_plan **plan, dpar_why *why);
 /* Replaces the array of field f by another array of the same shape, for codes that swap old and new
@@ -275,17 +275,17 @@ DPAR_API dpar_status dpar_halo_plan_exchange(dpar_halo_plan *x);
 DPAR_API dpar_status dpar_halo_plan_reduce(dpar_halo_plan *x, int32_t op);
 /* Frees a plan and its staging memory. NULL is allowed. Free plans before their communicator:
  * dpar_comm_free ends all that was planned over it, and no call may use such a plan afterwards.
- * Collective: a barrier over the communicator. Fails with DPAR_E_ARG if an exchange is in progress. After an
- * exchange that failed it returns that exchange's status. */
+ * Collective: a barrier over the communicator. Fails with DPAR_E_ARG if an exchange is in progress.
+ * After an exchange that failed it returns that exchange's status. */
 DPAR_API dpar_status dpar_halo_plan_free(dpar_halo_plan *x);
 
 /* ---- choosing ---- */
 
 /* Finds the fastest method for an exchange by measuring forward exchanges with each method, about
- * 20 ms each. Writes it to desc->method, desc->ordered and desc->run_bytes, which are not read. They
- * are the same on all ranks; keep them with your code's configuration.
+ * 20 ms each. Writes it to desc->method, desc->ordered and desc->run_bytes, which are not read.
+ * They are the same on all ranks; keep them with your code's configuration.
  *
- * desc:    the plan that you want to make. Plans are made and freed here, each in memory of its own.
+ * desc:    the plan that you want to make. Plans are made and freed here, in their own memory.
  * seconds: receives the median time of an exchange on the slowest rank; may be NULL.
  *
  * The fields' halos are filled afterwards. Collective. Fails as dpar_halo_plan_make and
