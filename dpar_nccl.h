@@ -123,14 +123,14 @@
  *
  * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
  * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
- * with quiet, and with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report shows which ("packed",
+ * with no_watchdog, and with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report shows which ("packed",
  * "message"). With direct reads, streams wait for each other in place of messages. This is an
  * operation like others, but the message of its deadline cannot name the ranks that are missing. If
  * a communicator breaks in it, NCCL's own memory is kept until the communicator is closed.
  *
  * Memory: dpar_comm_alloc returns memory of the device (from ncclMemAlloc, otherwise cudaMalloc).
  * It is registered with NCCL only by dpar_nccl_register, and by a halo exchange for what it packs.
- * all_to_all in place uses options.scratch_bytes. */
+ * all_to_all in place uses desc.scratch_bytes. */
 #ifndef DPAR_ALL_H
 #ifdef __has_include
 #if !__has_include("dpar_comm.h")
@@ -148,50 +148,6 @@
 
 #include <nccl.h>
 
-/* Describes a communicator over NCCL. 0 selects the default of each field. All ranks give the same
- * timeout_s, exact and elastic. */
-typedef struct dpar_nccl_desc {
-    double timeout_s;    /* deadline of one operation, and of making a communicator, in seconds.
-                            0 selects 300; below 0 there is none */
-    cudaStream_t stream; /* the compute stream, which makes what operations read and uses what
-                            they write */
-    cudaStream_t comm_stream; /* stream on which operations run. NULL makes one of high priority */
-    const dpar_mem *mem; /* mem of the communicators, with which strategies compute on the compute
-                            stream; NULL if there is none */
-    int32_t
-        rank_order;  /* 1 reduces floats in rank order: an all-to-all, and sums by `reduce_mem` */
-    int32_t elastic; /* 1 keeps a broken communicator for dpar_nccl_shrink */
-    const dpar_mem *reduce_mem; /* for exact: a table (dpar_cuda_mem) whose work is enqueued on
-                                   comm_stream, which must then be given too */
-    int32_t work_count;  /* operations that may be under way at once, whose events are made at the
-                            start; 0 selects 256 */
-    int32_t no_watchdog; /* 1: no thread that watches deadlines and lost ranks, and no TCP, so that
-                            operations on the device have no deadline */
-    int64_t scratch_bytes; /* device memory for exact and all_to_all in place; 0 selects 32 MiB */
-    int64_t staging_bytes; /* page-locked memory for operations on host memory; 0 selects 4 MiB */
-    const char *log_file;  /* name of a file for this rank, without %h or %p, in which NCCL writes
-                              its choices, for dpar_nccl_doctor; NULL for none. It has to be set
-                              before the process first uses NCCL */
-} dpar_nccl_desc;
-
-/* Makes a communicator over NCCL of the ranks of `host`. Each rank uses the CUDA device that is
- * current in it, now and in all later calls, and no other rank may use that device.
- *
- * host:    from dpar_launch, dpar_init or dpar_mpi_make. It sends the id and is not needed
- *          afterwards.
- * options: NULL selects the defaults.
- *
- * For tests, ranks may share a device. DPAR_TEST_SHARE_GPU=1 does so as far as the version of NCCL
- * allows it. DPAR_TEST_SHARE_GPU=hosts works with all versions: each rank pretends to be a host of
- * its own, and they communicate by sockets.
- *
- * Collective over host. Takes 0.1 s to seconds. Fails on all ranks: with DPAR_E_SYSTEM and NCCL's
- * or CUDA's own message if libnccl.so.2 is missing or older than 2.18, and DPAR_E_TIMEOUT if not
- * all ranks call it. Fails with DPAR_E_MISMATCH if ranks give different options or have different
- * versions of NCCL, and with DPAR_E_ARG for exact without adds and comm_stream. */
-DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *options, dpar_comm **out,
-                                    dpar_why *why);
-
 /* Methods by which ranks without a communicator find each other. */
 enum {
     DPAR_NCCL_ANY,  /* DPAR_NCCL_CALLBACK if `broadcast` is given, otherwise the first
@@ -202,7 +158,8 @@ enum {
     DPAR_NCCL_ID,   /* by NCCL_COMM_ID=host:port on all ranks. Nothing else is exchanged, so that
                        a message cannot name ranks that are missing */
     DPAR_NCCL_FILE, /* by a file in a folder that all ranks see: `file`, or DPAR_NCCL_FILE. A file
-                       that is left of a killed run is ignored, except with quiet */
+                       that is left of a killed run is ignored, except with
+                       no_watchdog */
     DPAR_NCCL_TCP,  /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or DPAR_NCCL_PORT,
                        or MASTER_PORT. On several nodes torchrun itself listens at MASTER_PORT, so
                        give another. If no network of rank 0 has that address (that of a service,
@@ -225,17 +182,60 @@ typedef struct dpar_nccl_rendezvous {
     void *user; /* passed to broadcast */
 } dpar_nccl_rendezvous;
 
-/* Makes a communicator over NCCL for a job whose ranks have no communicator.
+/* Describes a communicator over NCCL. 0 selects the default of each field. All ranks give the same
+ * timeout_s, rank_order and elastic. */
+typedef struct dpar_nccl_desc {
+    double timeout_s;    /* deadline of one operation, and of making a communicator, in seconds.
+                            0 selects 300; below 0 there is none */
+    cudaStream_t stream; /* the compute stream, which makes what operations read and uses what
+                            they write */
+    cudaStream_t comm_stream; /* stream on which operations run. NULL makes one of high priority */
+    const dpar_mem *mem; /* mem of the communicators, with which strategies compute on the compute
+                            stream; NULL if there is none */
+    int32_t
+        rank_order;  /* 1 reduces floats in rank order: an all-to-all, and sums by `reduce_mem` */
+    int32_t elastic; /* 1 keeps a broken communicator for dpar_nccl_shrink */
+    const dpar_mem *reduce_mem; /* for rank_order: a table (dpar_cuda_mem) whose work is enqueued
+                                   on comm_stream, which must then be given too */
+    int32_t work_count;  /* operations that may be under way at once, whose events are made at the
+                            start; 0 selects 256 */
+    int32_t no_watchdog; /* 1: no thread that watches deadlines and lost ranks, and no TCP, so that
+                            operations on the device have no deadline */
+    int64_t
+        scratch_bytes; /* device memory for rank_order and all_to_all in place; 0 selects 32 MiB */
+    int64_t staging_bytes; /* page-locked memory for operations on host memory; 0 selects 4 MiB */
+    const char *log_file;  /* name of a file for this rank, without %h or %p, in which NCCL writes
+                              its choices, for dpar_nccl_doctor; NULL for none. It has to be set
+                              before the process first uses NCCL */
+    /* How ranks find each other when they have no communicator yet (host NULL). NULL selects
+     * DPAR_NCCL_ANY. It is read by dpar_nccl_make only. */
+    const dpar_nccl_rendezvous *rendezvous;
+} dpar_nccl_desc;
+
+/* Makes a communicator over NCCL. Each rank uses the CUDA device that is current in it, now and in
+ * all later calls, and no other rank may use that device.
  *
- * meeting: NULL selects DPAR_NCCL_ANY.
- * options: NULL selects the defaults.
+ * host: a communicator of the same ranks, from dpar_launch, dpar_init or dpar_mpi_make. It sends
+ *       the id and is not needed afterwards. NULL if the ranks have none: they then find each other
+ *       as desc->rendezvous says.
+ * desc: NULL selects the defaults.
  *
- * Collective over the job. Costs and fails as dpar_nccl_make. Also fails with DPAR_E_ARG if the
- * environment lacks something, which the message names for each method, if the secret is too short,
- * or if others can read its file. With TCP the message of DPAR_E_TIMEOUT names the ranks that are
- * missing, and another secret than rank 0's is DPAR_E_MISMATCH. */
-DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
-                                    const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why);
+ * For tests, ranks may share a device. DPAR_TEST_SHARE_GPU=1 does so as far as the version of NCCL
+ * allows it. DPAR_TEST_SHARE_GPU=hosts works with all versions: each rank pretends to be a host of
+ * its own, and they communicate by sockets.
+ *
+ * Collective over host, or over the job. Takes 0.1 s to seconds. Fails on all ranks: with
+ * DPAR_E_SYSTEM and NCCL's or CUDA's own message if libnccl.so.2 is missing or older than 2.18, and
+ * DPAR_E_TIMEOUT if not all ranks call it. Fails with DPAR_E_MISMATCH if ranks give different
+ * descriptors or have different versions of NCCL, and with DPAR_E_ARG for rank_order without
+ * reduce_mem and comm_stream.
+ *
+ * Without a host it also fails with DPAR_E_ARG if the environment lacks something, which the
+ * message names for each method, if the secret is too short, or if others can read its file. With
+ * DPAR_NCCL_TCP the message of DPAR_E_TIMEOUT names the ranks that are missing, and another secret
+ * than rank 0's is DPAR_E_MISMATCH. */
+DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
+                                    dpar_why *why);
 
 /* Returns the stream on which operations run, or NULL for a communicator of another engine.
  * Local. */
@@ -5251,18 +5251,14 @@ static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpar
     return dpari_nccl_worst(host, status, said);
 }
 
-DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *options, dpar_comm **out,
-                                    dpar_why *why)
+/* dpar_nccl_make with a host communicator. */
+static dpar_status dpari_nccl_make_over(dpar_comm *host, const dpar_nccl_desc *options,
+                                        dpar_comm **out, dpar_why *why)
 {
     dpari_nccl_world *w = NULL;
     dpari_nccl_ctx *c = NULL;
     dpar_why said;
     dpar_status status;
-    if (host == NULL || out == NULL) {
-        return dpari_wrong(
-            why,
-            "dpar_nccl_make needs a communicator of the ranks and somewhere to put the new one");
-    }
     memset(&said, 0, sizeof said);
     status = dpari_nccl_world_make(host->rank, host->size, options, &w, &said);
     status = dpari_nccl_worst(host, status, &said);
@@ -5805,8 +5801,8 @@ static dpar_status dpari_nccl_find_way(const dpar_nccl_rendezvous *given, dpar_n
         (m->method == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
         return dpari_wrong(
             why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE "
-                 "(in a folder that all see), or NCCL_COMM_ID=host:port; or give broadcast, or use "
-                 "dpar_nccl_make with a communicator (dpar_mpi.h)");
+                 "(in a folder that all see), or NCCL_COMM_ID=host:port; or set broadcast in "
+                 "desc.rendezvous, or pass a communicator as host (dpar_mpi.h)");
     }
     return DPAR_OK;
 }
@@ -5847,13 +5843,14 @@ static dpar_status dpari_nccl_by_node(const dpar_nccl_desc *options, dpar_comm *
     if (status < 0) {
         return status;
     }
-    status = dpar_nccl_make(host, options, out, why);
+    status = dpari_nccl_make_over(host, options, out, why);
     (void)dpar_comm_free(host);
     return status;
 }
 
-DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
-                                    const dpar_nccl_desc *options, dpar_comm **out, dpar_why *why)
+/* dpar_nccl_make without a host communicator. */
+static dpar_status dpari_nccl_make_by_rendezvous(const dpar_nccl_desc *options, dpar_comm **out,
+                                                 dpar_why *why)
 {
     dpari_nccl_world *w = NULL;
     dpari_nccl_ctx *c = NULL;
@@ -5861,9 +5858,10 @@ DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
     dpar_launcher_info job;
     char name[4100];
     double until;
-    dpar_status status = dpari_nccl_find_way(meeting, &m, &job, why);
-    if (status < 0 || out == NULL) {
-        return status < 0 ? status : dpari_wrong(why, "nowhere to put the communicator");
+    dpar_status status =
+        dpari_nccl_find_way(options != NULL ? options->rendezvous : NULL, &m, &job, why);
+    if (status < 0) {
+        return status;
     }
     if (m.method == DPAR_NCCL_NODE) {
         return dpari_nccl_by_node(options, out, why);
@@ -5887,6 +5885,18 @@ DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_rendezvous *meeting,
     }
     *out = &c->comm;
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc, dpar_comm **comm,
+                                    dpar_why *why)
+{
+    if (comm == NULL) {
+        return dpari_wrong(why, "dpar_nccl_make: comm, which receives the result, is NULL");
+    }
+    if (host == NULL) {
+        return dpari_nccl_make_by_rendezvous(desc, comm, why);
+    }
+    return dpari_nccl_make_over(host, desc, comm, why);
 }
 
 /* ==== what NCCL chose ==== */

@@ -9,7 +9,7 @@
  *   and srun, mpirun
  *
  * What it replaces (llm.c's zero.cuh)          here
- *   multi_gpu_config_init                      gpu_start.h: dpar_nccl_make, dpar_nccl_init
+ *   multi_gpu_config_init                      gpu_start.h: dpar_nccl_make
  *   gradients in one buffer of the caller's    views: dpar_ddp_gradient, dpar_fsdp_gradient
  *   multi_gpu_async_reduce_gradient a layer    ready(): behind the layer's last kernel, on NCCL's
  *                                              stream, while the next layer's run

@@ -109,9 +109,7 @@ static int with_gpu(dpar_comm *host, const dpar_launcher_info *job, const rank_c
     right(dpar_cuda_open(&g.cuda, &options, &why), why.text);
     dpar_cuda_mem(&g.cuda, &g.mem);
     nccl.mem = &g.mem; /* becomes world->mem: strategies work on this device */
-    right(host != NULL ? dpar_nccl_make(host, &nccl, &g.world, &why)
-                       : dpar_nccl_init(NULL, &nccl, &g.world, &why),
-          why.text);
+    right(dpar_nccl_make(host, &nccl, &g.world, &why), why.text);
     const int bad = call->run(&g, call->arg);
     right(dpar_comm_free(g.world), "the communicator could not be closed");
     right(dpar_cuda_close(&g.cuda), g.cuda.why.text);

@@ -1266,7 +1266,8 @@ static int cannot_begin(dpar_comm *c, void *arg)
     }
     CHECK_INT(dpar_comm_alloc(nccl, 8, &at), DPAR_OK);
     CHECK_INT(dpar_comm_free(nccl), DPAR_OK);
-    CHECK_INT(dpar_nccl_make(NULL, &o, &nccl, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_nccl_make(c, &o, NULL, &why), DPAR_E_ARG);
+    has(why.text, "dpar_nccl_make: comm");
     return checks_failed > 0;
 }
 
@@ -1388,7 +1389,8 @@ static int meets(const meeting_case *k, int rank)
         (void)setenv("PMI_FD", number, 1);
     }
     take_device(rank);
-    st = dpar_nccl_init(&m, &o, &c, &why);
+    o.rendezvous = &m;
+    st = dpar_nccl_make(NULL, &o, &c, &why);
     if (k->apart && rank == k->leave_out) {
         CHECK_INT(st, DPAR_E_MISMATCH);
         has(why.text, "rank 0 at 127.0.0.1 has another secret than this rank");
@@ -2051,6 +2053,7 @@ static void meetings(void)
     char file[64], name[200], comm_id[40];
     dpar_comm *c = NULL;
     dpar_nccl_rendezvous none;
+    dpar_nccl_desc o;
     dpar_why why;
     memset(&k, 0, sizeof k);
     k.size = 3;
@@ -2121,11 +2124,13 @@ static void meetings(void)
     meet_by(&k, "NCCL_COMM_ID");
     (void)unsetenv("NCCL_COMM_ID");
     memset(&none, 0, sizeof none);
+    memset(&o, 0, sizeof o);
     none.size = 2;
-    CHECK_INT(dpar_nccl_init(&none, NULL, &c, &why), DPAR_E_ARG);
+    o.rendezvous = &none;
+    CHECK_INT(dpar_nccl_make(NULL, &o, &c, &why), DPAR_E_ARG);
     has(why.text, "set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE");
     none.rank = 2;
-    CHECK_INT(dpar_nccl_init(&none, NULL, &c, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_nccl_make(NULL, &o, &c, &why), DPAR_E_ARG);
 }
 
 /* A rank that a launcher began: by its PMI-1, by this node's memory (which `any` takes there), by
@@ -2154,7 +2159,8 @@ static int launched(const char *way)
 #else
     CHECK_INT(dpar_launcher_detect(&job, &why), DPAR_OK);
     take_device(job.rank);
-    st = dpar_nccl_init(strcmp(way, "any") == 0 ? NULL : &m, &o, &c, &why);
+    o.rendezvous = strcmp(way, "any") == 0 ? NULL : &m;
+    st = dpar_nccl_make(NULL, &o, &c, &why);
 #endif
     CHECK_INT(st, DPAR_OK);
     if (st == DPAR_OK) {
