@@ -173,11 +173,6 @@ typedef struct dpar_mem {
     const void *layers;
 } dpar_mem;
 
-/* Copies one box in the host's memory, as the `move` of a table does. Use it to test a `move`, or
- * for device memory that the CPU can reach (managed, mapped). Local. Fails with DPAR_E_ARG, without
- * a message, if types or op are not allowed. Costs O(elements). */
-DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
-
 /* Returns the table of the host's memory. Its functions are plain loops that are done when they
  * return and ignore ctx. The functions of a device must give the same bits. `wait`, `pin` and
  * `unpin` do nothing, and `layers` is NULL (use dpar_mem_host_layers). Local. Costs O(1). */
@@ -308,16 +303,16 @@ typedef struct dpar_engine {
     /* Memory that the devices of other ranks can read directly. All three are NULL if there is
      * none.
      *
-     * lend: allocates, as `alloc` does, but collectively. Ranks may pass different numbers of
-     * bytes. If any rank has can = 0, or devices do not reach each other, the memory is private.
+     * alloc_shared: allocates, as `alloc` does, but collectively. Ranks may pass different numbers
+     * of bytes. If any rank has can = 0, or devices do not reach each other, the memory is private.
      *
-     * reach: returns this rank's address of the memory that another rank got from the same lend, or
-     * NULL if its device cannot reach it. Private memory is out of reach.
+     * peer_address: returns this rank's address of the memory that another rank got from the same
+     * alloc_shared, or NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * meet: with a work, posts an operation that tells ranks[n], which include this rank, that what
-     * was computed before may be read. It ends when all of them have said so. Without a work, it
-     * returns which of three parts of the memory, 0 to 2, to write next; nobody reads that part any
-     * more. */
+     * sync_peers: with a work, posts an operation that tells ranks[n], which include this rank,
+     * that what was computed before may be read. It ends when all of them have done so. Without a
+     * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
+     * part any more. */
     dpar_status (*alloc_shared)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
     void *(*peer_address)(dpar_comm *c, void *memory, int32_t rank);
     dpar_status (*sync_peers)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
@@ -1855,7 +1850,10 @@ DPARI_FN double dpari_elements_sqrt(double x)
  * in: its table's, or the host's. What goes wrong breaks the communicator, so that all hear of it.
  */
 
-/* The host's. */
+/* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
+ * without a message, if types or op are not allowed. */
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
+/* The `span` of the host's table. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
 /* Those of c. */
@@ -6991,7 +6989,7 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     dpari_stride_run(&s, box->to, box->from);
 }
 
-DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
 {
     if (!dpari_mem_box_fits(box)) {
         return DPAR_E_ARG;

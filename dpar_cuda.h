@@ -164,7 +164,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
 
 /* Computes the four words of a block of a stream, words 4 block to 4 block + 3. Each is the number
  * of dpar_random_uniform times 2^32, cut off. */
-DPAR_CUDA_FN void dpar_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t block,
+DPAR_CUDA_FN void dpari_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t block,
                                         uint32_t *words)
 {
     uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
@@ -190,10 +190,10 @@ DPAR_CUDA_FN void dpar_cuda_random_four(uint64_t seed, uint64_t stream, uint64_t
 }
 
 /* Returns word `index` of a stream. */
-DPAR_CUDA_FN uint32_t dpar_cuda_random_word(uint64_t seed, uint64_t stream, uint64_t index)
+DPAR_CUDA_FN uint32_t dpari_cuda_random_word(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t words[4];
-    dpar_cuda_random_four(seed, stream, index / 4, words);
+    dpari_cuda_random_four(seed, stream, index / 4, words);
     words[0] = index % 4 < 2 ? words[0] : words[2]; /* selections: words stay in registers */
     words[1] = index % 4 < 2 ? words[1] : words[3];
     return index % 2 == 0 ? words[0] : words[1];
@@ -222,7 +222,7 @@ DPAR_CUDA_FN void dpar_cuda_dropout_init(dpar_cuda_dropout *d, uint64_t seed, ui
 }
 
 /* Returns the result of dropout for an element with a known word: 0, or x / (1 - p) in f32. */
-DPAR_CUDA_FN float dpar_cuda_dropout_by(const dpar_cuda_dropout *d, uint32_t word, float x)
+DPAR_CUDA_FN float dpari_cuda_dropout_word(const dpar_cuda_dropout *d, uint32_t word, float x)
 {
 #if defined(__CUDA_ARCH__)
     return word < d->dropped ? 0.0f : __fdiv_rn(x, d->kept);
@@ -235,7 +235,7 @@ DPAR_CUDA_FN float dpar_cuda_dropout_by(const dpar_cuda_dropout *d, uint32_t wor
  * a quarter each. */
 DPAR_CUDA_FN float dpar_cuda_dropout_one(const dpar_cuda_dropout *d, uint64_t index, float x)
 {
-    return dpar_cuda_dropout_by(d, dpar_cuda_random_word(d->seed, d->stream, index), x);
+    return dpari_cuda_dropout_word(d, dpari_cuda_random_word(d->seed, d->stream, index), x);
 }
 
 /* Applies dropout to four elements of the whole array, 4 block to 4 block + 3. y may be x. */
@@ -243,11 +243,11 @@ DPAR_CUDA_FN void dpar_cuda_dropout_four(const dpar_cuda_dropout *d, uint64_t bl
                                          float *y)
 {
     uint32_t words[4];
-    dpar_cuda_random_four(d->seed, d->stream, block, words);
-    y[0] = dpar_cuda_dropout_by(d, words[0], x[0]);
-    y[1] = dpar_cuda_dropout_by(d, words[1], x[1]);
-    y[2] = dpar_cuda_dropout_by(d, words[2], x[2]);
-    y[3] = dpar_cuda_dropout_by(d, words[3], x[3]);
+    dpari_cuda_random_four(d->seed, d->stream, block, words);
+    y[0] = dpari_cuda_dropout_word(d, words[0], x[0]);
+    y[1] = dpari_cuda_dropout_word(d, words[1], x[1]);
+    y[2] = dpari_cuda_dropout_word(d, words[2], x[2]);
+    y[3] = dpari_cuda_dropout_word(d, words[3], x[3]);
 }
 
 /* ---- measuring ---- */
@@ -2797,9 +2797,9 @@ __device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream,
 {
     uint32_t low[4], high[4];
     const uint32_t skip = (uint32_t)(at % 4);
-    dpar_cuda_random_four(seed, stream, at / 4, low);
+    dpari_cuda_random_four(seed, stream, at / 4, low);
     if (skip != 0) {
-        dpar_cuda_random_four(seed, stream, (at + 3) / 4, high);
+        dpari_cuda_random_four(seed, stream, (at + 3) / 4, high);
     } else {
         memcpy(high, low, sizeof high);
     }
@@ -3562,7 +3562,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 4)
             uint32_t words[4];
             float f[4];
             dpari_cuda_widen(&four[k], DPAR_F32, f);
-            dpar_cuda_random_four(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
+            dpari_cuda_random_four(s.seed, s.stream, s.index / 4 + (uint64_t)(FOURS * u + k), words);
             dpari_cuda_narrow_by<16>(&four[k], f, words);
         }
         dpari_cuda_store_all<0, FOURS>(four, s.to, EACH * u, 2);
@@ -7371,7 +7371,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
     for (; i < s.count; i += step) {
         uint32_t words[4];
-        dpar_cuda_random_four(1, 2, (uint64_t)i, words);
+        dpari_cuda_random_four(1, 2, (uint64_t)i, words);
         s.to[i] = dpari_cuda_to_bf16((float)(int32_t)words[0] * (1.0f / 2147483648.0f));
     }
 }

@@ -2897,7 +2897,7 @@ static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char
         b.from = &bits;
         b.to_type = DPAR_F32;
         b.from_type = b.round_type = type == DPAR_TF32 ? DPAR_F32 : type;
-        (void)dpar_mem_move_box(&b);
+        (void)dpari_mem_move_box(&b);
         d = (double)f;
         break;
     case DPAR_I64:

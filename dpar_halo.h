@@ -2727,7 +2727,7 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem
     const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
     if (!m) {
-        return dpar_mem_move_box(box);
+        return dpari_mem_move_box(box);
     }
     st = m->move(m->ctx, box, 1);
     return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
@@ -7442,7 +7442,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
     b.to = out ? block->dense : array;
     b.from = out ? array : block->dense;
     if (!grid->mem) {
-        return dpar_mem_move_box(&b);
+        return dpari_mem_move_box(&b);
     }
     status = grid->mem->move(grid->mem->ctx, &b, 1);
     if (status != DPAR_OK) {

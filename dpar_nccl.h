@@ -123,10 +123,11 @@
  *
  * Halos. With NCCL 2.29.2 or later, devices that reach each other's memory (one node, NVLink) read
  * packed halos directly. Otherwise halos are sent as messages: between nodes, with older versions,
- * with no_watchdog, and with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report shows which ("packed",
- * "message"). With direct reads, streams wait for each other in place of messages. This is an
- * operation like others, but the message of its deadline cannot name the ranks that are missing. If
- * a communicator breaks in it, NCCL's own memory is kept until the communicator is closed.
+ * with no_watchdog, and with DPAR_NCCL_LEND=0 on some rank. dpar_halo_plan_report shows which
+ * ("packed", "message"). With direct reads, streams wait for each other in place of messages. This
+ * is an operation like others, but the message of its deadline cannot name the ranks that are
+ * missing. If a communicator breaks in it, NCCL's own memory is kept until the communicator is
+ * freed.
  *
  * Memory: dpar_comm_alloc returns memory of the device (from ncclMemAlloc, otherwise cudaMalloc).
  * It is registered with NCCL only by dpar_nccl_register, and by a halo exchange for what it packs.

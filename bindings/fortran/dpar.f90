@@ -2380,13 +2380,6 @@ module dpar
 
         ! ==== mem ====
 
-        ! Copies one box in the host's memory, as the `move` of a table does.
-        function dpar_mem_move_box(box) bind(c)
-            import
-            type(dpar_mem_box), intent(in), target :: box
-            integer(c_int32_t) :: dpar_mem_move_box
-        end function
-
         ! Returns the table of the host's memory.
         function dpar_mem_host() bind(c)
             import

@@ -130,16 +130,16 @@ typedef struct dpar_engine {
     /* Memory that the devices of other ranks can read directly. All three are NULL if there is
      * none.
      *
-     * lend: allocates, as `alloc` does, but collectively. Ranks may pass different numbers of
-     * bytes. If any rank has can = 0, or devices do not reach each other, the memory is private.
+     * alloc_shared: allocates, as `alloc` does, but collectively. Ranks may pass different numbers
+     * of bytes. If any rank has can = 0, or devices do not reach each other, the memory is private.
      *
-     * reach: returns this rank's address of the memory that another rank got from the same lend, or
-     * NULL if its device cannot reach it. Private memory is out of reach.
+     * peer_address: returns this rank's address of the memory that another rank got from the same
+     * alloc_shared, or NULL if its device cannot reach it. Private memory is out of reach.
      *
-     * meet: with a work, posts an operation that tells ranks[n], which include this rank, that what
-     * was computed before may be read. It ends when all of them have said so. Without a work, it
-     * returns which of three parts of the memory, 0 to 2, to write next; nobody reads that part any
-     * more. */
+     * sync_peers: with a work, posts an operation that tells ranks[n], which include this rank,
+     * that what was computed before may be read. It ends when all of them have done so. Without a
+     * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
+     * part any more. */
     dpar_status (*alloc_shared)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
     void *(*peer_address)(dpar_comm *c, void *memory, int32_t rank);
     dpar_status (*sync_peers)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,

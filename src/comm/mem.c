@@ -54,7 +54,7 @@ static void dpari_mem_box_move(const dpar_mem_box *box)
     dpari_stride_run(&s, box->to, box->from);
 }
 
-DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box)
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box)
 {
     if (!dpari_mem_box_fits(box)) {
         return DPAR_E_ARG;

@@ -131,11 +131,6 @@ typedef struct dpar_mem {
     const void *layers;
 } dpar_mem;
 
-/* Copies one box in the host's memory, as the `move` of a table does. Use it to test a `move`, or
- * for device memory that the CPU can reach (managed, mapped). Local. Fails with DPAR_E_ARG, without
- * a message, if types or op are not allowed. Costs O(elements). */
-DPAR_API dpar_status dpar_mem_move_box(const dpar_mem_box *box);
-
 /* Returns the table of the host's memory. Its functions are plain loops that are done when they
  * return and ignore ctx. The functions of a device must give the same bits. `wait`, `pin` and
  * `unpin` do nothing, and `layers` is NULL (use dpar_mem_host_layers). Local. Costs O(1). */

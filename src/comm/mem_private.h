@@ -9,7 +9,10 @@
 #include "comm.h"
 #include "mem.h"
 
-/* The host's. */
+/* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
+ * without a message, if types or op are not allowed. */
+DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
+/* The `span` of the host's table. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
 /* Those of c. */

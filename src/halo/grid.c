@@ -17,6 +17,7 @@
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/mem.h"
+#include "../comm/mem_private.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
@@ -1852,7 +1853,7 @@ static DPARI_COLD dpar_status dpari_gx_copy(const dpari_gx *grid, const dpari_gx
     b.to = out ? block->dense : array;
     b.from = out ? array : block->dense;
     if (!grid->mem) {
-        return dpar_mem_move_box(&b);
+        return dpari_mem_move_box(&b);
     }
     status = grid->mem->move(grid->mem->ctx, &b, 1);
     if (status != DPAR_OK) {

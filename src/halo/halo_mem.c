@@ -9,6 +9,7 @@
 #include "../base/arith.h"
 #include "../comm/comm.h"
 #include "../comm/mem.h"
+#include "../comm/mem_private.h"
 #include "halo_plan.h"
 
 /* One box, here or there, done when this returns. */
@@ -17,7 +18,7 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem
     const dpar_mem *m = dpari_hx_mem(f);
     dpar_status st;
     if (!m) {
-        return dpar_mem_move_box(box);
+        return dpari_mem_move_box(box);
     }
     st = m->move(m->ctx, box, 1);
     return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;

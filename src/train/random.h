@@ -13,7 +13,7 @@
  *
  * Let `index` be the place in the whole array. Ranks that hold the same element then draw the same
  * number for it, the one that a single rank would draw. For a device, dpar_cuda.h has these numbers
- * and this dropout in f32 as functions for kernels (dpar_cuda_random_four, dpar_cuda_dropout_four).
+ * and this dropout in f32 as functions for kernels (dpar_cuda_dropout_one, dpar_cuda_dropout_four).
  * The generator is Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11), which encrypts a counter.
  */
 #ifndef DPARI_TRAIN_RANDOM_H

@@ -388,7 +388,7 @@ static void boxes(void)
     b[1] = 9.0;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG); /* types that were left out */
     x.to_type = DPAR_F64;
-    CHECK_INT(dpar_mem_move_box(&x), DPAR_E_ARG);
+    CHECK_INT(dpari_mem_move_box(&x), DPAR_E_ARG);
     x.from_type = DPAR_F64;
     x.op = DPAR_AVG;
     CHECK_INT(host.move(NULL, &x, 1), DPAR_E_ARG);

@@ -225,7 +225,7 @@ static __global__ void draw_kernel(const draw s)
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     for (; i < s.count; i += step) {
         const uint64_t at = s.first + (uint64_t)i;
-        const uint32_t word = dpar_cuda_random_word(s.dropout.seed, s.dropout.stream, at);
+        const uint32_t word = dpari_cuda_random_word(s.dropout.seed, s.dropout.stream, at);
         s.uniform[i] = ((double)word + 0.5) * (1.0 / 4294967296.0); /* as dpar_random_uniform */
         s.one[i] = dpar_cuda_dropout_one(&s.dropout, at, s.x[i]);
         if (i % 4 == 0) {
@@ -441,7 +441,7 @@ static void test_boxes(void)
         CHECK_INT(device.move(device.ctx, &s.box, 1), DPAR_OK);
         s.box.to = (unsigned char *)to.h() + s.to_at * dpar_type_bytes(t[0]);
         s.box.from = (unsigned char *)from.h() + s.from_at * dpar_type_bytes(t[1]);
-        dpar_mem_move_box(&s.box);
+        dpari_mem_move_box(&s.box);
         CHECK(to.same(t[0], -1.0));
         CHECK(from.same(t[1], -1.0));
     }

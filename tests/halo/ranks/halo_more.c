@@ -453,7 +453,7 @@ static dpar_status small_move(void *ctx, const dpar_mem_box *box, int32_t n)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpar_mem_move_box(&box[i]);
+        dpari_mem_move_box(&box[i]);
     }
     (void)ctx;
     return DPAR_OK;
@@ -1246,7 +1246,7 @@ static dpar_status fail_move(void *ctx, const dpar_mem_box *box, int32_t n)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpar_mem_move_box(&box[i]);
+        dpari_mem_move_box(&box[i]);
     }
     return ((failing *)ctx)->moves-- > 0 ? DPAR_OK : DPAR_E_SYSTEM;
 }
@@ -1432,18 +1432,18 @@ static void boxes(void)
     m.from_stride[1] = 1;
     m.to_stride[0] = 1;
     m.to_stride[1] = 2; /* transposed */
-    dpar_mem_move_box(&m);
+    dpari_mem_move_box(&m);
     CHECK(b[0] == 1 && b[1] == 4 && b[2] == 2 && b[3] == 5 && b[4] == 3 && b[5] == 6);
     m.op = DPAR_SUM;
     m.negate = 1;
     m.clear = 1;
-    dpar_mem_move_box(&m);
+    dpari_mem_move_box(&m);
     CHECK(b[0] == 0 && b[5] == 0 && a[0] == 0 && a[5] == 0);
     m.op = DPAR_COPY;
     m.negate = m.clear = 0;
     m.from = &one;
     m.from_stride[0] = m.from_stride[1] = 0; /* one element everywhere */
-    dpar_mem_move_box(&m);
+    dpari_mem_move_box(&m);
     CHECK(b[0] == 7 && b[3] == 7 && b[5] == 7);
     m.dims = 1;
     m.extent[0] = 3;
@@ -1456,12 +1456,12 @@ static void boxes(void)
     a[0] = fine;
     a[2] = 2;
     a[4] = -3;
-    dpar_mem_move_box(&m);
+    dpari_mem_move_box(&m);
     CHECK(narrow[2] == 1.0f && narrow[1] == 2.0f && narrow[0] == -3.0f);
     m.to = b;
     m.to_type = DPAR_F64;
     m.to_stride[0] = 1;
-    dpar_mem_move_box(&m); /* rounded on the way */
+    dpari_mem_move_box(&m); /* rounded on the way */
     CHECK(b[0] == 1.0 && b[1] == 2.0 && b[2] == -3.0);
 }
 
