@@ -1550,7 +1550,7 @@ static int forgets_keys(dpar_comm *c, void *arg)
     } else {
         bad = 0; /* the news of the last rank came before the end of this one's init */
     }
-    bad |= strstr(c->why.text, "arrays of an attention") == NULL;
+    bad |= strstr(c->why.text, "arrays that this call needs") == NULL;
     part_free(&p);
     textbook_free(&t);
     free(memory);
