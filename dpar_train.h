@@ -2426,45 +2426,51 @@ DPARI_INTERNAL void dpari_made_give(void *memory);
 
 /* ==== train/ddp_private.h ==== */
 
-/* ddp_private - private: what a ddp and a zero1 are made of, and what they use of each other. */
+/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c
+ * calls. */
 
 struct dpar_ddp {
-    /* what dpar_ddp_ready touches */
-    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
-                           a 0 */
-    int32_t open;       /* params while a pass is under way, else 0 */
-    int32_t pass;       /* 1 .. 255 */
+    /* the fields that dpar_ddp_ready uses, kept together */
+    /* [params] the last pass since dpar_ddp_zero in which each was ready, or 0; a 0 precedes them,
+     * at which a search backwards stops */
+    uint8_t *seen;
+    int32_t open;       /* params while a pass is under way, otherwise 0 */
+    int32_t pass;       /* number of the pass, 1 to 255 */
     int32_t latest;     /* the last parameter that is not ready */
-    int32_t edge;       /* with `latest` before this one the next bucket leaves */
-    dpar_status status; /* of this pass */
+    int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
+    dpar_status status; /* of this pass; the first error stays */
     dpar_comm *c;
     dpar_ddp_desc desc;
-    int64_t *count;        /* [params] elements of each */
-    int64_t *start;        /* [params + 1] where each begins, in elements of `buffer`; with arrays
-                              of `copy`: one that is sent in place takes no elements there */
-    void **array;          /* [params] the caller's arrays; NULL: all are in `buffer` */
-    uint8_t *used;         /* desc.track_used: on any rank, after the end */
-    dpar_bucket *bucket;   /* lo, hi: as start */
+    int64_t *count; /* [params] elements of each */
+    /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array
+     * that is sent in place has no elements there */
+    int64_t *start;
+    void **array; /* [params] the caller's arrays; NULL if all gradients are in `buffer` */
+    /* [params] with desc.track_used: 1 if any rank reported it, valid after the end */
+    uint8_t *used;
+    dpar_bucket *bucket;   /* lo and hi count as `start` does */
     int32_t *works;        /* [buckets] works of this pass up to the end of each bucket */
     dpar_work *work;       /* in the order in which they are posted */
     unsigned char *buffer; /* all gradients; NULL with arrays */
-    unsigned char *copy;   /* what is sent from a copy, in elements of copy_type; or NULL */
+    unsigned char *copy;   /* gradients that are sent from a copy, as copy_type; or NULL */
     int32_t copy_type;
-    int32_t through;  /* the all-reduce rounds F32 to the wire type */
-    int32_t owns;     /* dpar allocated the buffer */
-    int32_t made;     /* dpar allocated the memory of this struct */
-    int64_t found;    /* desc.check_finite: which element of the buffer is not */
-    int32_t pinned;   /* a device can write it */
-    int64_t elements; /* of the buffer; with arrays of the copy */
+    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type */
+    int32_t owns;    /* 1 if dpar allocated the buffer */
+    int32_t made;    /* 1 if dpar allocated the memory of this struct */
+    /* desc.check_finite: the first element of the buffer that is not finite, or -1 */
+    int64_t found;
+    int32_t pinned;   /* 1 if a device can write `found` */
+    int64_t elements; /* of the buffer, or of the copy with arrays */
     int32_t params, buckets;
-    int32_t next;         /* the bucket whose turn it is */
-    int32_t posted, back; /* buckets of this pass, and of these those that are back */
-    int32_t work_count;   /* works of this pass */
-    int32_t last;         /* this pass reduces */
-    int32_t under_way;
-    int32_t alone;     /* the bucket that is sent is the only one, and awaited at once */
-    int32_t scatter;   /* zero1: each bucket of this pass is sent only to the owners of its parts */
-    int32_t ended;     /* zero1: averages are there that no step has used yet */
+    int32_t next;         /* the bucket to be posted next */
+    int32_t posted, back; /* buckets of this pass that were posted, and those that have arrived */
+    int32_t work_count;   /* works of this pass so far */
+    int32_t last;         /* 1 if this pass reduces */
+    int32_t under_way;    /* 1 within a pass */
+    int32_t alone;        /* 1 while the only bucket is sent by a call that waits for it */
+    /* zero1: 1 if buckets of this pass are sent only to the owners of their parts */
+    int32_t scatter;
+    int32_t ended;     /* zero1: 1 if there are averages that no step has used yet */
     dpar_zero1 *zero1; /* or NULL */
 };
 
@@ -2473,27 +2479,28 @@ struct dpar_zero1 {
     unsigned char *weights;
     const dpar_optimizer *optimizer;
     int32_t kind, moments, moment_type; /* of the optimizer */
-    int32_t pinned;                     /* a device can write *squares */
-    unsigned char *moment[2];           /* the second lies behind the first */
+    int32_t pinned;                     /* 1 if a device can write *squares */
+    unsigned char *moment[2];           /* the second follows the first in memory */
     int64_t steps;
     dpar_zero1_group *group;
     int32_t groups;
-    double *squares; /* of this rank's gradients: in memory of its own, as CUDA copies no array of
-                        which a part is pinned */
-    int64_t share;   /* elements of a rank's share, but for the last ones */
-    int64_t *count;  /* [ranks] elements of each rank's share */
+    /* sum for this rank's gradients; in memory of its own, because CUDA does not copy an array of
+     * which a part is pinned */
+    double *squares;
+    int64_t share;  /* elements of a rank's share; the last shares may be shorter */
+    int64_t *count; /* [ranks] elements of each rank's share */
 };
 
-/* Ends a pass, or a whole one if none is under way. scatter: 1 if each rank needs only its share of
- * the averages. */
+/* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
+ * of the averages. */
 DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter);
 /* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
  * there is none. For tests and benchmarks. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* The first element of this rank's share. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z);
-/* Gathers the shares of all ranks in all of data[elements]. hash: of what all ranks must have given
- * alike, which is checked (E_MISMATCH). Collective. */
+/* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
+ * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
@@ -6423,6 +6430,7 @@ enum { DPARI_DDP_SHORT = 1 << 16 };
 /* ---- the descriptor ---------------------------------------------------------------------------
  */
 
+/* Returns the type in which gradients are sent. */
 static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
 {
     return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
@@ -6440,6 +6448,7 @@ static int dpari_ddp_given(const dpar_ddp_desc *desc)
     return desc->gradients != NULL || desc->arrays != NULL;
 }
 
+/* True if v is neither 0 nor 1. */
 static int dpari_ddp_no_flag(int32_t v)
 {
     return v != 0 && v != 1;
@@ -6470,6 +6479,7 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
     return DPAR_OK;
 }
 
+/* Checks a descriptor. */
 static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 {
     if (desc == NULL) {
@@ -6481,9 +6491,7 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
             desc->params, desc->count == NULL);
     }
     if (!dpari_is_float(desc->type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients of type %s (f64, f32, f16 and bf16 are "
-                           "allowed)",
+        return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
                            dpar_type_name(desc->type));
     }
     if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
@@ -6503,7 +6511,9 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
     }
     if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
         return dpari_wrong(
-            why, "dpar_ddp_make: buckets of %ld and %ld bytes, align %ld: none may be negative",
+            why,
+            "dpar_ddp_make: first_bucket_bytes %ld, bucket_bytes %ld, align %ld: none may be "
+            "negative",
             desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
     }
     if ((desc->gradients != NULL && desc->arrays != NULL) ||
@@ -6556,6 +6566,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
     return status;
 }
 
+/* Returns how parameters are divided into buckets. */
 static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 {
     const int64_t each = dpar_type_bytes(desc->type);
@@ -6608,7 +6619,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
     dpari_room r;
     int32_t i;
     if (desc->gradients != NULL) {
-        works += c->size; /* zero1 cuts buckets where shares end */
+        works += c->size; /* zero1 divides buckets where shares end */
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(c, desc, i);
@@ -6684,7 +6695,8 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Buckets on the caller's arrays: ranges of the flat array, or of the copy. */
+/* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
+ * copy. */
 static void dpari_ddp_follow(dpar_ddp *d)
 {
     int32_t i;
@@ -6708,7 +6720,7 @@ static void dpari_ddp_follow(dpar_ddp *d)
     d->elements = end;
 }
 
-/* Buckets, and memory for the gradients and their copy. */
+/* Computes the buckets and allocates memory for the gradients and their copy. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
     const dpar_ddp_desc *desc = &d->desc;
@@ -6747,15 +6759,15 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
         status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
         d->pinned = status == DPAR_OK;
     }
-    return status == DPAR_OK
-               ? status
-               : dpari_say(
-                     status, why,
+    if (status == DPAR_OK) {
+        return status;
+    }
+    return dpari_say(status, why,
                      "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
                      d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
-/* Frees all of it. */
+/* Frees the memory of a ddp. */
 static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
@@ -6880,13 +6892,13 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     }
     if (d->under_way) {
         return dpari_comm_wrong(d->c,
-                                "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
+                                "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
     d->open = d->params;
     d->latest = d->params - 1;
     d->edge = last && d->buckets > 0 ? d->bucket[0].first_param : -1;
-    if (d->pass++ == UINT8_MAX) { /* all before are one */
+    if (d->pass++ == UINT8_MAX) { /* the numbers begin again: all earlier passes become pass 1 */
         for (i = 0; i < d->params; i++) {
             d->seen[i] = d->seen[i] != 0;
         }
@@ -6988,10 +7000,12 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     return status;
 }
 
-/* Converts bucket k to the copy, or (back) what has come back in the copy to the gradients. */
+/* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
+ * gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
 {
     const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
     const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
@@ -6999,19 +7013,20 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
     if (d->array == NULL) {
         unsigned char *const mine = d->buffer + b->lo * each;
         unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
-                                back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
+        return dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
+                                b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
-        status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
-                                  back ? copy : d->array[i], back ? copy_type : type,
-                                  d->start[i + 1] - d->start[i], 0);
+        const int64_t count = d->start[i + 1] - d->start[i];
+        void *const mine = d->array[i];
+        status = dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
+                                  count, 0);
     }
     return status;
 }
 
-/* Waits for all that was posted. */
+/* Waits for all buckets that were posted, and converts those that were sent from a copy. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
     int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
@@ -7027,8 +7042,8 @@ static void dpari_ddp_take(dpar_ddp *d)
     }
 }
 
-/* The next work of this pass, counted as one of bucket k; NULL if the operation is awaited at once.
- */
+/* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
+ * waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
 {
     dpar_work *work = &d->work[d->work_count];
@@ -7036,7 +7051,7 @@ static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
         return NULL;
     }
     d->works[k] = ++d->work_count;
-    work->status = DPAR_OK; /* for a hook that leaves it as it is */
+    work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
 }
 
@@ -7080,7 +7095,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
                    ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
                    : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
     }
-    while (lo < b->hi && status == DPAR_OK) { /* one for each rank's share */
+    while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
         const int32_t owner = (int32_t)(lo / z->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
         unsigned char *const data = d->buffer + lo * each;
@@ -7119,7 +7134,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         }
     }
     d->works[k] = d->work_count;
-    d->posted++; /* what fails below may have posted */
+    d->posted++; /* counted first, because a call that fails may have posted */
     if (d->scatter) {
         return dpari_ddp_scatter(d, k);
     }
@@ -7136,7 +7151,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
     }
     if (desc->hook != NULL) {
         status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
-        return status > 0 ? DPAR_OK : status; /* a condition is no error */
+        return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
     return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
 }
@@ -7151,7 +7166,8 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
     return d->status;
 }
 
-/* Begins a pass if that is all that is missing. Otherwise refuses parameter i. */
+/* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
+ * otherwise refuses parameter i. */
 static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 {
     if (d == NULL) {
@@ -7211,7 +7227,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     if (n > NAMED) {
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
-    dpar_text_put(&t, " (desc.require_ready = 0 sends what was not reported)");
+    dpar_text_put(&t, " (desc.require_ready = 0 sends gradients that were not reported)");
     return dpari_ddp_stop(d, why.text);
 }
 
@@ -7255,7 +7271,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scat
         (void)dpari_ddp_tell_missing(d);
     }
     d->latest = -1;
-    /* All of it at once, which takes no work. */
+    /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
     d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
                (d->array == NULL || d->params == 1);
     (void)dpari_ddp_send_ready(d);
@@ -7292,12 +7308,12 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp->under_way && ddp->c->status == DPAR_OK) {
         return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
     }
-    if (ddp->zero1 != NULL) { /* refused on a broken communicator too */
+    if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
         (void)dpari_comm_wrong(ddp->c,
                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
         return DPAR_E_ARG;
     }
-    dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_take(ddp); /* if a pass failed: its operations must end before the memory is freed */
     dpari_ddp_release(ddp);
     return DPAR_OK;
 }
@@ -7319,6 +7335,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
 /* ---- made and freed ---------------------------------------------------------------------------
  */
 
+/* What all ranks must give alike in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
     const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
@@ -7352,6 +7369,7 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *f, const void *given)
     }
 }
 
+/* Checks the groups of a descriptor: they ascend and do not overlap. */
 static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
@@ -7385,6 +7403,7 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
     return DPAR_OK;
 }
 
+/* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
 static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_given *g,
                                                 dpar_why *why)
 {
@@ -7418,10 +7437,13 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
                            desc->steps);
     }
     status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
-    return status == DPAR_OK ? dpari_zero1_judge_groups(d, desc, why) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_zero1_judge_groups(d, desc, why);
 }
 
-/* Frees all of it. */
+/* Frees the memory of a zero1. */
 static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
 {
     dpar_comm *c = z->ddp->c;
@@ -7435,7 +7457,8 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
     dpari_made_give(z);
 }
 
-/* Its own memory, with what the descriptor says; NULL if there is none. */
+/* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
+ * memory. */
 static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
@@ -7456,7 +7479,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     z->ddp = d;
     z->weights = (unsigned char *)desc->weights;
     if (z->weights == NULL) {
-        z->weights = at; /* of nothing an address that 0 may be added to */
+        z->weights = at; /* without elements: an address to which 0 can be added */
     }
     z->optimizer = desc->optimizer;
     z->kind = desc->optimizer->kind;
@@ -7474,7 +7497,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     return z;
 }
 
-/* The optimizer's state, of zeros. */
+/* Allocates the optimizer's state, which begins as zeros. */
 static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
 {
     dpar_comm *c = z->ddp->c;
@@ -7549,7 +7572,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
     if (d->under_way && d->c->status == DPAR_OK) {
         return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
     }
-    if (d->under_way) { /* it broke: no work may look at zero1->count any more */
+    if (d->under_way) { /* the communicator broke: end its operations, which read zero1->count */
         (void)dpari_ddp_finish(d, 0);
     }
     d->zero1 = NULL;
@@ -7579,7 +7602,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 /* ---- a step -----------------------------------------------------------------------------------
  */
 
-/* What gradients are multiplied by. Waits for a device. */
+/* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
     dpar_comm *c = z->ddp->c;
@@ -7603,14 +7626,15 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
         status = dpari_do_wait(c);
     }
     if (status == DPAR_OK) {
-        const double mine = *s.sum; /* both ends in the host's memory */
+        const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
         status = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
 }
 
-/* Elements lo .. hi of this rank's share go by a group, or (NULL) by the optimizer alone. */
+/* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
+ * the optimizer if group is NULL. */
 static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
@@ -7637,7 +7661,8 @@ static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *gro
     return dpari_do_optimize(z->ddp->c, &now);
 }
 
-/* This rank's share, group after group. */
+/* Updates this rank's share, group after group. Elements between groups use the optimizer's
+ * values. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
 {
     const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->c->rank];
@@ -7650,8 +7675,14 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize
             k++;
         }
         g = k < z->groups ? &z->group[k] : NULL;
-        hi = g == NULL ? end : dpari_least(end, g->first > lo ? g->first : g->first + g->count);
-        st = dpari_zero1_update(z, g != NULL && g->first <= lo ? g : NULL, lo, hi, call);
+        hi = end;
+        if (g != NULL && g->first > lo) { /* elements before the next group */
+            hi = dpari_least(end, g->first);
+            g = NULL;
+        } else if (g != NULL) {
+            hi = dpari_least(end, g->first + g->count);
+        }
+        st = dpari_zero1_update(z, g, lo, hi, call);
     }
     return st;
 }
@@ -7710,7 +7741,8 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, c
     return st;
 }
 
-/* What all ranks must give a step alike, beside the state's kind. */
+/* Returns a hash of the values that all ranks must give alike in a step. The kind of the state was
+ * compared before. */
 static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double clip)
 {
     uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
@@ -7759,8 +7791,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
     if (status == DPAR_E_MISMATCH && c->status == status) {
         why = c->why;
-        (void)dpari_optimizer_say(&c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
-                                  clip);
+        (void)dpari_optimizer_say(&c->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ",
+                                  rate, clip);
         dpari_zero1_add(c, "", why.text);
     }
     return status;

@@ -36,6 +36,7 @@ enum { DPARI_DDP_SHORT = 1 << 16 };
 /* ---- the descriptor ---------------------------------------------------------------------------
  */
 
+/* Returns the type in which gradients are sent. */
 static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
 {
     return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
@@ -53,6 +54,7 @@ static int dpari_ddp_given(const dpar_ddp_desc *desc)
     return desc->gradients != NULL || desc->arrays != NULL;
 }
 
+/* True if v is neither 0 nor 1. */
 static int dpari_ddp_no_flag(int32_t v)
 {
     return v != 0 && v != 1;
@@ -83,6 +85,7 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
     return DPAR_OK;
 }
 
+/* Checks a descriptor. */
 static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 {
     if (desc == NULL) {
@@ -94,9 +97,7 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
             desc->params, desc->count == NULL);
     }
     if (!dpari_is_float(desc->type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients of type %s (f64, f32, f16 and bf16 are "
-                           "allowed)",
+        return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
                            dpar_type_name(desc->type));
     }
     if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
@@ -116,7 +117,9 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
     }
     if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
         return dpari_wrong(
-            why, "dpar_ddp_make: buckets of %ld and %ld bytes, align %ld: none may be negative",
+            why,
+            "dpar_ddp_make: first_bucket_bytes %ld, bucket_bytes %ld, align %ld: none may be "
+            "negative",
             desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
     }
     if ((desc->gradients != NULL && desc->arrays != NULL) ||
@@ -169,6 +172,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
     return status;
 }
 
+/* Returns how parameters are divided into buckets. */
 static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 {
     const int64_t each = dpar_type_bytes(desc->type);
@@ -221,7 +225,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
     dpari_room r;
     int32_t i;
     if (desc->gradients != NULL) {
-        works += c->size; /* zero1 cuts buckets where shares end */
+        works += c->size; /* zero1 divides buckets where shares end */
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(c, desc, i);
@@ -297,7 +301,8 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Buckets on the caller's arrays: ranges of the flat array, or of the copy. */
+/* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
+ * copy. */
 static void dpari_ddp_follow(dpar_ddp *d)
 {
     int32_t i;
@@ -321,7 +326,7 @@ static void dpari_ddp_follow(dpar_ddp *d)
     d->elements = end;
 }
 
-/* Buckets, and memory for the gradients and their copy. */
+/* Computes the buckets and allocates memory for the gradients and their copy. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
     const dpar_ddp_desc *desc = &d->desc;
@@ -360,15 +365,15 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
         status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
         d->pinned = status == DPAR_OK;
     }
-    return status == DPAR_OK
-               ? status
-               : dpari_say(
-                     status, why,
+    if (status == DPAR_OK) {
+        return status;
+    }
+    return dpari_say(status, why,
                      "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
                      d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
-/* Frees all of it. */
+/* Frees the memory of a ddp. */
 static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
@@ -493,13 +498,13 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     }
     if (d->under_way) {
         return dpari_comm_wrong(d->c,
-                                "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
+                                "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
     d->open = d->params;
     d->latest = d->params - 1;
     d->edge = last && d->buckets > 0 ? d->bucket[0].first_param : -1;
-    if (d->pass++ == UINT8_MAX) { /* all before are one */
+    if (d->pass++ == UINT8_MAX) { /* the numbers begin again: all earlier passes become pass 1 */
         for (i = 0; i < d->params; i++) {
             d->seen[i] = d->seen[i] != 0;
         }
@@ -601,10 +606,12 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     return status;
 }
 
-/* Converts bucket k to the copy, or (back) what has come back in the copy to the gradients. */
+/* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
+ * gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
 {
     const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
     const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
@@ -612,19 +619,20 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
     if (d->array == NULL) {
         unsigned char *const mine = d->buffer + b->lo * each;
         unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
-                                back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
+        return dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
+                                b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
-        status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
-                                  back ? copy : d->array[i], back ? copy_type : type,
-                                  d->start[i + 1] - d->start[i], 0);
+        const int64_t count = d->start[i + 1] - d->start[i];
+        void *const mine = d->array[i];
+        status = dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
+                                  count, 0);
     }
     return status;
 }
 
-/* Waits for all that was posted. */
+/* Waits for all buckets that were posted, and converts those that were sent from a copy. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
     int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
@@ -640,8 +648,8 @@ static void dpari_ddp_take(dpar_ddp *d)
     }
 }
 
-/* The next work of this pass, counted as one of bucket k; NULL if the operation is awaited at once.
- */
+/* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
+ * waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
 {
     dpar_work *work = &d->work[d->work_count];
@@ -649,7 +657,7 @@ static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
         return NULL;
     }
     d->works[k] = ++d->work_count;
-    work->status = DPAR_OK; /* for a hook that leaves it as it is */
+    work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
 }
 
@@ -693,7 +701,7 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
                    ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
                    : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
     }
-    while (lo < b->hi && status == DPAR_OK) { /* one for each rank's share */
+    while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
         const int32_t owner = (int32_t)(lo / z->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
         unsigned char *const data = d->buffer + lo * each;
@@ -732,7 +740,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         }
     }
     d->works[k] = d->work_count;
-    d->posted++; /* what fails below may have posted */
+    d->posted++; /* counted first, because a call that fails may have posted */
     if (d->scatter) {
         return dpari_ddp_scatter(d, k);
     }
@@ -749,7 +757,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
     }
     if (desc->hook != NULL) {
         status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
-        return status > 0 ? DPAR_OK : status; /* a condition is no error */
+        return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
     return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
 }
@@ -764,7 +772,8 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
     return d->status;
 }
 
-/* Begins a pass if that is all that is missing. Otherwise refuses parameter i. */
+/* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
+ * otherwise refuses parameter i. */
 static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 {
     if (d == NULL) {
@@ -824,7 +833,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     if (n > NAMED) {
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
-    dpar_text_put(&t, " (desc.require_ready = 0 sends what was not reported)");
+    dpar_text_put(&t, " (desc.require_ready = 0 sends gradients that were not reported)");
     return dpari_ddp_stop(d, why.text);
 }
 
@@ -868,7 +877,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scat
         (void)dpari_ddp_tell_missing(d);
     }
     d->latest = -1;
-    /* All of it at once, which takes no work. */
+    /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
     d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
                (d->array == NULL || d->params == 1);
     (void)dpari_ddp_send_ready(d);
@@ -905,12 +914,12 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp->under_way && ddp->c->status == DPAR_OK) {
         return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
     }
-    if (ddp->zero1 != NULL) { /* refused on a broken communicator too */
+    if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
         (void)dpari_comm_wrong(ddp->c,
                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
         return DPAR_E_ARG;
     }
-    dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_take(ddp); /* if a pass failed: its operations must end before the memory is freed */
     dpari_ddp_release(ddp);
     return DPAR_OK;
 }

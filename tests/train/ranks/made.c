@@ -90,8 +90,8 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
             if (u == 2 && zero == 3 && step == 0) { /* three at once were not announced */
                 CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_E_ROOM);
                 CHECK_TEXT(c->why.text,
-                           "fsdp: no memory is left for the weights of unit 'h.0' beside "
-                           "those of unit 'wte', unit 'h.1', which are in use; "
+                           "fsdp: no memory is left for the weights of unit 'h.0' in "
+                           "addition to those of unit 'wte', unit 'h.1', which are in use; "
                            "desc.units_in_use sets how many");
             }
             CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
@@ -226,7 +226,7 @@ static void fsdp_counts_refused(dpar_comm *c)
     o.count = numel;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: parameter 0 of unit 1 has -1 elements");
+    CHECK_TEXT(why.text, "fsdp: parameter 0 of unit 1 has -1 elements (0 or more)");
     o.units = -1;
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "fsdp: the number of units is -1 (0 or more)");

@@ -541,9 +541,10 @@ static void zero1_rate(dpar_comm *world)
     CHECK_INT(dpar_zero1_step(m.zero, c->rank == c->size - 1 ? 0.2 : 0.1, 0.0),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 || strstr(c->why.text, "zero1: rate, clip") != NULL);
-    CHECK(c->size == 1 || strstr(c->why.text, c->rank == c->size - 1
-                                                  ? "zero1: here the rate is 0.2, the clip 0. "
-                                                  : "zero1: here the rate is 0.1, the clip 0. "));
+    CHECK(c->size == 1 ||
+          strstr(c->why.text, c->rank == c->size - 1
+                                  ? "zero1: on this rank the rate is 0.2, the clip 0. "
+                                  : "zero1: on this rank the rate is 0.1, the clip 0. "));
     model_close(&m);
     (void)dpar_comm_free(c);
 }
