@@ -2230,11 +2230,12 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
 
 /* ==== train/made_memory.h ==== */
 
-/* made_memory - private: what a _make does with the memory of its descriptor. dpar_spatial.h calls
- * it too. */
+/* made_memory - private: the memory of a descriptor in _make and _free functions. dpar_spatial.h
+ * uses it, too. */
 
-/* True if the close of an object's parts refused, so that its _free leaves it as it is. A broken
- * communicator never refuses: it hands its own status on, which may be DPAR_E_ARG too. */
+/* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
+ * the object as it is. On a broken communicator it was not refused, because st is then the status
+ * of the communicator, which may also be DPAR_E_ARG. */
 DPARI_FN int dpari_made_refused(const dpar_comm *c, dpar_status st)
 {
     return st == DPAR_E_ARG && c->status == DPAR_OK;
@@ -2242,15 +2243,14 @@ DPARI_FN int dpari_made_refused(const dpar_comm *c, dpar_status st)
 
 /* Ends a _free: frees `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
-/* Provides the bookkeeping of an object that a _make makes. If the descriptor has memory NULL and
- * bytes 0, *memory becomes memory of its own, zeroed, which dpari_made_end frees. Otherwise it
- * becomes desc.memory, or the call fails with DPAR_E_ROOM if that has fewer than `need` bytes, is
- * NULL or is not aligned to 64. Local: ranks agree afterwards. module: what the message begins
- * with. */
+/* Provides memory for the struct of an object. If the descriptor has memory NULL and bytes 0,
+ * allocates zeroed memory, which dpari_made_end frees. Otherwise *memory becomes desc.memory, or
+ * the call fails with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to
+ * 64. Local; ranks agree afterwards. module: the first word of the message. */
 DPARI_API dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
                                         const char *module, void **memory, dpar_why *why);
-/* Ends a _make that failed with `st` on all ranks: frees `memory` unless it was given, and tells
- * with DPAR_E_ROOM how many bytes this rank needs. Returns st. */
+/* Ends a _make that failed with st on all ranks: frees `memory` unless the caller gave it, and with
+ * DPAR_E_ROOM stores in why->bytes how many bytes this rank needs. Returns st. */
 DPARI_API dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
                                         int64_t need, dpar_why *why);
 
@@ -2292,23 +2292,26 @@ DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 /* ==== train/random_private.h ==== */
 
-/* random_private - private: the words behind the numbers of random.h, and rounding by them. */
+/* random_private - private: the random words that the numbers of random.h are made of, and
+ * stochastic rounding with them. */
 
-/* The four words 4 block .. 4 block + 3 of a stream. */
+/* Computes the four words 4 block .. 4 block + 3 of a stream. */
 DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,
                                        uint32_t *words);
-/* F32 to BF16, element i up or down by word index + i, by its high half (shift 16) or its low one
- * (0); NaN and infinities as they are, what BF16 holds exactly, too. O(count). */
+/* Rounds F32 to BF16 stochastically. Whether element i is rounded up or down depends on word index
+ * + i: on its high half with shift 16, on its low half with shift 0. NaN, infinities and numbers
+ * that BF16 holds exactly keep their values. O(count). */
 DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
                                        uint64_t stream, uint64_t index, int32_t shift);
 
 /* ==== train/optimizer_private.h ==== */
 
-/* optimizer_private - private: what strategies ask of an optimizer that was judged. */
+/* optimizer_private - private: properties of an optimizer that dpar_optimizer_check has accepted,
+ * for the strategies that run it. */
 
-/* How many arrays it keeps beside weights: 2, 1 or 0. dpar_optimizer_check took it. */
+/* Returns the number of moments of an optimizer: 2, 1 or 0. */
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
-/* And their type, beside weights of this one. */
+/* Returns the type of the moments for weights of this type. */
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
 /* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -2417,10 +2420,11 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int6
 
 /* ==== train/made.h ==== */
 
-/* made - private: the memory of what a _make makes. */
+/* made - private: memory for objects of _make functions. */
 
-/* Zeroed memory of the host at a multiple of 64, and what gives it back (NULL is fine): of
- * dpar_comm_alloc; where c->mem is a device's, pages of its own. NULL: there is none. */
+/* Allocates zeroed memory of the host at a multiple of 64: with dpar_comm_alloc, or as pages of the
+ * host if comm->mem is a device. Returns NULL if there is none. dpari_made_give frees it; NULL is
+ * allowed. */
 DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
 DPARI_INTERNAL void dpari_made_give(void *memory);
 
@@ -2531,6 +2535,7 @@ DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t 
     words[3] = d;
 }
 
+/* Returns word `index` of a stream. */
 static uint32_t dpari_random_word(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t words[4];
@@ -2553,13 +2558,15 @@ DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count
         if ((x & 0x7f800000u) != 0x7f800000u) {
             x += words[at % 4] >> shift & 0xffffu;
         } else {
-            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+            /* so that a NaN stays one when its low bits are cut */
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u;
         }
         h = (uint16_t)(x >> 16);
         dpari_elements_bits((unsigned char *)to + 2 * i, &h, 2);
     }
 }
 
+/* Maps a word to a number above 0 and below 1: the middle of one of 2^32 equal intervals. */
 static double dpari_random_between(uint32_t word)
 {
     return ((double)word + 0.5) * (1.0 / 4294967296.0);
@@ -2570,6 +2577,7 @@ DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t ind
     return dpari_random_between(dpari_random_word(seed, stream, index));
 }
 
+/* Returns the ratio of two polynomials of degree 7 in r. */
 static double dpari_random_ratio(const double *over, const double *under, double r)
 {
     double a = over[7], b = under[7];
@@ -2581,8 +2589,9 @@ static double dpari_random_ratio(const double *over, const double *under, double
     return a / b;
 }
 
-/* Wichura, Applied Statistics 37 (1988), PPND16: rational functions near the middle, and of
- * sqrt(-ln p) in the tails. */
+/* Returns the number below which a normal variable is with probability p. Wichura, Applied
+ * Statistics 37 (1988), PPND16: a rational function near the middle, and one of sqrt(-ln p) in the
+ * tails. */
 static double dpari_random_inverse(double p)
 {
     static const double middle[2][8] = {
@@ -2604,7 +2613,8 @@ static double dpari_random_inverse(double p)
     if (q >= -0.425 && q <= 0.425) {
         return q * dpari_random_ratio(middle[0], middle[1], 0.180625 - q * q);
     }
-    r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p)); /* below 5: p is not below 1e-10 */
+    /* r is below 5, because p is at least 1e-10 */
+    r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p));
     z = dpari_random_ratio(tail[0], tail[1], r - 1.6);
     return q < 0.0 ? -z : z;
 }
@@ -2633,7 +2643,7 @@ DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
     }
 }
 
-/* Within 0 and below 1. */
+/* True if x is at least 0 and below 1. */
 static int dpari_optim_share(double x)
 {
     return x >= 0.0 && x < 1.0;
@@ -2641,14 +2651,18 @@ static int dpari_optim_share(double x)
 
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o)
 {
-    return o->kind == DPAR_OPTIMIZER_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    if (o->kind == DPAR_OPTIMIZER_ADAMW) {
+        return 2;
+    }
+    return o->momentum > 0.0 ? 1 : 0;
 }
 
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
-    return o->moment_type != DPAR_TYPE_NONE ? o->moment_type
-           : weight_type == DPAR_F64        ? DPAR_F64
-                                            : DPAR_F32;
+    if (o->moment_type != DPAR_TYPE_NONE) {
+        return o->moment_type;
+    }
+    return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -2669,7 +2683,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                                      dpar_why *why)
 {
     if (o == NULL) {
-        return dpari_wrong(why, "optimizer: it is NULL");
+        return dpari_wrong(why, "optimizer: the optimizer is NULL");
     }
     if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
         (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
@@ -2678,12 +2692,12 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
             o->kind, o->nesterov, o->stochastic);
     }
     if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
-        return dpari_wrong(why, "optimizer: moments of type %s: bf16, or left out",
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or left out",
                            dpar_type_name(o->moment_type));
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_optimizer_say(why, "optimizer: decay is %.9g: 0 or more, and finite",
-                                   o->decay);
+        return dpari_optimizer_say(
+            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", o->decay);
     }
     if (o->kind == DPAR_OPTIMIZER_ADAMW &&
         (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
@@ -2699,12 +2713,12 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                    o->momentum);
     }
     if (!dpari_is_float(weight_type)) {
-        return dpari_wrong(why, "optimizer: weights of type %s: f64, f32, bf16 or f16",
+        return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
                            dpar_type_name(weight_type));
     }
     if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
-            why, "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
+            why, "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(o);
@@ -2718,7 +2732,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
 /* ---- numbers -----------------------------------------------------------------------------------
  */
 
-/* b^t by squaring: 1 - b^t keeps its digits. */
+/* Returns b^t by squaring, accurately enough that 1 - b^t keeps its digits. */
 static double dpari_optim_power(double b, int64_t t)
 {
     double power = 1.0;
@@ -2743,19 +2757,20 @@ DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
 /* ---- steps -------------------------------------------------------------------------------------
  */
 
-/* What is the same for all elements of a step. */
+/* The values of a step that are the same for all elements. */
 typedef struct dpari_optim_now {
     double rate, factor;
     double shrink;     /* AdamW: 1 - rate decay */
     double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
     int64_t t;
-    uint64_t index; /* of element 0, for random numbers */
-    int32_t wide;   /* the CPU takes four of f64 at once */
+    uint64_t index; /* number of element 0, for random numbers */
+    /* 0 if the CPU has no vectors of 4 doubles, otherwise 1, or 2 or more with vectors of 8 */
+    int32_t wide;
 } dpari_optim_now;
-enum { DPARI_OPTIM_ASKS = 4096 }; /* elements from which on asking the CPU pays */
+enum { DPARI_OPTIM_ASKS = 4096 }; /* number of elements from which on it pays to query the CPU */
 
-/* Some elements at once, in f64, of arrays that are all F64 or all F32. Each operation is exactly
- * rounded: the bits are the same for any number at once. */
+/* Several elements at a time, in f64, of arrays that are all F64 or all F32. Each operation is
+ * rounded exactly, so the bits do not depend on how many elements are processed at once. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
 enum { DPARI_OPTIM_STEP = 4 };
@@ -2782,7 +2797,7 @@ DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, i
     }
 }
 
-/* One NaN for all, as dpari_elements_store. */
+/* Stores elements. All NaN get the same bits, as in dpari_elements_store. */
 DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
                                         const dpari_optim_some *x)
 {
@@ -2829,7 +2844,8 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
-/* On x86-64 a product is not fused with what is added, though -mfma lets a compiler do so. */
+/* Keeps a compiler that is given -mfma from fusing a product with a sum, which would change the
+ * bits. */
 #if defined(__FMA__)
 #define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
 #else
@@ -2853,7 +2869,7 @@ DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari
 }
 
 typedef struct dpari_optim_arrays {
-    void *w, *m, *v; /* SGD: no v, and no m without momentum */
+    void *w, *m, *v; /* SGD has no v, and without momentum no m */
     const void *g;
 } dpari_optim_arrays;
 
@@ -2926,7 +2942,7 @@ DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get
 DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
                 dpari_optim_times)
 
-/* The same where the CPU takes four of f64 at once. */
+/* The same functions for a CPU with vectors of 4 doubles. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
 #define DPARI_OPTIM_WIDE 1
 #define DPARI_OPTIM_IN_WIDE __attribute__((target("avx2")))
@@ -2936,7 +2952,7 @@ dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t t
     dpari_optim_f4 f;
     if (type == DPAR_F64) {
         dpari_optim_get(x, from, i, type);
-    } else { /* one instruction, of which gcc makes five */
+    } else { /* one instruction, for which gcc emits five */
         __builtin_memcpy(&f, (const float *)from + i, sizeof f);
         __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
     }
@@ -2946,7 +2962,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_so
 {
     const dpari_optim_some zero = {0.0, 0.0, 0.0, 0.0};
     dpari_optim_some y = *x;
-    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN of x stays */
+    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN in x stays */
     __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
 }
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
@@ -2960,7 +2976,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_op
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
                                     dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
 
-/* And where it takes eight, of F32. */
+/* And for a CPU with vectors of 8 doubles; only for F32. */
 #define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
     typedef double dpari_optim_eight __attribute__((vector_size(64)));
 typedef float dpari_optim_f8 __attribute__((vector_size(32)));
@@ -2996,7 +3012,7 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_
     __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
 }
 
-/* Not fused with what is added, which a compiler does where it may. */
+/* In assembly, because a compiler may fuse a product with a sum. */
 DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
 dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
                              const dpari_optim_eight *y)
@@ -3020,7 +3036,8 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
 #define DPARI_OPTIM_WIDE 0
 #endif
 
-    /* n elements, a multiple of DPARI_OPTIM_STEP. */
+    /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
+     * and the CPU. */
     static void dpari_optim_update(const dpar_optimizer *o, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
@@ -3031,20 +3048,25 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
         return;
     }
     if (now->wide) {
-        (adamw ? f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32
-         : f64 ? dpari_optim_sgd_wide_f64
-               : dpari_optim_sgd_wide_f32)(o, now, p, n);
+        if (adamw) {
+            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(o, now, p, n);
+        } else {
+            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(o, now, p, n);
+        }
         return;
     }
 #endif
-    (adamw ? f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32
-     : f64 ? dpari_optim_sgd_f64
-           : dpari_optim_sgd_f32)(o, now, p, n);
+    if (adamw) {
+        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(o, now, p, n);
+    } else {
+        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(o, now, p, n);
+    }
 }
 
 enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
-/* What is updated goes back in its type. */
+/* Stores updated elements in their type, with stochastic rounding for BF16 if the optimizer asks
+ * for it. Weights and moments use different random numbers. */
 static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *now, int32_t what,
                               void *to, int32_t type, const double *from, int64_t i, int64_t n)
 {
@@ -3060,8 +3082,9 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
                        what == DPARI_OPTIM_V ? 0 : 16);
 }
 
-/* Where weights and moments are all F64 or all F32, and gradients are too or become it exactly,
- * elements are updated where they lie, but for some at the end; returns how many were. */
+/* Updates elements in place, if weights and moments are all F64 or all F32, and gradients have that
+ * type or convert to it exactly. Leaves a few elements at the end. Returns the number of elements
+ * that were updated. */
 static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
@@ -3115,7 +3138,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     now.index = p->index;
     now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
     blocks.w = w;
-    blocks.g = g; /* a factor of 0: zeros, as NaN and Inf times 0 are NaN */
+    blocks.g = g; /* with a factor of 0 these are zeros, because NaN and infinity times 0 are NaN */
     blocks.m = moments > 0 ? m : NULL;
     blocks.v = v;
     for (i = dpari_optim_direct(o, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
@@ -3130,7 +3153,8 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
         if (moments > 1) {
             dpari_elements_load(v, p->v, i, n, type);
         }
-        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS); /* what is beyond n stays */
+        /* elements after n are ignored */
+        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
         if (moments > 1) {
             dpari_optim_store(o, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
         }
@@ -6391,8 +6415,8 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     }
     return dpari_say(
         DPAR_E_ROOM, why,
-        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes, %ld "
-        "past one",
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
+        "bytes past one",
         module, need, given != NULL ? bytes : 0, past);
 }
 

@@ -71,8 +71,8 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     }
     return dpari_say(
         DPAR_E_ROOM, why,
-        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes, %ld "
-        "past one",
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
+        "bytes past one",
         module, need, given != NULL ? bytes : 0, past);
 }
 

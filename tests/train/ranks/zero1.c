@@ -412,7 +412,7 @@ static void make_refused(dpar_comm *c)
     *of = adamw();
     of->decay = -0.5;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "optimizer: decay is -0.5: 0 or more, and finite") != NULL);
+    CHECK(strstr(why.text, "optimizer: decay is -0.5, but must be 0 or more, and finite") != NULL);
     *of = sgd(1.0);
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "SGD's momentum is 1 (0 or more, below 1)") != NULL);
