@@ -2145,11 +2145,11 @@ DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 /* ==== train/layers_private.h ==== */
 
-/* layers_private - private: operations of layers.h in the memory that a communicator's strategies
- * work in, as mem_private.h. A memory without a table of layers breaks the communicator: E_UNKNOWN.
- */
+/* layers_private - private: runs the operations of layers.h in the memory of a communicator, as
+ * mem_private.h does for those of mem.h. If comm->mem has no table of layers, the communicator
+ * breaks with DPAR_E_UNKNOWN. */
 
-/* Those of c. */
+/* Run one operation in the memory of c. */
 DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
 DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
@@ -2264,10 +2264,10 @@ DPARI_API dpar_status dpari_made_failed(dpar_status st, const void *given, void 
 
 /* ==== train/layers_private.h ==== */
 
-/* The host's. */
+/* Runs the operation in the memory of the host. */
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
-/* Those of c. */
+/* Run one operation in the memory of c. */
 DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
 DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
 DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);
@@ -2319,42 +2319,45 @@ DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, 
 
 /* ==== train/lanes.h ==== */
 
-/* lanes - private: loops over parts of rows that take several elements at once, for norms,
- * cross-entropy, attention and codes of 8 bits. On x86-64 there are two of each, for vectors of 32
- * bytes and by elements. The bits are the same: nothing is fused, and sums have one order. */
+/* lanes - private: loops over parts of rows that process several elements at once, for norms,
+ * cross-entropy, attention and codes of 8 bits. On x86-64 there are several versions of each: for
+ * vectors of 64 and 32 bytes, and by elements. All give the same bits: products are not fused with
+ * sums, and sums have one order. */
 
 /* Codes of 8 bits (I8, F8) of `count` numbers, in blocks of `block` that have an f32 scale each. */
 typedef struct dpari_lanes_blocks {
     const unsigned char *code, *scale;
-    int64_t code_step, scale_step; /* bytes from a block's to the next one's */
+    int64_t code_step, scale_step; /* bytes from one block to the next */
     int64_t block, count;
-    int32_t type, add; /* add: 1: to what is there */
+    int32_t type, add; /* add: 1 to add to x */
 } dpari_lanes_blocks;
 
-/* Rows of n elements of a type, F64 or F32; rows do not overlap unless they are the same. Numbers
- * are taken as f64. A sum goes by 16 chains, chain c of elements c, c + 16, ..., in f32 by 8; then
- * halves are added: c and c + 8, and so on. */
+/* Functions on rows of n elements of type F64 or F32. Rows do not overlap unless they are the same.
+ * Elements are converted to f64. A sum has 16 chains (8 in f32), where chain c adds elements c,
+ * c + 16, ...; then halves are added: c and c + 8, and so on. */
 typedef struct dpari_lanes {
     void (*widen)(double *to, const float *from, int64_t n);
     void (*thin)(float *to, const double *from, int64_t n);
     double (*total)(const void *x, int32_t type, int64_t n);
-    /* Sums of (x - mean)^2; of x (y - mean), and *total (NULL: not wanted) that of x */
+    /* about: the sum of (x - mean)^2. product: the sum of x (y - mean); *total receives the sum of
+     * x unless it is NULL */
     double (*about)(const void *x, int32_t type, double mean, int64_t n);
     double (*product)(const void *x, const void *y, int32_t type, double mean, int64_t n,
                       double *total);
-    /* The largest, and that of `most` */
+    /* The largest of x and `most` */
     double (*largest)(const void *x, int32_t type, double most, int64_t n);
     /* to = a (x - mean) + b; by: a, mean, b */
     void (*line)(void *to, const void *x, int32_t type, const double *by, int64_t n);
     /* to = by[0] (by[1] y - by[2] - (x - by[3]) by[4]) */
     void (*slope)(void *to, const void *x, const void *y, int32_t type, const double *by,
                   int64_t n);
-    /* to = by[1] e^(x - by[0]) + by[2], the power within 1e-15, 0 below e^-708. NULL: it stays.
-     * Returns the sum of the powers */
+    /* to = by[1] e^(x - by[0]) + by[2]; the power is accurate to 1e-15, and 0 below e^-708. With
+     * `to` NULL nothing is stored. Returns the sum of the powers */
     double (*exps)(void *to, const void *x, int32_t type, const double *by, int64_t n);
     /* x = log(1 + x), 0 <= x <= 1 */
     void (*logs)(double *x, int64_t n);
-    /* In f32. to[j] = scale (x . row j of n), rows `step` apart, the product with scale in f64 */
+    /* to[j] = scale (x . row j) for n rows, which are `step` elements apart. The sum is in f32, the
+     * product with scale in f64 */
     void (*scores)(double *to, const float *x, const float *row, int64_t step, int64_t n,
                    int64_t width, double scale);
     /* y = keep y + by[0] row 0 + by[1] row 1 + ..., n of them, in that order */
@@ -2362,15 +2365,16 @@ typedef struct dpari_lanes {
                 int64_t width);
     /* y = keep y + by x */
     void (*add)(float *y, float keep, float by, const float *x, int64_t n);
-    /* The bits of the largest |x|: above those of infinity for NaN */
+    /* Returns the bits of the largest |x|, which are above those of infinity for NaN */
     uint32_t (*size)(const float *x, int64_t n);
-    /* Codes (I8, F8) of x / scale, which are finite and scale is above 0. Values of codes, times
-     * scale, or x + that: NaN without sign and payload */
+    /* codes: computes codes (I8, F8) of x / scale, where x is finite and scale is above 0. values:
+     * computes x = scale x code, or adds it to x. NaN has no sign and no payload */
     void (*codes)(unsigned char *code, const float *x, float scale, int64_t n, int32_t type);
     void (*values)(float *x, const dpari_lanes_blocks *blocks);
 } dpari_lanes;
 
-/* What a call of so much work takes, in elements of a sum: the CPU is asked where that pays. */
+/* Returns the functions for a call of this much work, counted in elements of a sum. The CPU is
+ * queried only if that pays. */
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 
 /* ==== train/layers_norm.h ==== */
@@ -2380,42 +2384,46 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
 DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
-/* Loops over a row take so many elements at a time, as doubles: they know no type. */
+/* Loops over a row process this many elements at a time. */
 enum { DPARI_ROW_PART = 256 };
 #if defined(__GNUC__)
 #define DPARI_ROW __attribute__((aligned(64)))
 #else
 #define DPARI_ROW
 #endif
-/* Elements at, at + step, ... of x, F64, F32, BF16 or F16: `count` of them. */
+/* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
 DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
                                    int64_t step, int64_t count, double *to);
-/* Elements at .. at + count - 1: where they lie, or in `room` as F64. *as: their type. */
+/* Returns elements at .. at + count - 1: in place if x is F64 or F32, otherwise converted to F64 in
+ * `room`. *as receives their type. */
 DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
                                         int64_t at, int64_t count, double *room, int32_t *as);
-/* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
+/* to = keep to + scale from, for F64 in f64, for F32 in f32. `from` may be `to`. */
 DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 
 /* ==== train/micro.h ==== */
 
-/* micro - private: blocks in the formats of tensor cores (layers.h), in the host's memory; what
- * blocks of all formats read and write. */
+/* micro - private: quantizes and dequantizes blocks in the formats of tensor cores (layers.h) in
+ * the host's memory. Also reads and writes elements for blocks of all formats. */
 
-/* True if q is in the domain of such a format. The caller has checked what all formats share. */
+/* True if q is in the domain of its format. The caller has checked what all formats have in
+ * common. */
 DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q);
-/* Elements of a block. */
+/* Returns the elements of a block. */
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format);
-/* Block b of one that fits is quantized, or dequantized. */
+/* Quantize and dequantize block b of a q that fits. */
 DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
 DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
 
-/* ---- of all formats ---- */
+/* ---- for all formats ---- */
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
+/* Returns elements i .. i + n - 1 of x as floats, n <= DPARI_ELEMENTS: in place, or converted in
+ * `room`. */
 DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
                                              float *room);
-/* They become these numbers, or are added to. */
+/* Stores n numbers in elements i .. i + n - 1 of q->x. With q->accumulate it adds them, and
+ * overwrites its argument x. */
 DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
 
 /* ==== train/made.h ==== */
@@ -3183,20 +3191,22 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 #define DPARI_LANES_VECTOR 0
 #endif
 
-/* x86-64 that may have more than it was compiled for. */
+/* 1 if this is compiled for plain x86-64, so that the CPU may have more than the compiler knows. */
 #if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
 #define DPARI_LANES_ASKED 1
 #else
 #define DPARI_LANES_ASKED 0
 #endif
 
-/* Clang needs no help; without its optimiser gcc does not see which way is not taken. */
+/* 1 if instructions are written in assembly. Clang does not need it, and without its optimiser gcc
+ * does not remove the branch that is not taken. */
 #if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define DPARI_LANES_ASM 1
 #else
 #define DPARI_LANES_ASM 0
 #endif
 
+/* Returns the scale of block i. */
 static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
 {
     float scale;
@@ -3204,7 +3214,7 @@ static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
     return scale;
 }
 
-/* One NaN for all. */
+/* Replaces every NaN by the same one. */
 DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -3228,7 +3238,7 @@ typedef float dpari_lanes_m4 __attribute__((vector_size(16), aligned(4), may_ali
 typedef uint64_t dpari_lanes_u4 __attribute__((vector_size(32)));
 typedef uint32_t dpari_lanes_u8 __attribute__((vector_size(32)));
 typedef int32_t dpari_lanes_w4 __attribute__((vector_size(16)));
-#if defined(__SSE2__) /* what the builtins take */
+#if defined(__SSE2__) /* types of the builtins */
 typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
 typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
 #endif
@@ -3238,7 +3248,8 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
 #define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
 #define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
 
-/* All of x; some vectors are too large to be given by value where the target has none. */
+/* A vector whose elements are all x. Vectors are passed by address, because they are too large to
+ * be passed by value on targets without such vectors. */
 #define DPARI_LANES_ALL4(x)                                                                        \
     {                                                                                              \
         x, x, x, x                                                                                 \
@@ -3248,6 +3259,7 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
         x, x, x, x, x, x, x, x                                                                     \
     }
 
+/* Sixteen doubles: the 16 chains of a sum, or 16 elements of a row. */
 typedef struct dpari_lanes_16 {
     dpari_lanes_d4 a, b, c, d;
 } dpari_lanes_16;
@@ -3258,13 +3270,15 @@ DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
     to->a = to->b = to->c = to->d = all;
 }
 
+/* Adds the 16 chains in the fixed order of lanes.h. */
 DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
     const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* One instruction where vectors have 32 bytes, of which gcc makes five. */
+/* Converts a vector, with one instruction if vectors have 32 bytes, for which gcc emits five. wide:
+ * 1 in the functions for AVX2. */
 #if DPARI_LANES_ASM
 #define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
     do {                                                                                           \
@@ -3315,7 +3329,7 @@ DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t 
     }
 }
 
-/* Elements i .. i + 15, and back. */
+/* Loads elements i .. i + 15 as doubles; dpari_lanes_store is the reverse. */
 DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int64_t i, int32_t type,
                                          int wide)
 {
@@ -3354,7 +3368,7 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
     }
 }
 
-/* The last elements, from i on, and `rest` behind them. */
+/* Copies the last elements, from i on, to `room`, and fills it up with `rest`. */
 DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
                                                      int64_t n, int32_t type, double rest)
 {
@@ -3572,13 +3586,13 @@ DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y
     }
 }
 
-/* The smaller of x and `most`; NaN of x stays. */
+/* Computes the smaller of x and `most`. A NaN in x stays. */
 DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_d4 *x,
                                           const dpari_lanes_d4 *most, int wide)
 {
     dpari_lanes_u4 over;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, of which gcc makes four */
+    if (wide) { /* one instruction, for which gcc emits four */
         __asm__("vminpd %1, %2, %0" : "=x"(*to) : "x"(*x), "x"(*most));
         return;
     }
@@ -3588,10 +3602,11 @@ DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_
     *to = (dpari_lanes_d4)(((dpari_lanes_u4)*x & ~over) | ((dpari_lanes_u4)*most & over));
 }
 
-/* x = e^x. x = k ln 2 + f: adding 1.5 2^52 leaves the integer k in the last bits; ln 2 in two parts
- * of which the first times k is exact; Taylor of degree 12 for |f| < 0.347, whose rest is below
- * 2e-16, in pairs (Estrin): few operations wait for one another; 2^k by its bits. NaN stays NaN, as
- * f is. */
+/* Computes x = e^x and z = e^z, two vectors at once, because their operations do not wait for each
+ * other. x = k ln 2 + f, where k is an integer: adding 1.5 2^52 leaves it in the last bits. ln 2 is
+ * in two parts, of which the first times k is exact. e^f is a Taylor sum of degree 12 for |f| <
+ * 0.347, whose error is below 2e-16, added in pairs (Estrin), so that few operations wait for one
+ * another. 2^k is made from its bits. NaN stays NaN, because f is NaN. */
 DPARI_LANES_INLINE void dpari_lanes_exp(dpari_lanes_d4 *x, dpari_lanes_d4 *z, int wide)
 {
     const dpari_lanes_d4 low = DPARI_LANES_ALL4(-708.0), high = DPARI_LANES_ALL4(709.0);
@@ -3648,7 +3663,7 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
         dpari_lanes_exp(&each[0], &each[1], wide);
         dpari_lanes_exp(&each[2], &each[3], wide);
     }
-    for (k = 0; k < 4 && !wide; k += 2) { /* fewer registers: a loop is as fast */
+    for (k = 0; k < 4 && !wide; k += 2) { /* with fewer registers a loop is as fast */
         dpari_lanes_exp(&each[k], &each[k + 1], wide);
     }
     sum->a += each[0];
@@ -3664,7 +3679,8 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     }
 }
 
-/* Whole sixteens, then the last elements in `room`: one loop does both. */
+/* One loop for full groups of 16 elements, and then for the last elements, which are copied to
+ * `room`. */
 DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
                                            int64_t n, int wide)
 {
@@ -3696,8 +3712,8 @@ DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type
     return dpari_lanes_fold(&sum);
 }
 
-/* x = log(1 + x) = 2 atanh(x / (2 + x)), 0 <= x <= 1: the argument is at most 1 / 3, and what the
- * series of 16 terms leaves below 1e-16. */
+/* Computes x = log(1 + x) = 2 atanh(x / (2 + x)) for 0 <= x <= 1. The argument of atanh is at most
+ * 1 / 3, so that 16 terms of its series leave an error below 1e-16. */
 DPARI_LANES_INLINE void dpari_lanes_log(dpari_lanes_d4 *x)
 {
     const dpari_lanes_d4 y = *x / (*x + 2.0), y2 = y * y;
@@ -3742,7 +3758,7 @@ DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+/* A vector of the words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_LANES_WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
@@ -3755,7 +3771,7 @@ DPARI_LANES_INLINE dpari_lanes_f4 dpari_lanes_words(dpari_lanes_f4 a, dpari_lane
 }
 #endif
 
-/* The halves of eight, added. */
+/* Adds the two halves of a vector. */
 DPARI_LANES_INLINE void dpari_lanes_half(dpari_lanes_f4 *to, const dpari_lanes_f8 *x)
 {
     dpari_lanes_f4 a, b;
@@ -3764,7 +3780,7 @@ DPARI_LANES_INLINE void dpari_lanes_half(dpari_lanes_f4 *to, const dpari_lanes_f
     *to = a + b;
 }
 
-/* Four rows at once: each element of x is read once for all. */
+/* Computes the scores of four rows at once, so that each element of x is loaded once. */
 DPARI_LANES_INLINE void dpari_lanes_scores_four(double *to, const float *x,
                                                 const float *const row[4], int64_t width,
                                                 double scale)
@@ -3811,7 +3827,7 @@ DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const flo
     int64_t j, k;
     for (j = 0; j < n; j += 4) {
         const float *each[4];
-        for (k = 0; k < 4; k++) { /* of fewer than four the last again */
+        for (k = 0; k < 4; k++) { /* if fewer than four are left, the last one is repeated */
             each[k] = row + dpari_least(j + k, n - 1) * step;
         }
         dpari_lanes_scores_four(n - j < 4 ? room : to + j, x, each, width, scale);
@@ -3889,14 +3905,15 @@ DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const fl
 
 /* ---- codes of 8 bits ------------------------------------------------------------------------- */
 
-/* Sizes are ordered as the integers of their bits. */
+/* Computes the larger of each |x| and `most`, as integers: the bits of |x| have the order of
+ * |x|. */
 DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, int wide)
 {
     dpari_lanes_i8 p, above;
     dpari_lanes_get(&p, x);
     p &= 0x7fffffff;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, of which gcc makes two that take longer */
+    if (wide) { /* one instruction, for which gcc emits two slower ones */
         __asm__("vpmaxsd %1, %0, %0" : "+x"(*most) : "x"(p));
         return;
     }
@@ -3938,15 +3955,15 @@ DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide
     return (uint32_t)most;
 }
 
-/* Of sizes below 2^22 adding 1.5 2^23 leaves the rounded integer in the last bits, with its sign.
- */
+/* Rounds to integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the last
+ * bits, with its sign. */
 DPARI_LANES_INLINE void dpari_lanes_code_i8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     *code = (dpari_lanes_i8)(*x + 12582912.0f) & 0xff;
 }
 
-/* Below 2^-6 in steps of 2^-9, which are the last bits of a sum with 2^14. Codes do not pass 0x7e:
- * x is at most 448 and what division rounds. */
+/* Computes codes of F8. Below 2^-6 its numbers are 2^-9 apart, which are the last bits of a sum
+ * with 2^14. No code exceeds 0x7e, because x is at most 448, up to the rounding of a division. */
 DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     const dpari_lanes_i8 bits = (dpari_lanes_i8)*x, size = bits & 0x7fffffff;
@@ -3957,7 +3974,8 @@ DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_la
     *code = all | (((bits >> 24) & 0x80) & (all != 0));
 }
 
-/* Sixteen integers of 0 to 255 as bytes, and the signed values of 16 bytes. */
+/* Stores sixteen integers of 0 to 255 as bytes. dpari_lanes_unpack loads 16 bytes as signed
+ * integers. */
 DPARI_LANES_INLINE void dpari_lanes_pack(unsigned char *to, const dpari_lanes_i8 *x)
 {
 #if defined(__SSE2__)
@@ -4068,8 +4086,8 @@ DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_
     }
 }
 
-/* With the exponent's bits of an f32 a code is u: its value from 2^-6 on; below, where the value is
- * 2 u - 2^-6, that is less than u, and from there on it is not. */
+/* Computes the values of codes of F8. u is the code with the exponent of an f32. From 2^-6 on the
+ * value is u; below, it is 2 u - 2^-6. The smaller of both is right everywhere. */
 DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code,
                                              int wide)
 {
@@ -4098,7 +4116,8 @@ DPARI_LANES_INLINE void dpari_lanes_value(dpari_lanes_f8 *p, const float *x,
     }
 }
 
-/* Some element of `all` becomes a NaN where one of x is, and may where one is infinite. */
+/* Computes 16 values. If one of x is NaN, an element of `all` becomes NaN, and it may become NaN if
+ * one is infinite. */
 DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
                                                    int32_t type, int add, dpari_lanes_f8 *all,
                                                    int wide)
@@ -4132,7 +4151,8 @@ DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *c
     }
 }
 
-/* A block: what takes few operations an element has loops of its own where they pay. */
+/* Computes the values of a block. Cases with few operations for each element have loops of their
+ * own. */
 DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
                                                  int64_t n, int32_t type, int add,
                                                  dpari_lanes_f8 *all, int wide)
@@ -4156,7 +4176,8 @@ DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *
     }
 }
 
-/* A product with a scale that is a number makes no NaN but that of an F8. */
+/* Computes the values of all blocks, and replaces NaN by the same one if there may be any. If the
+ * scale is a number, only a code of F8 can give NaN. */
 DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
     const int64_t count = b->count, block = b->block, step = b->code_step;
@@ -4180,7 +4201,8 @@ DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b
 
 #endif
 
-/* By elements, in the same order: small, and for calls so small that the CPU is not asked. */
+/* Element by element, in the same order. Used without vectors, and for calls so small that the CPU
+ * is not queried. */
 #if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
 
 static double dpari_each_fold(const double *c)
@@ -4279,7 +4301,7 @@ static void dpari_each_slope(void *to, const void *x, const void *y, int32_t typ
 }
 
 #if DPARI_LANES_VECTOR
-/* As dpari_lanes_exp. */
+/* Computes e^x with the operations of dpari_lanes_exp. */
 static double dpari_each_exp(double x)
 {
     const double y = x > 709.0 ? 709.0 : x;
@@ -4313,7 +4335,7 @@ static double dpari_each_exps(void *to, const void *x, int32_t type, const doubl
     for (i = 0; i < n; i++) {
 #if DPARI_LANES_VECTOR
         const double power = dpari_each_exp(dpari_element_get(x, type, i) - by[0]);
-#else /* of doubles of any kind */
+#else /* doubles may have extra precision here, which the sums of dpari_each_exp do not allow */
         const double power = dpari_exp(dpari_element_get(x, type, i) - by[0]);
 #endif
         c[i % 16] += power;
@@ -4389,7 +4411,7 @@ static uint32_t dpari_each_size(const float *x, int64_t n, int wide)
     return most;
 }
 
-/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
+/* Rounds 0 <= x < 2^31 to the nearest integer, ties to even. */
 static uint32_t dpari_each_even(float x)
 {
     const uint32_t n = (uint32_t)x;
@@ -4397,7 +4419,7 @@ static uint32_t dpari_each_even(float x)
     return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
 }
 
-/* A number's code without its sign. */
+/* Returns the code of a number without its sign. */
 static uint32_t dpari_each_code(float x, int32_t type)
 {
     uint32_t bits;
@@ -4461,7 +4483,7 @@ static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
-/* What is inlined becomes what the CPU has. */
+/* Defines the functions of a table. The inlined loops are compiled for the CPU that `in` names. */
 #define DPARI_LANES_PLAIN
 #define DPARI_LANES_TABLE(in, table, loop, wide)                                                   \
     in static void table##_widen(double *to, const float *from, int64_t n)                         \
@@ -4569,7 +4591,7 @@ DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes
 
 /* ---- vectors of 64 bytes ---------------------------------------------------------------------
  *
- * Of what takes few operations an element; the rest is that of 32 bytes. */
+ * Only loops with few operations for each element; the others are those of 32 bytes. */
 
 #define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
 #define DPARI_EIGHT_INLINE                                                                         \
@@ -4583,7 +4605,7 @@ typedef struct dpari_eight {
     dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
 } dpari_eight;
 
-/* Not fused with what is added, which a compiler does where it may. */
+/* In assembly, because a compiler may fuse a product with a sum. */
 DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
                                           const dpari_lanes_d8 *y)
 {
@@ -4630,8 +4652,8 @@ DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-/* For parts of 16 elements, `part` of where they are; the last is filled up with what changes no
- * sum. */
+/* Defines a loop that adds parts of 16 elements with `part`. The last part is filled up with
+ * `rest`, which changes no sum. */
 #define DPARI_EIGHT_SUM(name, part, rest)                                                          \
     DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
                                         int64_t n, double *total)                                  \
@@ -4885,7 +4907,9 @@ static dpari_lanes dpari_lanes_eights(void)
 }
 #endif
 
-enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
+/* From this number of elements on the CPU is queried, which takes as long as some thousands of
+ * elements. */
+enum { DPARI_LANES_ASKS = 4096 };
 
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {
@@ -4905,6 +4929,7 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
  * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
  * formats. layers.c calls it for quantize and dequantize. */
 
+/* Converts elements of another type than F32 in `room`. */
 DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i,
                                                       int64_t n, float *room)
 {
@@ -4933,16 +4958,17 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int6
     dpari_elements_store(q->x, x, i, n, q->type);
 }
 
-/* Floats of few bits, their blocks. */
+/* A format: the floats of few bits that its codes are, and its blocks. */
 typedef struct dpari_micro {
-    uint8_t digits; /* of the fraction */
-    uint8_t least;  /* exponent of the least normal number, as F32 has it; */
-    uint8_t most;   /* of the largest, without bias */
-    uint8_t top;    /* code of the largest */
-    uint8_t bits, block;
+    uint8_t digits; /* bits of the fraction */
+    uint8_t least;  /* biased exponent in F32 of the least normal number */
+    uint8_t most;   /* exponent of the largest number, without bias */
+    uint8_t top;    /* code of the largest number */
+    uint8_t bits;   /* of a code */
+    uint8_t block;  /* elements of a block */
 } dpari_micro;
 
-enum { DPARI_MICRO_NV = 16 }; /* the blocks of NVFP4, and only these */
+enum { DPARI_MICRO_NV = 16 }; /* size of a block of NVFP4, which identifies the format */
 
 static const dpari_micro *dpari_micro_of(int32_t format)
 {
@@ -4969,21 +4995,26 @@ DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
     return dpari_micro_of(format)->block;
 }
 
-/* The code of a number above 0, of which these are the bits; word: NULL: to nearest even. Its
- * significand gets 23 digits behind the point of its own exponent, or of the least normal one. The
- * last of them go: what is added before carries into the code, and so into its exponent. */
+/* Returns the code of a number without its sign, given by its bits `size`. word: a random word for
+ * stochastic rounding, or NULL to round to nearest even. The significand is aligned to its own
+ * exponent, or to that of the least normal number if that is larger. Then `cut` bits are cut off.
+ * What is added before, for rounding, carries into the code and thus into its exponent. */
 static uint32_t dpari_micro_code(const dpari_micro *f, uint32_t size, const uint32_t *word)
 {
     const int32_t own = (int32_t)(size >> 23), cut = 23 - f->digits, under = f->least - own;
-    const int32_t shift = under < 0 ? 0 : under < 25 ? under : 25; /* no subnormal is less */
+    int32_t shift = 0;
     uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
-    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0); /* no tie, then */
+    if (under > 0) {
+        shift = under < 25 ? under : 25; /* 25 leaves nothing of a significand of 24 bits */
+    }
+    /* a bit that is lost rules out a tie */
+    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0);
     x += word != NULL ? *word >> (32 - cut) : ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
     code = ((uint32_t)(under < 0 ? -under : 0) << f->digits) + (x >> cut);
     return code < f->top ? code : f->top;
 }
 
-/* The value of a code without its sign. */
+/* Returns the value of a code without its sign. */
 static float dpari_micro_value(const dpari_micro *f, uint32_t code)
 {
     const uint32_t least = (uint32_t)f->least << 23, under = code >> f->digits == 0;
@@ -4997,21 +5028,26 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
     return under ? x - less : x;
 }
 
-/* What the codes of a block with this scale are multiples of. */
+/* Returns the value of a scale, by which the numbers of the codes of its block are multiplied. */
 DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f,
                                              uint32_t scale)
 {
-    const uint32_t bits = scale == 0xffu ? 0x7fc00000u : scale == 0 ? 0x400000u : scale << 23;
+    uint32_t bits = scale << 23;
     float x;
     if (f->block == DPARI_MICRO_NV) {
         x = dpari_micro_value(dpari_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
         return q->tensor != NULL ? x * *q->tensor : x;
     }
+    if (scale == 0xffu) {
+        bits = 0x7fc00000u; /* NaN */
+    } else if (scale == 0) {
+        bits = 0x400000u; /* 2^-127, which is subnormal in F32 */
+    }
     dpari_elements_bits(&x, &bits, 4);
     return x;
 }
 
-/* The scale of a block whose largest |x| has these bits. */
+/* Returns the scale of a block whose largest |x| has the bits `most`. */
 static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t most)
 {
     const int nv = f->block == DPARI_MICRO_NV;
@@ -5049,7 +5085,7 @@ DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
     by = dpari_micro_unit(q, f, scale);
     for (i = 0; i < n; i++) {
         const uint64_t at = q->index + (uint64_t)(lo + i);
-        const float v = by > 0.0f ? x[i] / by : 0.0f; /* NaN: 0 */
+        const float v = by > 0.0f ? x[i] / by : 0.0f; /* 0 if the scale is 0 or NaN */
         dpari_elements_bits(&size, &v, 4);
         if (q->stochastic && (i == 0 || at % 4 == 0)) {
             dpari_random_block(q->seed, q->stream, at / 4, words);
@@ -5097,7 +5133,7 @@ DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
-/* Part by part. */
+/* Returns the sum of squares, part by part. */
 static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
 {
     const dpari_lanes l = dpari_lanes_for(count);
@@ -5148,7 +5184,7 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
         return DPAR_E_ARG;
     }
-    if (r->from_type == DPAR_F32) { /* as they are, NaN too */
+    if (r->from_type == DPAR_F32) { /* without conversion, so that NaN keep their bits */
         dpari_random_round(r->to, r->from, r->count, r->seed, r->stream, r->index, 16);
         return DPAR_OK;
     }
@@ -5162,7 +5198,8 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
     return DPAR_OK;
 }
 
-/* F32 from its halves, and back. */
+/* Computes F32 from BF16 and the remainder of 16 bits. dpari_mem_halve is the reverse; the high
+ * half is rounded, so that the remainder has a sign. */
 static void dpari_mem_join(float *to, const uint16_t *high, const int16_t *low, int64_t n)
 {
     int64_t i;
@@ -5183,7 +5220,7 @@ static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int
     }
 }
 
-/* Weights in two halves: some at a time become F32. */
+/* Updates weights that are stored in two halves. Some at a time are joined to F32. */
 static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
 {
     const dpar_optimizer_piece *all = o->piece;
@@ -5209,7 +5246,7 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
     return st;
 }
 
-/* The new weights once more. */
+/* Stores a copy of the new weights in another type. */
 static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
 {
     const dpar_optimizer_piece *p = o->piece;
@@ -5253,7 +5290,8 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
         return DPAR_E_ARG;
     }
     none = *p;
-    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
+    /* with 0 elements this only checks the arguments */
+    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count;
     st = dpar_optimizer_step(o->optimizer, &none, o->step, o->rate, factor);
     if (st == DPAR_OK && o->remainder != NULL) {
         st = dpari_mem_optimize_halves(o, factor);
@@ -5266,18 +5304,20 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* True if an index is in its domain. */
 static int dpari_mem_index_fits(const dpar_mem_index *x, int64_t rows)
 {
     return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
            (x->at != NULL || rows == 0);
 }
 
+/* Returns number i of an index. */
 static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 {
     return x->type == DPAR_I32 ? ((const int32_t *)x->at)[i] : ((const int64_t *)x->at)[i];
 }
 
-/* The row of a number, below 0: none. */
+/* Returns the row for a number of an index; below 0 there is none. */
 DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
@@ -5312,6 +5352,7 @@ static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
     return DPAR_OK;
 }
 
+/* Adds n elements of F64 or F32. */
 static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
                           int64_t n)
 {
@@ -5345,7 +5386,7 @@ static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
     return DPAR_OK;
 }
 
-/* One row of `to`. */
+/* Computes one row of `to`. */
 static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
 {
     double x[DPARI_ELEMENTS], sum[DPARI_ELEMENTS];
@@ -5416,18 +5457,20 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
+/* True if a token with this target counts in the loss. */
 static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
 {
     return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
 }
 
-/* Elements of the logits. */
+/* Returns the address of a logit. */
 static void *dpari_entropy_at(const dpar_mem_cross_entropy *e, int64_t at)
 {
     return (unsigned char *)e->logits + at * dpar_type_bytes(e->type);
 }
 
-/* The largest of a run, of all that came before (first: none did) too; their sum is added. */
+/* Updates *most with the largest logit of a run, and adds the logits to *sum. *first: 1 if no run
+ * came before, so that *most is not used. */
 static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                                   int64_t hi, int *first, double *most, double *sum)
 {
@@ -5440,6 +5483,7 @@ static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_ent
     }
 }
 
+/* Returns the sum of e^(logit - most) over a run. */
 static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                                   int64_t hi, double most)
 {
@@ -5452,7 +5496,9 @@ static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_ent
     return sum;
 }
 
-/* Smoothing is linear in the logits: it needs no number of its own. */
+/* Computes the three numbers of a token on this rank: the largest logit, the sum of exponentials
+ * relative to it, and what is subtracted from lse in the loss. Smoothing is linear in the logits,
+ * so it is part of the third one. */
 static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t token)
 {
     const int64_t at = token * e->rows;
@@ -5463,14 +5509,14 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     for (w = 0; w < 2; w++) {
         dpari_entropy_largest(l, e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
     }
-    for (w = 0; w < 2; w++) { /* all of them -infinity: sums of 0 */
+    for (w = 0; w < 2; w++) { /* if all are -infinity, the sums are 0 */
         below +=
             dpari_entropy_below(l, e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
         own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
     }
-    if (e->smoothing > 0.0) { /* else 0 x infinity */
+    if (e->smoothing > 0.0) { /* without smoothing this could be 0 x infinity */
         own += e->smoothing / (double)e->vocabulary * sum;
     }
     dpari_element_put(e->partial, e->type, 3 * token, most);
@@ -5478,7 +5524,8 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     dpari_element_put(e->partial, e->type, 3 * token + 2, own);
 }
 
-/* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
+/* Returns lse of a token from the numbers of all ranks, and in *subtracted what the loss subtracts.
+ * Returns NaN if no rank has an exponential above 0. */
 static double dpari_entropy_unite(const dpar_mem_cross_entropy *e, int64_t token,
                                   double *subtracted)
 {
@@ -5527,7 +5574,8 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
     }
 }
 
-/* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
+/* Replaces one run of a token's logits by scale ((1 + 2 z lse) exp(logit - lse) - smoothing /
+ * V). */
 static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                               int64_t hi, const double *by)
 {
@@ -5536,6 +5584,7 @@ static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy
     }
 }
 
+/* Replaces the logits of a token by their gradient. Columns that are padding become 0. */
 static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_entropy *e,
                                    int64_t token)
 {
@@ -5547,7 +5596,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
     double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
-    int64_t done = 0; /* columns that stand for tokens and come before */
+    int64_t done = 0; /* columns before this one are done */
     int32_t w;
     for (w = 0; w < 2; w++) {
         const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
@@ -5556,7 +5605,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
         done = hi;
     }
     dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
-    if (row >= 0 && counts) { /* in f64: they nearly cancel */
+    if (row >= 0 && counts) { /* in f64, because the terms nearly cancel */
         hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
         dpari_element_put(e->logits, e->type, at + row, hot);
     }
@@ -5607,16 +5656,17 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Some rows from i on: of the smaller lse e^(it - the larger), and log(1 + that). */
+/* Merges rows i .. i + rows - 1 into out and lse. less: e^(smaller lse - larger lse); more: log(1 +
+ * less). */
 static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merge *m, int64_t i,
                              int64_t rows)
 {
-    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
+    const double nothing = -1e30; /* the lse of a query that sees no key is at most this */
     const double by[3] = {0.0, 1.0, 0.0};
     const int64_t bytes = m->values * dpar_type_bytes(m->type);
     DPARI_ROW double less[DPARI_ROW_PART], more[DPARI_ROW_PART];
     int64_t k;
-    less[0] = 0.0; /* gcc -O1 does not see that there are rows */
+    less[0] = 0.0; /* gcc -O1 does not see that rows is above 0, and warns */
     for (k = 0; k < rows; k++) {
         const double a = dpari_element_get(m->lse, m->type, i + k);
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
@@ -5634,7 +5684,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
         if (a <= nothing && !(b <= nothing)) {
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
-        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
+        } else if (!(b <= nothing)) { /* also if b is NaN, which must not be lost */
             dpari_row_add(l, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
                           m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
@@ -5661,7 +5711,7 @@ DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_a
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* The scale of elements lo .. hi - 1. */
+/* Returns the scale of elements lo .. hi - 1. */
 static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
                                int64_t hi)
 {
@@ -5679,6 +5729,7 @@ static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q,
     return scale < 1.1754944e-38f ? 0.0f : scale;
 }
 
+/* Quantizes block b. */
 static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
@@ -5697,6 +5748,7 @@ static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, 
     }
 }
 
+/* Returns the blocks of q as lanes.h describes them. */
 static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
 {
     dpari_lanes_blocks b;
@@ -5711,7 +5763,7 @@ static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
     return b;
 }
 
-/* A block of another type than F32. */
+/* Dequantizes block b into a type other than F32. */
 DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q,
                                               int64_t b)
 {
@@ -5745,7 +5797,7 @@ static int dpari_quant_fits(const dpar_mem_quantize *q)
            q->code_step >= q->block && q->scale_step >= 4 && q->scale_step % 4 == 0;
 }
 
-/* How many blocks. */
+/* Returns the number of blocks. */
 static int64_t dpari_quant_count(const dpar_mem_quantize *q)
 {
     return dpari_ceil_div(q->count, q->format != 0 ? dpari_micro_elements(q->format) : q->block);
@@ -5771,7 +5823,8 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
     return DPAR_OK;
 }
 
-/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
+/* F32 is accumulated in f32. This gives the same bits as in f64: a sum of two F32 that is computed
+ * in f64 and then rounded is the sum in f32 (Figueroa 1995). */
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 {
     dpari_lanes l;
@@ -5820,22 +5873,23 @@ DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
     return l;
 }
 
-/* ---- in the memory of a communicator --------------------------------------------------------- */
+/* ---- operations in the memory of a communicator ---------------------------------------------- */
 
+/* Breaks a communicator whose memory has no table of layers. */
 static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 {
     dpar_why why;
     if (c->status >= 0) {
         (void)dpari_say(DPAR_E_UNKNOWN, &why,
-                        "rank %d: its memory has no operations of layers (dpar_mem.layers is "
-                        "NULL): %s is needed",
+                        "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
                         c->rank, what);
         dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
     }
     return DPAR_E_UNKNOWN;
 }
 
-/* By the table of c's memory, or the host's. */
+/* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
+ * NULL. */
 #define DPARI_DO_LAYER(linkage, name)                                                              \
     linkage dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)                 \
     {                                                                                              \
@@ -5869,8 +5923,8 @@ DPARI_DO_LAYER(DPARI_API, norm)
 
 /* ---- moments --------------------------------------------------------------------------------- */
 
-/* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
- * written: so compilers take them together, whether or not `to` may be `from`. */
+/* Copies like memcpy, for rows that are too short for a call. Four elements are read before they
+ * are written, so that compilers use vectors even though `to` may be `from`. */
 static void dpari_moments_copy(double *to, const double *from, int64_t count)
 {
     int64_t i;
@@ -5886,7 +5940,6 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-/* Floats as above. */
 DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
                                    int64_t step, int64_t count, double *to)
 {
@@ -5941,7 +5994,7 @@ DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, 
     }
 }
 
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+/* Merges the moments of set b into those of set a (Chan, Golub, LeVeque). Counts may be 0. */
 static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
 {
     const double n = a->count + b->count, delta = b->mean - a->mean;
@@ -5957,14 +6010,15 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
     a->count = n;
 }
 
-/* What of a plane was read and is not yet in `to`. */
+/* Elements of a plane that were read and are not yet merged into `to`. */
 typedef struct dpari_moments_held {
     DPARI_ROW double part[DPARI_ROW_PART];
     int64_t count;
     dpar_moments *to;
 } dpari_moments_held;
 
-/* Two passes, merged: no number is far from the mean it is compared with. */
+/* Computes the moments of the elements held, in two passes, and merges them. No number is then far
+ * from the mean that is subtracted from it. */
 static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
 {
     dpar_moments one;
@@ -5977,6 +6031,7 @@ static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
     h->count = 0;
 }
 
+/* Reads a row into h, and merges each full part. */
 static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, int64_t at,
                               int64_t step, int64_t count, dpari_moments_held *h)
 {
@@ -5991,7 +6046,7 @@ static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, i
     }
 }
 
-/* A plane: rows along the last dim. */
+/* Computes the moments of a plane, row by row along the last dim. */
 static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m, int64_t plane,
                                 dpar_moments *to)
 {
@@ -6022,7 +6077,7 @@ static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m,
     dpari_moments_flush(l, &held);
 }
 
-/* Of one plane. */
+/* Returns the number of points of a plane. */
 static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
 {
     int64_t n = 1;
@@ -6033,6 +6088,7 @@ static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
     return n;
 }
 
+/* True if the call is in the domain of moments. */
 static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
 {
     int64_t points = 1;
@@ -6078,12 +6134,13 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
+/* Returns the scale of the channel of a plane. */
 static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
 {
     return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
 }
 
-/* The set that a plane belongs to. */
+/* Returns the set that a plane belongs to: its channel, or the group of its sample. */
 static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t channel = plane % m->channels;
@@ -6091,7 +6148,7 @@ static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
                           : plane / m->channels * m->groups + channel / (m->channels / m->groups);
 }
 
-/* One plane: rows along the last dim; 0 at the end. */
+/* Advances `at` to the next row of a plane. Returns 0 at the end. */
 static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
 {
     int32_t d;
@@ -6104,7 +6161,7 @@ static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
     return 0;
 }
 
-/* Where a row begins. */
+/* Returns the element at which a row begins. */
 static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
                              const int64_t *at)
 {
@@ -6116,13 +6173,13 @@ static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, i
     return first;
 }
 
-/* From point to point of a row. */
+/* Returns the elements from one point of a row to the next. */
 static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
 {
     return m->dims > 0 ? p->stride[m->dims - 1] : 0;
 }
 
-/* Begins at the first row; its length. 0: there are no points. */
+/* Sets `at` to the first row. Returns the length of a row, or 0 if the plane has no points. */
 static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
@@ -6131,7 +6188,8 @@ static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
                                                        : 1;
 }
 
-/* Some elements of a row of planes from `at` on: where they lie, or in `room` as F64. */
+/* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
+ * `room`. */
 static const void *dpari_norm_read(const dpari_lanes *l, const dpar_mem_norm *m,
                                    const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
                                    double *room)
@@ -6152,6 +6210,7 @@ static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, 
     }
 }
 
+/* Merges the moments of all ranks, and saves the mean and 1 / deviation of each set. */
 static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
 {
     int64_t i;
@@ -6177,7 +6236,7 @@ static void *dpari_norm_there(const dpar_mem_norm *m, int64_t at)
     return (unsigned char *)m->to.data + at * dpar_type_bytes(m->type);
 }
 
-/* y = a (x - mean) + b in a plane. */
+/* Computes y = a (x - mean) + b in a plane. */
 static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
@@ -6207,7 +6266,7 @@ static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64
     } while (dpari_norm_row(m, at));
 }
 
-/* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
+/* Computes for a plane sum[0] of dy and sum[1] of dy (x - mean) / deviation. */
 static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane,
                             double *sum)
 {
@@ -6238,6 +6297,7 @@ static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_
     } while (dpari_norm_row(m, at));
 }
 
+/* Computes the sums of each plane, and adds them, times the scale, to the totals of its set. */
 static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int64_t sets)
 {
     const double points = (double)dpari_layer_points(m->extent, m->dims);
@@ -6258,7 +6318,8 @@ static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int6
     }
 }
 
-/* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
+/* Computes in a plane dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) /
+ * deviation, where xhat = (x - mean) / deviation. */
 static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t set = dpari_norm_set(m, plane);

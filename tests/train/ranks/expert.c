@@ -1835,8 +1835,8 @@ static int refused(dpar_comm *c, int what)
         st = experts_dispatch(plan, route, x, rows);
         other->mem = c->mem;
         bad += strstr(other->why.text, what == 6 ? "its memory's gather failed"
-                                                 : "no operations of layers (dpar_mem.layers is "
-                                                   "NULL): gather is needed") == NULL;
+                                                 : "comm->mem->layers is NULL, but the operation "
+                                                   "gather is needed") == NULL;
     }
 #endif
     bad += st >= 0 || other->why.text[0] == 0;
