@@ -6580,10 +6580,11 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
                            dpar_type_name(desc->type));
     }
     if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients cannot be sent as %s (wire_type %d): f64 as "
-                           "f32, f32 as f16 or bf16",
-                           dpar_type_name(desc->wire_type), desc->wire_type);
+        return dpari_wrong(
+            why,
+            "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, and "
+            "f32 as f16 or bf16",
+            dpar_type_name(desc->wire_type), desc->wire_type);
     }
     if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
         dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
@@ -6643,7 +6644,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
             status =
                 dpari_wrong(why,
                             "dpar_ddp_make: arrays %d and %d overlap: the second begins %ld bytes "
-                            "behind the beginning of the first, which has %ld bytes",
+                            "after the beginning of the first, which has %ld bytes",
                             at[i - 1], at[i], (int64_t)apart, bytes);
         }
     }
@@ -7472,15 +7473,15 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
             return dpari_wrong(
                 why,
                 "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
-                "ascend, and there are %ld elements",
+                "must ascend within %ld elements",
                 i, p->first, p->count, d->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each is 0 "
-                "or more, and finite",
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each must "
+                "be 0 or more, and finite",
                 i, p->decay, p->rate);
         }
         at = p->first + p->count;
@@ -7514,12 +7515,11 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
         return dpari_wrong(
             why,
             "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
-            "behind the beginning of the gradients' %ld bytes",
+            "after the beginning of the gradients, which have %ld bytes",
             apart, bytes);
     }
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
-        return dpari_wrong(why, "dpar_zero1_make: %ld steps were done before (0 or more)",
-                           desc->steps);
+        return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
     }
     status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
     if (status != DPAR_OK) {
@@ -10805,7 +10805,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     dpari_attention p;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the layer is NULL");
     }
     st = dpari_seq_check(layer, why);
     if (st != DPAR_OK) {
@@ -10902,10 +10902,10 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     int64_t need = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
-    st =
-        plan == NULL ? dpari_wrong(why, "the plan is NULL") : dpari_seq_count(c, layer, &need, why);
+    st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
+                      : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
@@ -12763,7 +12763,7 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     dpari_routing r;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the layer is NULL");
     }
     st = dpari_expert_check(layer, why);
     if (st != DPAR_OK) {
@@ -12862,9 +12862,9 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int32_t own = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
-    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+    st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
                       : dpari_expert_needs(c, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
@@ -13262,7 +13262,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
-        return dpari_wrong(why, "plan or routing is NULL");
+        return dpari_wrong(why, "dpar_experts_route: plan or routing is NULL");
     }
     if (memory == NULL && p->routing_memory != NULL) {
         memory = p->routing_memory;
@@ -14420,7 +14420,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_wrong(why, "pipeline: give either an order or a schedule");
+        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be given");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -14860,7 +14860,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     dpar_status st = DPAR_OK;
     if (p == NULL || p->under_way) {
         return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
-                                          : "dpar_pipeline_run: the step before has not ended");
+                                          : "dpar_pipeline_run: the previous step has not ended");
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {

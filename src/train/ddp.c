@@ -101,10 +101,11 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
                            dpar_type_name(desc->type));
     }
     if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients cannot be sent as %s (wire_type %d): f64 as "
-                           "f32, f32 as f16 or bf16",
-                           dpar_type_name(desc->wire_type), desc->wire_type);
+        return dpari_wrong(
+            why,
+            "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, and "
+            "f32 as f16 or bf16",
+            dpar_type_name(desc->wire_type), desc->wire_type);
     }
     if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
         dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
@@ -164,7 +165,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
             status =
                 dpari_wrong(why,
                             "dpar_ddp_make: arrays %d and %d overlap: the second begins %ld bytes "
-                            "behind the beginning of the first, which has %ld bytes",
+                            "after the beginning of the first, which has %ld bytes",
                             at[i - 1], at[i], (int64_t)apart, bytes);
         }
     }

@@ -595,7 +595,7 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     dpari_routing r;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the layer is NULL");
     }
     st = dpari_expert_check(layer, why);
     if (st != DPAR_OK) {
@@ -694,9 +694,9 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int32_t own = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
-    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+    st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
                       : dpari_expert_needs(c, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
@@ -1094,7 +1094,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
-        return dpari_wrong(why, "plan or routing is NULL");
+        return dpari_wrong(why, "dpar_experts_route: plan or routing is NULL");
     }
     if (memory == NULL && p->routing_memory != NULL) {
         memory = p->routing_memory;

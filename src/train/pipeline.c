@@ -506,7 +506,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_wrong(why, "pipeline: give either an order or a schedule");
+        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be given");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -946,7 +946,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     dpar_status st = DPAR_OK;
     if (p == NULL || p->under_way) {
         return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
-                                          : "dpar_pipeline_run: the step before has not ended");
+                                          : "dpar_pipeline_run: the previous step has not ended");
     }
     st = p->c->status;
     if (st == DPAR_OK && p->o.start != NULL) {

@@ -500,7 +500,7 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     dpari_attention p;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the layer is NULL");
     }
     st = dpari_seq_check(layer, why);
     if (st != DPAR_OK) {
@@ -597,10 +597,10 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     int64_t need = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
-    st =
-        plan == NULL ? dpari_wrong(why, "the plan is NULL") : dpari_seq_count(c, layer, &need, why);
+    st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
+                      : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }

@@ -80,15 +80,15 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
             return dpari_wrong(
                 why,
                 "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
-                "ascend, and there are %ld elements",
+                "must ascend within %ld elements",
                 i, p->first, p->count, d->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each is 0 "
-                "or more, and finite",
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each must "
+                "be 0 or more, and finite",
                 i, p->decay, p->rate);
         }
         at = p->first + p->count;
@@ -122,12 +122,11 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
         return dpari_wrong(
             why,
             "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
-            "behind the beginning of the gradients' %ld bytes",
+            "after the beginning of the gradients, which have %ld bytes",
             apart, bytes);
     }
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
-        return dpari_wrong(why, "dpar_zero1_make: %ld steps were done before (0 or more)",
-                           desc->steps);
+        return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
     }
     status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
     if (status != DPAR_OK) {

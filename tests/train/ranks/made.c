@@ -451,7 +451,7 @@ static void pipeline_refused(dpar_comm *c)
     o.backward = pipe_nothing;
     o.order = last ? NULL : "1f1b";
     CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "either an order or a schedule") != NULL);
+    CHECK(strstr(why.text, "exactly one of order and schedule") != NULL);
     o.order = "1f1b";
     CHECK_INT(dpar_pipeline_make(c, &o, unless_last(c, &p), &why), DPAR_E_ARG);
     CHECK(p == NULL);

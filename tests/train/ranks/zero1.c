@@ -427,14 +427,14 @@ static void make_refused(dpar_comm *c)
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     o.weights = (float *)m.f.grads + 1;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "the weights overlap the gradients: they begin 4 bytes behind") != NULL);
+    CHECK(strstr(why.text, "the weights overlap the gradients: they begin 4 bytes after") != NULL);
     o.weights = m.params;
     m.group[0].first = 10;
     m.group[0].count = 41;
     o.groups = 1;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dpar_zero1_make: group 0 begins at 10 and has 41 elements: groups "
-                         "ascend, and there are 50 elements");
+                         "must ascend within 50 elements");
     m.group[0].count = 10;
     m.group[1].first = 19;
     o.groups = 2;
@@ -442,8 +442,9 @@ static void make_refused(dpar_comm *c)
     m.group[1].first = 20;
     m.group[1].rate = -1.0;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dpar_zero1_make: group 1 has decay 0 and rate -1: each is 0 or more, and "
-                         "finite");
+    CHECK_TEXT(why.text,
+               "dpar_zero1_make: group 1 has decay 0 and rate -1: each must be 0 or more, and "
+               "finite");
     m.group[1].rate = NAN;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     m.group[1].rate = 1.0;
