@@ -2451,7 +2451,7 @@ struct dpar_ddp {
     int32_t latest;     /* the last parameter that is not ready */
     int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
     dpar_status status; /* of this pass; the first error stays */
-    dpar_comm *c;
+    dpar_comm *comm;
     dpar_ddp_desc desc;
     int64_t *count; /* [params] elements of each */
     /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array
@@ -6417,7 +6417,7 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 
 /* The header before the memory. */
 typedef struct dpari_made {
-    dpar_comm *c;
+    dpar_comm *comm;
     int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_made;
 
@@ -6435,7 +6435,7 @@ DPARI_INTERNAL DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
         return NULL;
     }
     m = (dpari_made *)at;
-    m->c = c;
+    m->comm = c;
     m->pages = c->mem != NULL ? all : 0;
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
@@ -6447,7 +6447,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
         if (m->pages > 0) {
             dpari_os_unmap(m, m->pages);
         } else {
-            dpar_comm_release(m->c, m);
+            dpar_comm_release(m->comm, m);
         }
     }
 }
@@ -6789,7 +6789,7 @@ static void dpari_ddp_follow(dpar_ddp *d)
     int64_t end = 0;
     for (i = 0; i < d->params; i++) {
         d->start[i] = end;
-        if (d->array == NULL || dpari_ddp_packs(d->c, &d->desc, i)) {
+        if (d->array == NULL || dpari_ddp_packs(d->comm, &d->desc, i)) {
             end += d->count[i];
         }
         if (d->array != NULL) {
@@ -6812,7 +6812,7 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
     const dpar_ddp_desc *desc = &d->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     const int64_t each = dpar_type_bytes(desc->type);
-    const int copies = dpari_ddp_copies(d->c, desc);
+    const int copies = dpari_ddp_copies(d->comm, desc);
     void *memory = NULL;
     int32_t i;
     dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
@@ -6831,18 +6831,19 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
     } else if (d->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+        status = dpar_comm_alloc(d->comm, dpari_most(1, d->elements * each), &memory);
         d->buffer = (unsigned char *)memory;
         d->owns = 1;
     }
     if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
         memory = NULL;
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)),
-                                 &memory);
+        status = dpar_comm_alloc(
+            d->comm, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)), &memory);
         d->copy = (unsigned char *)memory;
     }
-    if (status == DPAR_OK && d->c->mem != NULL && desc->check_finite && d->c->mem->pin != NULL) {
-        status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+    if (status == DPAR_OK && d->comm->mem != NULL && desc->check_finite &&
+        d->comm->mem->pin != NULL) {
+        status = d->comm->mem->pin(d->comm->mem->ctx, &d->found, (int64_t)sizeof d->found);
         d->pinned = status == DPAR_OK;
     }
     if (status == DPAR_OK) {
@@ -6857,13 +6858,13 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
-        dpar_comm_release(d->c, d->copy);
+        dpar_comm_release(d->comm, d->copy);
     }
     if (d->owns && d->buffer != NULL) {
-        dpar_comm_release(d->c, d->buffer);
+        dpar_comm_release(d->comm, d->buffer);
     }
-    if (d->pinned && d->c->mem->unpin != NULL) {
-        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    if (d->pinned && d->comm->mem->unpin != NULL) {
+        (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
     }
     if (d->made) {
         dpari_made_give(d);
@@ -6893,7 +6894,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     }
     d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;
-    d->c = comm;
+    d->comm = comm;
     d->desc = *desc;
     d->made = desc->memory == NULL;
     dpari_zero(d->seen, (size_t)d->params);
@@ -6955,10 +6956,10 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
     }
     each = dpar_type_bytes(ddp->desc.type);
     if (ddp->array == NULL) {
-        (void)dpari_do_copy(ddp->c, ddp->buffer, NULL, ddp->elements * each);
+        (void)dpari_do_copy(ddp->comm, ddp->buffer, NULL, ddp->elements * each);
     }
     for (i = 0; ddp->array != NULL && i < ddp->params; i++) {
-        (void)dpari_do_copy(ddp->c, ddp->array[i], NULL, ddp->count[i] * each);
+        (void)dpari_do_copy(ddp->comm, ddp->array[i], NULL, ddp->count[i] * each);
     }
     dpari_zero(ddp->used, (size_t)ddp->params);
     dpari_zero(ddp->seen, (size_t)ddp->params);
@@ -6973,11 +6974,11 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c,
+        return dpari_comm_wrong(d->comm,
                                 "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
@@ -7015,8 +7016,8 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
 /* Ends the pass with an error on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
 {
-    dpar_comm_abort(d->c, DPAR_E_ARG, text);
-    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    dpar_comm_abort(d->comm, DPAR_E_ARG, text);
+    d->status = d->comm->status != DPAR_OK ? d->comm->status : DPAR_E_ARG;
     return d->status;
 }
 
@@ -7032,9 +7033,9 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
     f.first = first;
     f.type = d->desc.type;
     f.found = &d->found;
-    status = dpari_do_finite(d->c, &f);
+    status = dpari_do_finite(d->comm, &f);
     if (status == DPAR_OK) {
-        status = dpari_do_wait(d->c);
+        status = dpari_do_wait(d->comm);
     }
     if (d->status == DPAR_OK) {
         d->status = status;
@@ -7047,7 +7048,7 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
 static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
-    if (d->c->mem == NULL) {
+    if (d->comm->mem == NULL) {
         return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
     }
     return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
@@ -7059,7 +7060,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->c->mem != NULL && d->array == NULL) {
+    if (d->comm->mem != NULL && d->array == NULL) {
         status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
                                       b->hi - b->lo);
     }
@@ -7067,7 +7068,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (d->c->mem != NULL && d->array != NULL) {
+        if (d->comm->mem != NULL && d->array != NULL) {
             status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
             if (status != DPAR_OK) {
                 break;
@@ -7080,7 +7081,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(d, &t, i);
-        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->comm->rank);
         return dpari_ddp_stop(d, why.text);
     }
     return status;
@@ -7099,15 +7100,15 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
     if (d->array == NULL) {
         unsigned char *const mine = d->buffer + b->lo * each;
         unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
+        return dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine, from_type,
                                 b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
         const int64_t count = d->start[i + 1] - d->start[i];
         void *const mine = d->array[i];
-        status = dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
-                                  count, 0);
+        status = dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine,
+                                  from_type, count, 0);
     }
     return status;
 }
@@ -7143,12 +7144,12 @@ static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
 
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
 {
-    return dpari_least(z->ddp->elements, z->share * z->ddp->c->rank);
+    return dpari_least(z->ddp->elements, z->share * z->ddp->comm->rank);
 }
 
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
@@ -7177,16 +7178,16 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
     if (b->hi - lo == d->elements) {
         unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
         dpar_work *const work = dpari_ddp_work(d, k);
-        return z->share * d->c->size == d->elements
-                   ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
-                   : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
+        return z->share * d->comm->size == d->elements
+                   ? dpar_reduce_scatter(d->comm, d->buffer, own, z->share, type, DPAR_AVG, work)
+                   : dpar_reduce_scatter_v(d->comm, d->buffer, own, z->count, type, DPAR_AVG, work);
     }
     while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
         const int32_t owner = (int32_t)(lo / z->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
         unsigned char *const data = d->buffer + lo * each;
         status =
-            dpar_reduce(d->c, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+            dpar_reduce(d->comm, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
         lo = hi;
     }
     return status;
@@ -7197,8 +7198,8 @@ static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t 
 {
     const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
     dpar_work *const work = dpari_ddp_work(d, k);
-    return d->through ? dpari_all_reduce_through(d->c, data, count, d->desc.wire_type, op, work)
-                      : dpar_all_reduce(d->c, data, data, count, type, op, work);
+    return d->through ? dpari_all_reduce_through(d->comm, data, count, d->desc.wire_type, op, work)
+                      : dpar_all_reduce(d->comm, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
@@ -7236,7 +7237,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         data += b->lo * dpar_type_bytes(type);
     }
     if (desc->hook != NULL) {
-        status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        status = desc->hook(desc->ctx, d->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
         return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
     return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
@@ -7259,17 +7260,17 @@ static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way && d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (!d->under_way && d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (i < 0 || i >= d->params) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            d->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
             d->params - INT64_C(1));
     }
     if (d->under_way) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+            d->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
     }
     (void)dpar_ddp_begin(d, 1);
     return dpar_ddp_ready(d, i);
@@ -7299,7 +7300,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->c->rank);
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->comm->rank);
     for (i = 0; i < d->params; i++) {
         if (d->seen[i] == d->pass) {
             continue;
@@ -7332,7 +7333,7 @@ static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
         for (i = 0; i < count; i++) {
             flags[i] = d->used[first + i];
         }
-        status = dpar_all_reduce(d->c, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
+        status = dpar_all_reduce(d->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
@@ -7391,11 +7392,11 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp == NULL) {
         return DPAR_OK;
     }
-    if (ddp->under_way && ddp->c->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
+    if (ddp->under_way && ddp->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is under way");
     }
     if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
-        (void)dpari_comm_wrong(ddp->c,
+        (void)dpari_comm_wrong(ddp->comm,
                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
         return DPAR_E_ARG;
     }
@@ -7531,7 +7532,7 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
 /* Frees the memory of a zero1. */
 static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     if (z->moment[0] != NULL) {
         dpar_comm_release(c, z->moment[0]);
     }
@@ -7548,12 +7549,12 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
-    const int32_t ranks = d->c->size;
+    const int32_t ranks = d->comm->size;
     unsigned char *at;
     dpar_zero1 *z;
     int32_t i;
-    at = (unsigned char *)dpari_made_room(d->c, (int64_t)sizeof *z + groups +
-                                                    ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_made_room(d->comm, (int64_t)sizeof *z + groups +
+                                                       ranks * (int64_t)sizeof *z->count);
     if (at == NULL) {
         return NULL;
     }
@@ -7585,7 +7586,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
 /* Allocates the optimizer's state, which begins as zeros. */
 static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
@@ -7633,7 +7634,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
                             ddp->elements);
         }
     }
-    status = dpari_agree_on(ddp->c, status, "zero1", dpari_zero1_facts, &g, why);
+    status = dpari_agree_on(ddp->comm, status, "zero1", dpari_zero1_facts, &g, why);
     if (status != DPAR_OK) {
         if (z != NULL) {
             dpari_zero1_release(z);
@@ -7654,8 +7655,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
         return DPAR_OK;
     }
     d = zero1->ddp;
-    if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
+    if (d->under_way && d->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(d->comm, "dpar_zero1_free: a pass is under way");
     }
     if (d->under_way) { /* the communicator broke: end its operations, which read zero1->count */
         (void)dpari_ddp_finish(d, 0);
@@ -7676,7 +7677,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
         *first = dpari_ddp_first(zero1);
     }
     if (count != NULL) {
-        *count = zero1->count[zero1->ddp->c->rank];
+        *count = zero1->count[zero1->ddp->comm->rank];
     }
     if (type != NULL) {
         *type = zero1->moment_type;
@@ -7690,7 +7691,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -7743,14 +7744,14 @@ static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(z->ddp->c, &now);
+    return dpari_do_optimize(z->ddp->comm, &now);
 }
 
 /* Updates this rank's share, group after group. Elements between groups use the optimizer's
  * values. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->c->rank];
+    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->comm->rank];
     int64_t lo = dpari_ddp_first(z), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
@@ -7846,7 +7847,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     if (z == NULL) {
         return DPAR_E_ARG;
     }
-    c = z->ddp->c;
+    c = z->ddp->comm;
     if (c->status != DPAR_OK) {
         return c->status;
     }
@@ -8257,7 +8258,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 /* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* set when ranks compare across replicas, NULL within one */
-    const dpar_fsdp *d;
+    const dpar_fsdp *fsdp;
     int32_t replicas; /* 1 if there are replicas */
     int32_t ranks;    /* of dpar_fsdp_load */
     int64_t steps;    /* of dpar_fsdp_load */
@@ -8279,11 +8280,11 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_g
 static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_desc *o = &g->d->desc;
+    const dpar_fsdp_desc *o = &g->fsdp->desc;
     const dpar_optimizer *m = &o->optimizer;
     int32_t i;
     dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "the number of units", 0, g->fsdp->units);
     dpari_fact(f, "zero", 0, o->zero);
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact_type(f, "compute_type", 0, o->compute_type);
@@ -8305,10 +8306,10 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
     dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
     dpari_fact_real(f, "optimizer.decay", 0, m->decay);
-    for (i = 0; i < g->d->units; i++) {
+    for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(f, "params_per_unit[#]", i, dpari_fsdp_params(o, i));
     }
-    for (i = 0; i < g->d->params; i++) {
+    for (i = 0; i < g->fsdp->params; i++) {
         dpari_fact(f, "count[#]", i, o->count[i]);
     }
 }
@@ -8461,7 +8462,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
         st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
-    given.d = &counted;
+    given.fsdp = &counted;
     st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
@@ -10438,7 +10439,7 @@ typedef struct dpari_seq_side {
 /* A walk over the blocks of queries of one rank and keys of another. A block is a pair of runs of
  * consecutive tokens in one document. */
 typedef struct dpari_seq_walk {
-    const dpar_attention_desc *a;
+    const dpar_attention_desc *layer;
     dpari_seq_side q, k;
     int32_t doc, open; /* open: 1 if `split` is that of doc */
     dpar_split split;
@@ -10464,7 +10465,7 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64
 static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
 {
     dpari_zero(w, sizeof *w);
-    w->a = a;
+    w->layer = a;
     w->q.rank = q;
     w->k.rank = k;
     if (a->method != NULL) {
@@ -10478,9 +10479,9 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int
 static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
                          int64_t *first, int64_t *count)
 {
-    const int64_t *ends = w->a->tokens.ends + w->doc;
+    const int64_t *ends = w->layer->tokens.ends + w->doc;
     int64_t i;
-    if (w->a->method != NULL) {
+    if (w->layer->method != NULL) {
         *first = dpari_most(ends[0], s->lo);
         *count = dpari_least(ends[1], s->hi) - *first;
         *at = *first - s->lo;
@@ -10496,9 +10497,9 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
  * of it. */
 static int dpari_seq_band(dpari_seq_walk *w)
 {
-    const int64_t apart = w->query - w->key, window = w->a->window;
+    const int64_t apart = w->query - w->key, window = w->layer->window;
     w->low = window > 0 && window < apart + w->queries ? apart - window : -w->queries;
-    if (w->a->causal) {
+    if (w->layer->causal) {
         w->high = apart;
     } else if (window > 0 && apart < w->keys - window) {
         w->high = apart + window;
@@ -10513,25 +10514,28 @@ static int dpari_seq_band(dpari_seq_walk *w)
 /* Advances to the next block in which a query sees a key. Returns 0 at the end. */
 static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
-    const dpar_packed *p = &w->a->tokens;
-    for (; w->doc < p->docs; w->doc++, w->open = 0) {
+    const dpar_packed *p = &w->layer->tokens;
+    for (; w->doc < p->docs; w->doc++) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
                                   p->ranks, 1, NULL);
             w->open = 1;
         }
-        for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
-             w->q.local += w->queries, w->k.local = 0, w->again = 0) {
+        while (dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries)) {
             while (dpari_seq_run(w, &w->k, &w->k_at, &w->key, &w->keys)) {
                 w->k.local += w->keys;
                 if (dpari_seq_band(w)) {
                     return 1;
                 }
             }
+            w->q.local += w->queries;
+            w->k.local = 0;
+            w->again = 0;
         }
         w->q.base += w->q.local;
         w->k.base += dpar_split_part_count(&w->split, w->k.rank);
         w->q.local = 0;
+        w->open = 0;
     }
     return 0;
 }
@@ -11682,7 +11686,11 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
     for (k = 0; k < p->comm->size && row > 0; k++) {
         const int32_t rank = (p->comm->rank + k) % p->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
-        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+        for (local = 0;; local += run) {
+            i = dpari_ulysses_run(p, rank, local, 1, &run);
+            if (i < 0) {
+                break;
+            }
             dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
                                dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
                                wide * bytes, row * bytes, run, stream);
@@ -11776,7 +11784,11 @@ static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
-    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
+    for (local = 0;; local += run) {
+        i = dpari_ulysses_run(p, me, local, whole, &run);
+        if (i < 0) {
+            break;
+        }
         if (p->cuts[size] > p->heads) { /* several ranks hold a head: add the copies */
             for (k = 0; k < p->heads; k++) {
                 dpari_ulysses_unite(p, k, local, i, run, out);
@@ -12989,8 +13001,8 @@ static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int
  * drop next. */
 static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
 {
-    int64_t below;
-    while ((below = 2 * at + 1) < n) {
+    int64_t below = 2 * at + 1;
+    while (below < n) {
         const int32_t moved = a[at];
         if (below + 1 < n && dpari_expert_heavier(weight, type, a[below], a[below + 1])) {
             below++;
@@ -13001,6 +13013,7 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
         a[at] = a[below];
         a[below] = moved;
         at = below;
+        below = 2 * at + 1;
     }
 }
 
@@ -13357,7 +13370,7 @@ static void dpari_expert_scale(void *to, const void *from, const dpar_experts_de
 typedef struct dpari_expert_terms {
     const void **row;
     double *by;
-    int32_t n;
+    int32_t count;
 } dpari_expert_terms;
 
 /* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
@@ -13369,13 +13382,14 @@ static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_term
     int64_t at, n, i;
     int32_t j;
     if (l->type == DPAR_F32 || l->type == DPAR_F64) {
-        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, l->width, l->type,
+                       stream);
         return;
     }
     for (at = 0; at < l->width; at += n) {
         n = dpari_least(l->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = 0; j < z->n; j++) {
+        for (j = 0; j < z->count; j++) {
             dpari_elements_load(x, z->row[j], at, n, l->type);
             for (i = 0; i < DPARI_ELEMENTS; i++) {
                 sum[i] += z->by[j] * x[i];
@@ -13395,15 +13409,15 @@ static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, in
     int64_t i;
     z->row = p->from + p->head.layer.experts.count + token % 2 * k;
     z->by = p->by + token % 2 * k;
-    z->n = 0;
+    z->count = 0;
     for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
         if (r->head.position[i] >= 0) {
             const int32_t e = r->expert[i];
-            z->row[z->n] =
+            z->row[z->count] =
                 dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
-            z->by[z->n++] = weight != NULL
-                                ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
-                                : 1.0;
+            z->by[z->count++] =
+                weight != NULL ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
+                               : 1.0;
         }
     }
 }
@@ -13583,7 +13597,7 @@ static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *
 {
     const int64_t most = l->max_tokens * l->choices;
     int64_t i, mine = n > 0 ? dpari_expert_limit(choice[0], most) : 0, then;
-    for (i = 0; i < n; i++, mine = then) {
+    for (i = 0; i < n; i++) {
         const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
         void *at = dpari_expert_at(to, l, i);
         then = i + 1 < n ? dpari_expert_limit(choice[i + 1], most) : mine;
@@ -13595,6 +13609,7 @@ static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
+        mine = then;
     }
 }
 
@@ -13637,10 +13652,11 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
     for (rank = 0; rank < p->comm->size; rank++) {
         const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
-        for (i = 0; i < own; i++, e++) {
+        for (i = 0; i < own; i++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
             p->fill[e] =
                 dpari_expert_limit(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+            e++;
         }
     }
 }
@@ -13959,8 +13975,8 @@ typedef struct dpari_pl_pool {
 } dpari_pl_pool;
 
 struct dpar_pipeline {
-    dpar_comm *c, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
-    dpar_pipeline_desc o;
+    dpar_comm *comm, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
+    dpar_pipeline_desc desc;
     const dpar_action *list; /* actions of this rank */
     int64_t actions, messages;
     dpari_pl_item *item;   /* [actions] */
@@ -14196,12 +14212,12 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
         const int32_t kind = p->list[k].kind;
         char name[32];
         if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
-            dpari_pl_callback(&p->o, kind) != NULL) {
+            dpari_pl_callback(&p->desc, kind) != NULL) {
             continue;
         }
         dpari_pl_name(&p->list[k], name, sizeof name);
         return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
-                           p->c->rank, name);
+                           p->comm->rank, name);
     }
     return DPAR_OK;
 }
@@ -14210,7 +14226,7 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
  * to (0), or DPARI_PL_NONE. */
 static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     const dpar_action *a = &p->list[i];
     const int32_t other =
         dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
@@ -14223,7 +14239,7 @@ static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
 static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
                                const dpar_action *a, int32_t stage)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
 }
 
@@ -14245,7 +14261,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
             if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank %d",
-                                 p->c->rank);
+                                 p->comm->rank);
             }
             p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
             *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
@@ -14265,15 +14281,15 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
 /* Checks the schedule for deadlock, and assigns slots to the actions. */
 static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     int32_t transport = DPAR_TRANSPORT_BLOCKING;
-    const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    const dpar_slot_counts *mine = &w->counts[p->comm->rank];
     dpar_schedule_check_desc run;
     dpar_schedule_slots_desc how;
     int64_t k, m = 0;
     dpar_status st;
-    if (p->o.keep_sends) { /* a device's stream has one queue for all messages */
-        transport = p->c->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
+    if (p->desc.keep_sends) { /* a device's stream has one queue for all messages */
+        transport = p->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
     }
     st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
@@ -14282,7 +14298,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
         st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        how.in_flight = p->o.keep_sends ? INT32_MAX : 0;
+        how.in_flight = p->desc.keep_sends ? INT32_MAX : 0;
         how.slots = w->slots;
         how.counts = w->counts;
         st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
@@ -14294,7 +14310,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
         return st;
     }
     for (k = 0; k < p->actions; k++) {
-        p->item[k].slots = w->slots[s->begin[p->c->rank] + k];
+        p->item[k].slots = w->slots[s->begin[p->comm->rank] + k];
         if (dpari_pl_is_message(p->list[k].kind)) {
             p->index[m++] = k;
         }
@@ -14327,16 +14343,16 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < p->o.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&p->o, i));
+    for (i = 0; i < p->desc.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&p->desc, i));
     }
     /* so that no slot for a message is NULL */
-    most = dpari_most(1, most * dpar_type_bytes(p->o.type));
+    most = dpari_most(1, most * dpar_type_bytes(p->desc.type));
     bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
             dpari_pl_pool_bytes(&p->local, most) +
-            dpari_pl_pool_bytes(&p->activation, p->o.activation_bytes) +
-            dpari_pl_pool_bytes(&p->weight, p->o.weight_bytes);
-    st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
+            dpari_pl_pool_bytes(&p->activation, p->desc.activation_bytes) +
+            dpari_pl_pool_bytes(&p->weight, p->desc.weight_bytes);
+    st = dpar_comm_alloc(p->comm, dpari_most(1, bytes), &p->slots);
     if (st != DPAR_OK) {
         p->slots = NULL;
         return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
@@ -14369,14 +14385,14 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 /* Splits off the communicator of the ranks that share tied weights. */
 static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
 {
-    const int32_t color = dpari_pl_at_end(p->o.schedule, p->c->rank) ? 0 : DPARI_PL_NONE;
+    const int32_t color = dpari_pl_at_end(p->desc.schedule, p->comm->rank) ? 0 : DPARI_PL_NONE;
     dpar_status st;
-    if (p->o.tied_count == 0) {
+    if (p->desc.tied_count == 0) {
         return DPAR_OK;
     }
-    st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
+    st = dpar_comm_split(p->comm, color, p->comm->rank, &p->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = p->c->why; /* why may be &p->c->why */
+        const dpar_why said = p->comm->why; /* why may be &p->comm->why */
         return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
     }
     return st;
@@ -14386,10 +14402,10 @@ static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
 static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     dpar_status st = dpari_pl_prepare(p, w, why);
-    if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
-        dpari_pl_at_end(p->o.schedule, p->c->rank)) {
+    if (st == DPAR_OK && p->desc.tied_count > 0 && p->desc.tied == NULL &&
+        dpari_pl_at_end(p->desc.schedule, p->comm->rank)) {
         st = dpari_wrong(why, "pipeline: tied is NULL, but rank %d has a first or last stage",
-                         p->c->rank);
+                         p->comm->rank);
     }
     if (st != DPAR_OK) {
         return st;
@@ -14402,7 +14418,7 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 {
     const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
     if (p->slots != NULL) {
-        dpar_comm_release(p->c, p->slots);
+        dpar_comm_release(p->comm, p->slots);
     }
     return st;
 }
@@ -14488,8 +14504,8 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     int32_t i;
     dpar_status st;
     dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
-    p->c = c;
-    p->o = *desc;
+    p->comm = c;
+    p->desc = *desc;
     p->list = desc->schedule->action + begin[c->rank];
     for (i = 0; i < c->size; i++) {
         p->rank_actions[i] = begin[i + 1] - begin[i];
@@ -14542,7 +14558,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
     }
     st = dpari_pl_give_back(p);
     dpari_made_give(p->made);
-    if (p->o.memory == NULL) {
+    if (p->desc.memory == NULL) {
         dpari_made_give(p);
     }
     return st;
@@ -14584,8 +14600,8 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
-    if (p->o.end != NULL) {
-        p->o.end[p->index[m]] = dpari_pl_now(p);
+    if (p->desc.end != NULL) {
+        p->desc.end[p->index[m]] = dpari_pl_now(p);
     }
 }
 
@@ -14631,10 +14647,10 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     const dpar_action_slots *slots = &p->item[k].slots;
     dpari_zero(call, sizeof *call);
     call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-    call->type = p->o.type;
+    call->type = p->desc.type;
     call->root = a->peer;
-    call->tag = p->o.tag;
-    call->count = dpari_pl_between(&p->o, a, forward, !sends);
+    call->tag = p->desc.tag;
+    call->count = dpari_pl_between(&p->desc, a, forward, !sends);
     if (sends) {
         call->in = dpari_pl_slot(&p->send, slots->send);
         p->of_send[slots->send] = m;
@@ -14670,12 +14686,12 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
     while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
            dpari_pl_joins(p, k + n, call, n)) {
         dpari_pl_call(p, k + n, p->posted + n, &call[n]);
-        if (p->o.start != NULL) {
-            p->o.start[k + n] = dpari_pl_now(p);
+        if (p->desc.start != NULL) {
+            p->desc.start[k + n] = dpari_pl_now(p);
         }
         n++;
     }
-    st = dpar_batch(p->c, call, n, &p->work[p->posted]);
+    st = dpar_batch(p->comm, call, n, &p->work[p->posted]);
     p->posted += n;
     *next = k + n;
     return st;
@@ -14714,11 +14730,11 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
         t->out = dpari_pl_slot(&p->send, slots->send);
         st = dpari_pl_await(p, p->of_send[slots->send]);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 1) >= 0) {
-        t->in_count = dpari_pl_between(&p->o, a, forward, 1);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 1) >= 0) {
+        t->in_count = dpari_pl_between(&p->desc, a, forward, 1);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 0) >= 0) {
-        t->out_count = dpari_pl_between(&p->o, a, forward, 0);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 0) >= 0) {
+        t->out_count = dpari_pl_between(&p->desc, a, forward, 0);
     }
     return st;
 }
@@ -14730,15 +14746,15 @@ static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_ac
 {
     char name[32];
     dpar_why text;
-    if (p->c->status == DPAR_OK) {
+    if (p->comm->status == DPAR_OK) {
         const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
         dpar_text t;
         dpari_pl_name(a, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpari_text_print(&t, "rank %d: %s: %s", p->c->rank, name, words);
-        dpar_comm_abort(p->c, st, text.text);
+        dpari_text_print(&t, "rank %d: %s: %s", p->comm->rank, name, words);
+        dpar_comm_abort(p->comm, st, text.text);
     }
-    return p->c->status != DPAR_OK ? p->c->status : st;
+    return p->comm->status != DPAR_OK ? p->comm->status : st;
 }
 
 /* Runs the callbacks of n actions (1, or 2 of a joined pair). */
@@ -14748,11 +14764,11 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     dpar_status st = DPAR_OK;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->o.forward_backward != NULL) {
-        st = p->o.forward_backward(p->o.ctx, &t[0], &t[1], &said);
+    if (n == 2 && p->desc.forward_backward != NULL) {
+        st = p->desc.forward_backward(p->desc.ctx, &t[0], &t[1], &said);
     } else {
         for (i = 0; i < n; i++) {
-            st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
+            st = dpari_pl_callback(&p->desc, t[i].action.kind)(p->desc.ctx, &t[i], &said);
             if (st < 0) {
                 break;
             }
@@ -14781,13 +14797,13 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
         st = dpari_pl_task(p, k + i, &t[i]);
     }
     if (st == DPAR_OK) {
-        began = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        began = p->desc.start != NULL ? dpari_pl_now(p) : 0;
         st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
-        ended = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        ended = p->desc.start != NULL ? dpari_pl_now(p) : 0;
     }
-    for (i = 0; i < n && p->o.start != NULL; i++) {
-        p->o.start[k + i] = began;
-        p->o.end[k + i] = ended;
+    for (i = 0; i < n && p->desc.start != NULL; i++) {
+        p->desc.start[k + i] = began;
+        p->desc.end[k + i] = ended;
     }
     return st;
 }
@@ -14797,11 +14813,11 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
-    if (p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->c->why.text);
+    if (p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->comm->why.text);
     }
     if (p->tied != NULL && p->tied->status == DPAR_OK) {
-        dpar_comm_abort(p->tied, st, p->c->why.text);
+        dpar_comm_abort(p->tied, st, p->comm->why.text);
     }
     for (m = 0; m < p->posted; m++) {
         (void)dpar_wait(&p->work[m]);
@@ -14834,10 +14850,10 @@ static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
     if (p->tied == NULL || p->tied->size == 1 || !p->last) {
         return DPAR_OK;
     }
-    st = dpar_all_reduce(p->tied, p->o.tied, p->o.tied, p->o.tied_count, p->o.tied_type, DPAR_SUM,
-                         NULL);
-    if (st != DPAR_OK && p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->tied->why.text);
+    st = dpar_all_reduce(p->tied, p->desc.tied, p->desc.tied, p->desc.tied_count, p->desc.tied_type,
+                         DPAR_SUM, NULL);
+    if (st != DPAR_OK && p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->tied->why.text);
     }
     return st;
 }
@@ -14862,9 +14878,9 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
         return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
                                           : "dpar_pipeline_run: the previous step has not ended");
     }
-    st = p->c->status;
-    if (st == DPAR_OK && p->o.start != NULL) {
-        st = dpar_barrier(p->c, NULL);
+    st = p->comm->status;
+    if (st == DPAR_OK && p->desc.start != NULL) {
+        st = dpar_barrier(p->comm, NULL);
     }
     if (st == DPAR_OK) {
         dpari_pl_restart(p, last);
@@ -14874,8 +14890,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         st = dpari_pl_tied_sum(p);
     }
-    if (st == DPAR_OK && !p->o.no_final_barrier) {
-        st = dpar_barrier(p->c, NULL);
+    if (st == DPAR_OK && !p->desc.no_final_barrier) {
+        st = dpar_barrier(p->comm, NULL);
     }
     p->under_way = 0;
     if (st != DPAR_OK) {
@@ -14884,27 +14900,28 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->c->why.text);
+    return dpari_repeat(st, why, p->comm->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
+    if (p == NULL || p->desc.start == NULL ||
+        (p->comm->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_wrong(
             why, "dpar_pipeline_times: the pipeline has no desc.start, or start or end is NULL");
     }
-    st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
-                       DPAR_I64, 0, NULL);
+    st = dpar_gather_v(p->comm, p->desc.start, p->actions, start, p->rank_actions,
+                       p->desc.schedule->begin, DPAR_I64, 0, NULL);
     if (st == DPAR_OK) {
-        st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
-                           DPAR_I64, 0, NULL);
+        st = dpar_gather_v(p->comm, p->desc.end, p->actions, end, p->rank_actions,
+                           p->desc.schedule->begin, DPAR_I64, 0, NULL);
     }
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->c->why.text);
+    return dpari_repeat(st, why, p->comm->why.text);
 }
 
 #endif /* DPAR_TRAIN_IMPLEMENTATION */

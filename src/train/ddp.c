@@ -310,7 +310,7 @@ static void dpari_ddp_follow(dpar_ddp *d)
     int64_t end = 0;
     for (i = 0; i < d->params; i++) {
         d->start[i] = end;
-        if (d->array == NULL || dpari_ddp_packs(d->c, &d->desc, i)) {
+        if (d->array == NULL || dpari_ddp_packs(d->comm, &d->desc, i)) {
             end += d->count[i];
         }
         if (d->array != NULL) {
@@ -333,7 +333,7 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
     const dpar_ddp_desc *desc = &d->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     const int64_t each = dpar_type_bytes(desc->type);
-    const int copies = dpari_ddp_copies(d->c, desc);
+    const int copies = dpari_ddp_copies(d->comm, desc);
     void *memory = NULL;
     int32_t i;
     dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
@@ -352,18 +352,19 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
     } else if (d->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+        status = dpar_comm_alloc(d->comm, dpari_most(1, d->elements * each), &memory);
         d->buffer = (unsigned char *)memory;
         d->owns = 1;
     }
     if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
         memory = NULL;
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)),
-                                 &memory);
+        status = dpar_comm_alloc(
+            d->comm, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)), &memory);
         d->copy = (unsigned char *)memory;
     }
-    if (status == DPAR_OK && d->c->mem != NULL && desc->check_finite && d->c->mem->pin != NULL) {
-        status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+    if (status == DPAR_OK && d->comm->mem != NULL && desc->check_finite &&
+        d->comm->mem->pin != NULL) {
+        status = d->comm->mem->pin(d->comm->mem->ctx, &d->found, (int64_t)sizeof d->found);
         d->pinned = status == DPAR_OK;
     }
     if (status == DPAR_OK) {
@@ -378,13 +379,13 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
-        dpar_comm_release(d->c, d->copy);
+        dpar_comm_release(d->comm, d->copy);
     }
     if (d->owns && d->buffer != NULL) {
-        dpar_comm_release(d->c, d->buffer);
+        dpar_comm_release(d->comm, d->buffer);
     }
-    if (d->pinned && d->c->mem->unpin != NULL) {
-        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    if (d->pinned && d->comm->mem->unpin != NULL) {
+        (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
     }
     if (d->made) {
         dpari_made_give(d);
@@ -414,7 +415,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     }
     d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;
-    d->c = comm;
+    d->comm = comm;
     d->desc = *desc;
     d->made = desc->memory == NULL;
     dpari_zero(d->seen, (size_t)d->params);
@@ -476,10 +477,10 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
     }
     each = dpar_type_bytes(ddp->desc.type);
     if (ddp->array == NULL) {
-        (void)dpari_do_copy(ddp->c, ddp->buffer, NULL, ddp->elements * each);
+        (void)dpari_do_copy(ddp->comm, ddp->buffer, NULL, ddp->elements * each);
     }
     for (i = 0; ddp->array != NULL && i < ddp->params; i++) {
-        (void)dpari_do_copy(ddp->c, ddp->array[i], NULL, ddp->count[i] * each);
+        (void)dpari_do_copy(ddp->comm, ddp->array[i], NULL, ddp->count[i] * each);
     }
     dpari_zero(ddp->used, (size_t)ddp->params);
     dpari_zero(ddp->seen, (size_t)ddp->params);
@@ -494,11 +495,11 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c,
+        return dpari_comm_wrong(d->comm,
                                 "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
@@ -536,8 +537,8 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
 /* Ends the pass with an error on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
 {
-    dpar_comm_abort(d->c, DPAR_E_ARG, text);
-    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    dpar_comm_abort(d->comm, DPAR_E_ARG, text);
+    d->status = d->comm->status != DPAR_OK ? d->comm->status : DPAR_E_ARG;
     return d->status;
 }
 
@@ -553,9 +554,9 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
     f.first = first;
     f.type = d->desc.type;
     f.found = &d->found;
-    status = dpari_do_finite(d->c, &f);
+    status = dpari_do_finite(d->comm, &f);
     if (status == DPAR_OK) {
-        status = dpari_do_wait(d->c);
+        status = dpari_do_wait(d->comm);
     }
     if (d->status == DPAR_OK) {
         d->status = status;
@@ -568,7 +569,7 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
 static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
-    if (d->c->mem == NULL) {
+    if (d->comm->mem == NULL) {
         return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
     }
     return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
@@ -580,7 +581,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->c->mem != NULL && d->array == NULL) {
+    if (d->comm->mem != NULL && d->array == NULL) {
         status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
                                       b->hi - b->lo);
     }
@@ -588,7 +589,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (d->c->mem != NULL && d->array != NULL) {
+        if (d->comm->mem != NULL && d->array != NULL) {
             status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
             if (status != DPAR_OK) {
                 break;
@@ -601,7 +602,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(d, &t, i);
-        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->comm->rank);
         return dpari_ddp_stop(d, why.text);
     }
     return status;
@@ -620,15 +621,15 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
     if (d->array == NULL) {
         unsigned char *const mine = d->buffer + b->lo * each;
         unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
+        return dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine, from_type,
                                 b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
         const int64_t count = d->start[i + 1] - d->start[i];
         void *const mine = d->array[i];
-        status = dpari_do_convert(d->c, back ? mine : copy, to_type, back ? copy : mine, from_type,
-                                  count, 0);
+        status = dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine,
+                                  from_type, count, 0);
     }
     return status;
 }
@@ -664,12 +665,12 @@ static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
 
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
 {
-    return dpari_least(z->ddp->elements, z->share * z->ddp->c->rank);
+    return dpari_least(z->ddp->elements, z->share * z->ddp->comm->rank);
 }
 
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
@@ -698,16 +699,16 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
     if (b->hi - lo == d->elements) {
         unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
         dpar_work *const work = dpari_ddp_work(d, k);
-        return z->share * d->c->size == d->elements
-                   ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
-                   : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
+        return z->share * d->comm->size == d->elements
+                   ? dpar_reduce_scatter(d->comm, d->buffer, own, z->share, type, DPAR_AVG, work)
+                   : dpar_reduce_scatter_v(d->comm, d->buffer, own, z->count, type, DPAR_AVG, work);
     }
     while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
         const int32_t owner = (int32_t)(lo / z->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
         unsigned char *const data = d->buffer + lo * each;
         status =
-            dpar_reduce(d->c, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+            dpar_reduce(d->comm, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
         lo = hi;
     }
     return status;
@@ -718,8 +719,8 @@ static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t 
 {
     const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
     dpar_work *const work = dpari_ddp_work(d, k);
-    return d->through ? dpari_all_reduce_through(d->c, data, count, d->desc.wire_type, op, work)
-                      : dpar_all_reduce(d->c, data, data, count, type, op, work);
+    return d->through ? dpari_all_reduce_through(d->comm, data, count, d->desc.wire_type, op, work)
+                      : dpar_all_reduce(d->comm, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
@@ -757,7 +758,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         data += b->lo * dpar_type_bytes(type);
     }
     if (desc->hook != NULL) {
-        status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        status = desc->hook(desc->ctx, d->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
         return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
     return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
@@ -780,17 +781,17 @@ static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way && d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (!d->under_way && d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (i < 0 || i >= d->params) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            d->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
             d->params - INT64_C(1));
     }
     if (d->under_way) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+            d->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
     }
     (void)dpar_ddp_begin(d, 1);
     return dpar_ddp_ready(d, i);
@@ -820,7 +821,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->c->rank);
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->comm->rank);
     for (i = 0; i < d->params; i++) {
         if (d->seen[i] == d->pass) {
             continue;
@@ -853,7 +854,7 @@ static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
         for (i = 0; i < count; i++) {
             flags[i] = d->used[first + i];
         }
-        status = dpar_all_reduce(d->c, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
+        status = dpar_all_reduce(d->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
@@ -912,11 +913,11 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp == NULL) {
         return DPAR_OK;
     }
-    if (ddp->under_way && ddp->c->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
+    if (ddp->under_way && ddp->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is under way");
     }
     if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
-        (void)dpari_comm_wrong(ddp->c,
+        (void)dpari_comm_wrong(ddp->comm,
                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
         return DPAR_E_ARG;
     }

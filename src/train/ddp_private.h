@@ -18,7 +18,7 @@ struct dpar_ddp {
     int32_t latest;     /* the last parameter that is not ready */
     int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
     dpar_status status; /* of this pass; the first error stays */
-    dpar_comm *c;
+    dpar_comm *comm;
     dpar_ddp_desc desc;
     int64_t *count; /* [params] elements of each */
     /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array

@@ -821,8 +821,8 @@ static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int
  * drop next. */
 static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
 {
-    int64_t below;
-    while ((below = 2 * at + 1) < n) {
+    int64_t below = 2 * at + 1;
+    while (below < n) {
         const int32_t moved = a[at];
         if (below + 1 < n && dpari_expert_heavier(weight, type, a[below], a[below + 1])) {
             below++;
@@ -833,6 +833,7 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
         a[at] = a[below];
         a[below] = moved;
         at = below;
+        below = 2 * at + 1;
     }
 }
 
@@ -1189,7 +1190,7 @@ static void dpari_expert_scale(void *to, const void *from, const dpar_experts_de
 typedef struct dpari_expert_terms {
     const void **row;
     double *by;
-    int32_t n;
+    int32_t count;
 } dpari_expert_terms;
 
 /* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
@@ -1201,13 +1202,14 @@ static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_term
     int64_t at, n, i;
     int32_t j;
     if (l->type == DPAR_F32 || l->type == DPAR_F64) {
-        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, l->width, l->type,
+                       stream);
         return;
     }
     for (at = 0; at < l->width; at += n) {
         n = dpari_least(l->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = 0; j < z->n; j++) {
+        for (j = 0; j < z->count; j++) {
             dpari_elements_load(x, z->row[j], at, n, l->type);
             for (i = 0; i < DPARI_ELEMENTS; i++) {
                 sum[i] += z->by[j] * x[i];
@@ -1227,15 +1229,15 @@ static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, in
     int64_t i;
     z->row = p->from + p->head.layer.experts.count + token % 2 * k;
     z->by = p->by + token % 2 * k;
-    z->n = 0;
+    z->count = 0;
     for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
         if (r->head.position[i] >= 0) {
             const int32_t e = r->expert[i];
-            z->row[z->n] =
+            z->row[z->count] =
                 dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
-            z->by[z->n++] = weight != NULL
-                                ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
-                                : 1.0;
+            z->by[z->count++] =
+                weight != NULL ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
+                               : 1.0;
         }
     }
 }
@@ -1415,7 +1417,7 @@ static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *
 {
     const int64_t most = l->max_tokens * l->choices;
     int64_t i, mine = n > 0 ? dpari_expert_limit(choice[0], most) : 0, then;
-    for (i = 0; i < n; i++, mine = then) {
+    for (i = 0; i < n; i++) {
         const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
         void *at = dpari_expert_at(to, l, i);
         then = i + 1 < n ? dpari_expert_limit(choice[i + 1], most) : mine;
@@ -1427,6 +1429,7 @@ static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
+        mine = then;
     }
 }
 
@@ -1469,10 +1472,11 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
     for (rank = 0; rank < p->comm->size; rank++) {
         const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
-        for (i = 0; i < own; i++, e++) {
+        for (i = 0; i < own; i++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
             p->fill[e] =
                 dpari_expert_limit(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+            e++;
         }
     }
 }

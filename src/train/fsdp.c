@@ -390,7 +390,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 /* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
     const dpar_comm *shard; /* set when ranks compare across replicas, NULL within one */
-    const dpar_fsdp *d;
+    const dpar_fsdp *fsdp;
     int32_t replicas; /* 1 if there are replicas */
     int32_t ranks;    /* of dpar_fsdp_load */
     int64_t steps;    /* of dpar_fsdp_load */
@@ -412,11 +412,11 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_g
 static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_desc *o = &g->d->desc;
+    const dpar_fsdp_desc *o = &g->fsdp->desc;
     const dpar_optimizer *m = &o->optimizer;
     int32_t i;
     dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "the number of units", 0, g->fsdp->units);
     dpari_fact(f, "zero", 0, o->zero);
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact_type(f, "compute_type", 0, o->compute_type);
@@ -438,10 +438,10 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
     dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
     dpari_fact_real(f, "optimizer.decay", 0, m->decay);
-    for (i = 0; i < g->d->units; i++) {
+    for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(f, "params_per_unit[#]", i, dpari_fsdp_params(o, i));
     }
-    for (i = 0; i < g->d->params; i++) {
+    for (i = 0; i < g->fsdp->params; i++) {
         dpari_fact(f, "count[#]", i, o->count[i]);
     }
 }
@@ -594,7 +594,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
         st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
-    given.d = &counted;
+    given.fsdp = &counted;
     st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;

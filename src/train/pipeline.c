@@ -45,8 +45,8 @@ typedef struct dpari_pl_pool {
 } dpari_pl_pool;
 
 struct dpar_pipeline {
-    dpar_comm *c, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
-    dpar_pipeline_desc o;
+    dpar_comm *comm, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
+    dpar_pipeline_desc desc;
     const dpar_action *list; /* actions of this rank */
     int64_t actions, messages;
     dpari_pl_item *item;   /* [actions] */
@@ -282,12 +282,12 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
         const int32_t kind = p->list[k].kind;
         char name[32];
         if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
-            dpari_pl_callback(&p->o, kind) != NULL) {
+            dpari_pl_callback(&p->desc, kind) != NULL) {
             continue;
         }
         dpari_pl_name(&p->list[k], name, sizeof name);
         return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
-                           p->c->rank, name);
+                           p->comm->rank, name);
     }
     return DPAR_OK;
 }
@@ -296,7 +296,7 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
  * to (0), or DPARI_PL_NONE. */
 static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     const dpar_action *a = &p->list[i];
     const int32_t other =
         dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
@@ -309,7 +309,7 @@ static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
 static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
                                const dpar_action *a, int32_t stage)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
 }
 
@@ -331,7 +331,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
             if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank %d",
-                                 p->c->rank);
+                                 p->comm->rank);
             }
             p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
             *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
@@ -351,15 +351,15 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
 /* Checks the schedule for deadlock, and assigns slots to the actions. */
 static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     int32_t transport = DPAR_TRANSPORT_BLOCKING;
-    const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    const dpar_slot_counts *mine = &w->counts[p->comm->rank];
     dpar_schedule_check_desc run;
     dpar_schedule_slots_desc how;
     int64_t k, m = 0;
     dpar_status st;
-    if (p->o.keep_sends) { /* a device's stream has one queue for all messages */
-        transport = p->c->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
+    if (p->desc.keep_sends) { /* a device's stream has one queue for all messages */
+        transport = p->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
     }
     st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
@@ -368,7 +368,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
         st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        how.in_flight = p->o.keep_sends ? INT32_MAX : 0;
+        how.in_flight = p->desc.keep_sends ? INT32_MAX : 0;
         how.slots = w->slots;
         how.counts = w->counts;
         st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
@@ -380,7 +380,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
         return st;
     }
     for (k = 0; k < p->actions; k++) {
-        p->item[k].slots = w->slots[s->begin[p->c->rank] + k];
+        p->item[k].slots = w->slots[s->begin[p->comm->rank] + k];
         if (dpari_pl_is_message(p->list[k].kind)) {
             p->index[m++] = k;
         }
@@ -413,16 +413,16 @@ static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
     int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < p->o.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&p->o, i));
+    for (i = 0; i < p->desc.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&p->desc, i));
     }
     /* so that no slot for a message is NULL */
-    most = dpari_most(1, most * dpar_type_bytes(p->o.type));
+    most = dpari_most(1, most * dpar_type_bytes(p->desc.type));
     bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
             dpari_pl_pool_bytes(&p->local, most) +
-            dpari_pl_pool_bytes(&p->activation, p->o.activation_bytes) +
-            dpari_pl_pool_bytes(&p->weight, p->o.weight_bytes);
-    st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
+            dpari_pl_pool_bytes(&p->activation, p->desc.activation_bytes) +
+            dpari_pl_pool_bytes(&p->weight, p->desc.weight_bytes);
+    st = dpar_comm_alloc(p->comm, dpari_most(1, bytes), &p->slots);
     if (st != DPAR_OK) {
         p->slots = NULL;
         return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
@@ -455,14 +455,14 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
 /* Splits off the communicator of the ranks that share tied weights. */
 static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
 {
-    const int32_t color = dpari_pl_at_end(p->o.schedule, p->c->rank) ? 0 : DPARI_PL_NONE;
+    const int32_t color = dpari_pl_at_end(p->desc.schedule, p->comm->rank) ? 0 : DPARI_PL_NONE;
     dpar_status st;
-    if (p->o.tied_count == 0) {
+    if (p->desc.tied_count == 0) {
         return DPAR_OK;
     }
-    st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
+    st = dpar_comm_split(p->comm, color, p->comm->rank, &p->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = p->c->why; /* why may be &p->c->why */
+        const dpar_why said = p->comm->why; /* why may be &p->comm->why */
         return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
     }
     return st;
@@ -472,10 +472,10 @@ static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
 static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     dpar_status st = dpari_pl_prepare(p, w, why);
-    if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
-        dpari_pl_at_end(p->o.schedule, p->c->rank)) {
+    if (st == DPAR_OK && p->desc.tied_count > 0 && p->desc.tied == NULL &&
+        dpari_pl_at_end(p->desc.schedule, p->comm->rank)) {
         st = dpari_wrong(why, "pipeline: tied is NULL, but rank %d has a first or last stage",
-                         p->c->rank);
+                         p->comm->rank);
     }
     if (st != DPAR_OK) {
         return st;
@@ -488,7 +488,7 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 {
     const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
     if (p->slots != NULL) {
-        dpar_comm_release(p->c, p->slots);
+        dpar_comm_release(p->comm, p->slots);
     }
     return st;
 }
@@ -574,8 +574,8 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     int32_t i;
     dpar_status st;
     dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
-    p->c = c;
-    p->o = *desc;
+    p->comm = c;
+    p->desc = *desc;
     p->list = desc->schedule->action + begin[c->rank];
     for (i = 0; i < c->size; i++) {
         p->rank_actions[i] = begin[i + 1] - begin[i];
@@ -628,7 +628,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
     }
     st = dpari_pl_give_back(p);
     dpari_made_give(p->made);
-    if (p->o.memory == NULL) {
+    if (p->desc.memory == NULL) {
         dpari_made_give(p);
     }
     return st;
@@ -670,8 +670,8 @@ static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
-    if (p->o.end != NULL) {
-        p->o.end[p->index[m]] = dpari_pl_now(p);
+    if (p->desc.end != NULL) {
+        p->desc.end[p->index[m]] = dpari_pl_now(p);
     }
 }
 
@@ -717,10 +717,10 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     const dpar_action_slots *slots = &p->item[k].slots;
     dpari_zero(call, sizeof *call);
     call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-    call->type = p->o.type;
+    call->type = p->desc.type;
     call->root = a->peer;
-    call->tag = p->o.tag;
-    call->count = dpari_pl_between(&p->o, a, forward, !sends);
+    call->tag = p->desc.tag;
+    call->count = dpari_pl_between(&p->desc, a, forward, !sends);
     if (sends) {
         call->in = dpari_pl_slot(&p->send, slots->send);
         p->of_send[slots->send] = m;
@@ -756,12 +756,12 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
     while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
            dpari_pl_joins(p, k + n, call, n)) {
         dpari_pl_call(p, k + n, p->posted + n, &call[n]);
-        if (p->o.start != NULL) {
-            p->o.start[k + n] = dpari_pl_now(p);
+        if (p->desc.start != NULL) {
+            p->desc.start[k + n] = dpari_pl_now(p);
         }
         n++;
     }
-    st = dpar_batch(p->c, call, n, &p->work[p->posted]);
+    st = dpar_batch(p->comm, call, n, &p->work[p->posted]);
     p->posted += n;
     *next = k + n;
     return st;
@@ -800,11 +800,11 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
         t->out = dpari_pl_slot(&p->send, slots->send);
         st = dpari_pl_await(p, p->of_send[slots->send]);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 1) >= 0) {
-        t->in_count = dpari_pl_between(&p->o, a, forward, 1);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 1) >= 0) {
+        t->in_count = dpari_pl_between(&p->desc, a, forward, 1);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 0) >= 0) {
-        t->out_count = dpari_pl_between(&p->o, a, forward, 0);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 0) >= 0) {
+        t->out_count = dpari_pl_between(&p->desc, a, forward, 0);
     }
     return st;
 }
@@ -816,15 +816,15 @@ static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_ac
 {
     char name[32];
     dpar_why text;
-    if (p->c->status == DPAR_OK) {
+    if (p->comm->status == DPAR_OK) {
         const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
         dpar_text t;
         dpari_pl_name(a, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpari_text_print(&t, "rank %d: %s: %s", p->c->rank, name, words);
-        dpar_comm_abort(p->c, st, text.text);
+        dpari_text_print(&t, "rank %d: %s: %s", p->comm->rank, name, words);
+        dpar_comm_abort(p->comm, st, text.text);
     }
-    return p->c->status != DPAR_OK ? p->c->status : st;
+    return p->comm->status != DPAR_OK ? p->comm->status : st;
 }
 
 /* Runs the callbacks of n actions (1, or 2 of a joined pair). */
@@ -834,11 +834,11 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     dpar_status st = DPAR_OK;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->o.forward_backward != NULL) {
-        st = p->o.forward_backward(p->o.ctx, &t[0], &t[1], &said);
+    if (n == 2 && p->desc.forward_backward != NULL) {
+        st = p->desc.forward_backward(p->desc.ctx, &t[0], &t[1], &said);
     } else {
         for (i = 0; i < n; i++) {
-            st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
+            st = dpari_pl_callback(&p->desc, t[i].action.kind)(p->desc.ctx, &t[i], &said);
             if (st < 0) {
                 break;
             }
@@ -867,13 +867,13 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
         st = dpari_pl_task(p, k + i, &t[i]);
     }
     if (st == DPAR_OK) {
-        began = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        began = p->desc.start != NULL ? dpari_pl_now(p) : 0;
         st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
-        ended = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        ended = p->desc.start != NULL ? dpari_pl_now(p) : 0;
     }
-    for (i = 0; i < n && p->o.start != NULL; i++) {
-        p->o.start[k + i] = began;
-        p->o.end[k + i] = ended;
+    for (i = 0; i < n && p->desc.start != NULL; i++) {
+        p->desc.start[k + i] = began;
+        p->desc.end[k + i] = ended;
     }
     return st;
 }
@@ -883,11 +883,11 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
-    if (p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->c->why.text);
+    if (p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->comm->why.text);
     }
     if (p->tied != NULL && p->tied->status == DPAR_OK) {
-        dpar_comm_abort(p->tied, st, p->c->why.text);
+        dpar_comm_abort(p->tied, st, p->comm->why.text);
     }
     for (m = 0; m < p->posted; m++) {
         (void)dpar_wait(&p->work[m]);
@@ -920,10 +920,10 @@ static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
     if (p->tied == NULL || p->tied->size == 1 || !p->last) {
         return DPAR_OK;
     }
-    st = dpar_all_reduce(p->tied, p->o.tied, p->o.tied, p->o.tied_count, p->o.tied_type, DPAR_SUM,
-                         NULL);
-    if (st != DPAR_OK && p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->tied->why.text);
+    st = dpar_all_reduce(p->tied, p->desc.tied, p->desc.tied, p->desc.tied_count, p->desc.tied_type,
+                         DPAR_SUM, NULL);
+    if (st != DPAR_OK && p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->tied->why.text);
     }
     return st;
 }
@@ -948,9 +948,9 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
         return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
                                           : "dpar_pipeline_run: the previous step has not ended");
     }
-    st = p->c->status;
-    if (st == DPAR_OK && p->o.start != NULL) {
-        st = dpar_barrier(p->c, NULL);
+    st = p->comm->status;
+    if (st == DPAR_OK && p->desc.start != NULL) {
+        st = dpar_barrier(p->comm, NULL);
     }
     if (st == DPAR_OK) {
         dpari_pl_restart(p, last);
@@ -960,8 +960,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         st = dpari_pl_tied_sum(p);
     }
-    if (st == DPAR_OK && !p->o.no_final_barrier) {
-        st = dpar_barrier(p->c, NULL);
+    if (st == DPAR_OK && !p->desc.no_final_barrier) {
+        st = dpar_barrier(p->comm, NULL);
     }
     p->under_way = 0;
     if (st != DPAR_OK) {
@@ -970,25 +970,26 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->c->why.text);
+    return dpari_repeat(st, why, p->comm->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
+    if (p == NULL || p->desc.start == NULL ||
+        (p->comm->rank == 0 && (start == NULL || end == NULL))) {
         return dpari_wrong(
             why, "dpar_pipeline_times: the pipeline has no desc.start, or start or end is NULL");
     }
-    st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
-                       DPAR_I64, 0, NULL);
+    st = dpar_gather_v(p->comm, p->desc.start, p->actions, start, p->rank_actions,
+                       p->desc.schedule->begin, DPAR_I64, 0, NULL);
     if (st == DPAR_OK) {
-        st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
-                           DPAR_I64, 0, NULL);
+        st = dpar_gather_v(p->comm, p->desc.end, p->actions, end, p->rank_actions,
+                           p->desc.schedule->begin, DPAR_I64, 0, NULL);
     }
     if (st == DPAR_OK) {
         return st;
     }
-    return dpari_repeat(st, why, p->c->why.text);
+    return dpari_repeat(st, why, p->comm->why.text);
 }

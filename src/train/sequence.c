@@ -133,7 +133,7 @@ typedef struct dpari_seq_side {
 /* A walk over the blocks of queries of one rank and keys of another. A block is a pair of runs of
  * consecutive tokens in one document. */
 typedef struct dpari_seq_walk {
-    const dpar_attention_desc *a;
+    const dpar_attention_desc *layer;
     dpari_seq_side q, k;
     int32_t doc, open; /* open: 1 if `split` is that of doc */
     dpar_split split;
@@ -159,7 +159,7 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64
 static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
 {
     dpari_zero(w, sizeof *w);
-    w->a = a;
+    w->layer = a;
     w->q.rank = q;
     w->k.rank = k;
     if (a->method != NULL) {
@@ -173,9 +173,9 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int
 static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
                          int64_t *first, int64_t *count)
 {
-    const int64_t *ends = w->a->tokens.ends + w->doc;
+    const int64_t *ends = w->layer->tokens.ends + w->doc;
     int64_t i;
-    if (w->a->method != NULL) {
+    if (w->layer->method != NULL) {
         *first = dpari_most(ends[0], s->lo);
         *count = dpari_least(ends[1], s->hi) - *first;
         *at = *first - s->lo;
@@ -191,9 +191,9 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
  * of it. */
 static int dpari_seq_band(dpari_seq_walk *w)
 {
-    const int64_t apart = w->query - w->key, window = w->a->window;
+    const int64_t apart = w->query - w->key, window = w->layer->window;
     w->low = window > 0 && window < apart + w->queries ? apart - window : -w->queries;
-    if (w->a->causal) {
+    if (w->layer->causal) {
         w->high = apart;
     } else if (window > 0 && apart < w->keys - window) {
         w->high = apart + window;
@@ -208,25 +208,28 @@ static int dpari_seq_band(dpari_seq_walk *w)
 /* Advances to the next block in which a query sees a key. Returns 0 at the end. */
 static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
-    const dpar_packed *p = &w->a->tokens;
-    for (; w->doc < p->docs; w->doc++, w->open = 0) {
+    const dpar_packed *p = &w->layer->tokens;
+    for (; w->doc < p->docs; w->doc++) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
                                   p->ranks, 1, NULL);
             w->open = 1;
         }
-        for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
-             w->q.local += w->queries, w->k.local = 0, w->again = 0) {
+        while (dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries)) {
             while (dpari_seq_run(w, &w->k, &w->k_at, &w->key, &w->keys)) {
                 w->k.local += w->keys;
                 if (dpari_seq_band(w)) {
                     return 1;
                 }
             }
+            w->q.local += w->queries;
+            w->k.local = 0;
+            w->again = 0;
         }
         w->q.base += w->q.local;
         w->k.base += dpar_split_part_count(&w->split, w->k.rank);
         w->q.local = 0;
+        w->open = 0;
     }
     return 0;
 }

@@ -313,7 +313,11 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
     for (k = 0; k < p->comm->size && row > 0; k++) {
         const int32_t rank = (p->comm->rank + k) % p->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
-        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+        for (local = 0;; local += run) {
+            i = dpari_ulysses_run(p, rank, local, 1, &run);
+            if (i < 0) {
+                break;
+            }
             dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
                                dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
                                wide * bytes, row * bytes, run, stream);
@@ -407,7 +411,11 @@ static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
-    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
+    for (local = 0;; local += run) {
+        i = dpari_ulysses_run(p, me, local, whole, &run);
+        if (i < 0) {
+            break;
+        }
         if (p->cuts[size] > p->heads) { /* several ranks hold a head: add the copies */
             for (k = 0; k < p->heads; k++) {
                 dpari_ulysses_unite(p, k, local, i, run, out);

@@ -138,7 +138,7 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
 /* Frees the memory of a zero1. */
 static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     if (z->moment[0] != NULL) {
         dpar_comm_release(c, z->moment[0]);
     }
@@ -155,12 +155,12 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
-    const int32_t ranks = d->c->size;
+    const int32_t ranks = d->comm->size;
     unsigned char *at;
     dpar_zero1 *z;
     int32_t i;
-    at = (unsigned char *)dpari_made_room(d->c, (int64_t)sizeof *z + groups +
-                                                    ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_made_room(d->comm, (int64_t)sizeof *z + groups +
+                                                       ranks * (int64_t)sizeof *z->count);
     if (at == NULL) {
         return NULL;
     }
@@ -192,7 +192,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
 /* Allocates the optimizer's state, which begins as zeros. */
 static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
@@ -240,7 +240,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
                             ddp->elements);
         }
     }
-    status = dpari_agree_on(ddp->c, status, "zero1", dpari_zero1_facts, &g, why);
+    status = dpari_agree_on(ddp->comm, status, "zero1", dpari_zero1_facts, &g, why);
     if (status != DPAR_OK) {
         if (z != NULL) {
             dpari_zero1_release(z);
@@ -261,8 +261,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
         return DPAR_OK;
     }
     d = zero1->ddp;
-    if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
+    if (d->under_way && d->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(d->comm, "dpar_zero1_free: a pass is under way");
     }
     if (d->under_way) { /* the communicator broke: end its operations, which read zero1->count */
         (void)dpari_ddp_finish(d, 0);
@@ -283,7 +283,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
         *first = dpari_ddp_first(zero1);
     }
     if (count != NULL) {
-        *count = zero1->count[zero1->ddp->c->rank];
+        *count = zero1->count[zero1->ddp->comm->rank];
     }
     if (type != NULL) {
         *type = zero1->moment_type;
@@ -297,7 +297,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -350,14 +350,14 @@ static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(z->ddp->c, &now);
+    return dpari_do_optimize(z->ddp->comm, &now);
 }
 
 /* Updates this rank's share, group after group. Elements between groups use the optimizer's
  * values. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->c->rank];
+    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->comm->rank];
     int64_t lo = dpari_ddp_first(z), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
@@ -453,7 +453,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     if (z == NULL) {
         return DPAR_E_ARG;
     }
-    c = z->ddp->c;
+    c = z->ddp->comm;
     if (c->status != DPAR_OK) {
         return c->status;
     }

@@ -399,8 +399,8 @@ static void pipeline_order(dpar_comm *c)
     o.micro_batches = MICROS;
     CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_OK);
     /* looks inside, at what dpari_pl_list has lowered */
-    CHECK_INT(p->o.schedule->begin[c->size], list.begin[c->size]);
-    CHECK(memcmp(p->o.schedule->action, list.action,
+    CHECK_INT(p->desc.schedule->begin[c->size], list.begin[c->size]);
+    CHECK(memcmp(p->desc.schedule->action, list.action,
                  sizeof *list.action * (size_t)list.begin[c->size]) == 0);
     CHECK_INT(dpar_pipeline_run(p, 1, &why), DPAR_OK);
     for (k = 0; k < n; k++) {
