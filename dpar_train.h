@@ -2145,11 +2145,11 @@ DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
 
 /* ==== train/layers_private.h ==== */
 
-/* layers_private - private: operations of layers.h in the memory that a communicator's strategies
- * work in, as mem_private.h. A memory without a table of layers breaks the communicator: E_UNKNOWN.
- */
+/* layers_private - private: runs the operations of layers.h in the memory of a communicator, as
+ * mem_private.h does for those of mem.h. If comm->mem has no table of layers, the communicator
+ * breaks with DPAR_E_UNKNOWN. */
 
-/* Those of c. */
+/* Run one operation in the memory of c. */
 DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
 DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
@@ -2159,30 +2159,36 @@ DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
  * ring (ulysses.h, window_attention.h) takes part in it, and the functions of sequence.c that such
  * a method calls. window_attention.h is in dpar_spatial.h, which includes training. */
 
+/* The most sends and receives of one step: keys, values and the gradients of both, to one rank and
+ * from another. */
 enum { DPARI_ATTENTION_MAIL = 8 };
 
+/* A plan of attention. The arrays below `work` are buffers; those that are not used are NULL. */
 typedef struct dpari_attention {
     dpar_attention_plan head;
     dpar_comm *comm;
-    int32_t sums; /* DPAR_F64 or DPAR_F32 */
-    int32_t calls, posted;
+    int32_t sums;   /* type of sums: DPAR_F64 or DPAR_F32 */
+    int32_t calls;  /* entries of `call` that are to be posted */
+    int32_t posted; /* entries of `work` under way */
     dpar_call call[DPARI_ATTENTION_MAIL];
     dpar_work work[DPARI_ATTENTION_MAIL];
-    void *keys[2]; /* keys, then values, of other ranks */
-    void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[4]; /* of keys, then values: two being sent, one to add, the rank's own */
-    void *of_way;       /* state of the method, layer.way */
-    void *device;       /* buffers that are not behind the plan, and their size */
+    void *keys[2];          /* keys, then values, of other ranks; used in turns */
+    void *part, *part_lse;  /* the result of one block, before it is merged */
+    void *out, *q_gradient; /* in the type of sums, if the layer has another type */
+    void *delta;            /* out . out_gradient of each query and head */
+    void *gradients[4];     /* of keys, then values: two being sent, one to add, the rank's own */
+    void *of_way;           /* state of the method */
+    void *device;           /* memory of the device that holds the buffers, if comm->mem is one */
     int64_t device_bytes;
 } dpari_attention;
 
-/* Keys and values of a rank's tokens, or their gradients. */
+/* Keys and values of a rank's tokens, or of a slice of them, or their gradients. */
 typedef struct dpari_seq_block {
-    int32_t rank, own; /* own: of this rank */
-    int64_t lo, hi;    /* slices: which tokens */
+    int32_t rank, own; /* own: 1 for the tokens of this rank */
+    int64_t lo, hi;    /* which tokens of the packed sequence, if the method has slices */
     int64_t tokens;
     const void *k, *v;
-    void *to_k, *to_v; /* the same, where they are written */
+    void *to_k, *to_v; /* the same arrays, to write to */
 } dpari_seq_block;
 
 /* A method of attention. If a function is NULL, the ring's is used, or nothing is done. */
@@ -2224,11 +2230,12 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
 
 /* ==== train/made_memory.h ==== */
 
-/* made_memory - private: what a _make does with the memory of its descriptor. dpar_spatial.h calls
- * it too. */
+/* made_memory - private: the memory of a descriptor in _make and _free functions. dpar_spatial.h
+ * uses it, too. */
 
-/* True if the close of an object's parts refused, so that its _free leaves it as it is. A broken
- * communicator never refuses: it hands its own status on, which may be DPAR_E_ARG too. */
+/* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
+ * the object as it is. On a broken communicator it was not refused, because st is then the status
+ * of the communicator, which may also be DPAR_E_ARG. */
 DPARI_FN int dpari_made_refused(const dpar_comm *c, dpar_status st)
 {
     return st == DPAR_E_ARG && c->status == DPAR_OK;
@@ -2236,15 +2243,14 @@ DPARI_FN int dpari_made_refused(const dpar_comm *c, dpar_status st)
 
 /* Ends a _free: frees `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
-/* Provides the bookkeeping of an object that a _make makes. If the descriptor has memory NULL and
- * bytes 0, *memory becomes memory of its own, zeroed, which dpari_made_end frees. Otherwise it
- * becomes desc.memory, or the call fails with DPAR_E_ROOM if that has fewer than `need` bytes, is
- * NULL or is not aligned to 64. Local: ranks agree afterwards. module: what the message begins
- * with. */
+/* Provides memory for the struct of an object. If the descriptor has memory NULL and bytes 0,
+ * allocates zeroed memory, which dpari_made_end frees. Otherwise *memory becomes desc.memory, or
+ * the call fails with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to
+ * 64. Local; ranks agree afterwards. module: the first word of the message. */
 DPARI_API dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
                                         const char *module, void **memory, dpar_why *why);
-/* Ends a _make that failed with `st` on all ranks: frees `memory` unless it was given, and tells
- * with DPAR_E_ROOM how many bytes this rank needs. Returns st. */
+/* Ends a _make that failed with st on all ranks: frees `memory` unless the caller gave it, and with
+ * DPAR_E_ROOM stores in why->bytes how many bytes this rank needs. Returns st. */
 DPARI_API dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
                                         int64_t need, dpar_why *why);
 
@@ -2258,10 +2264,10 @@ DPARI_API dpar_status dpari_made_failed(dpar_status st, const void *given, void 
 
 /* ==== train/layers_private.h ==== */
 
-/* The host's. */
+/* Runs the operation in the memory of the host. */
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
-/* Those of c. */
+/* Run one operation in the memory of c. */
 DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
 DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
 DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);
@@ -2286,23 +2292,26 @@ DPARI_INTERNAL void *dpari_seq_at(void *base, int64_t elements, int32_t type);
 
 /* ==== train/random_private.h ==== */
 
-/* random_private - private: the words behind the numbers of random.h, and rounding by them. */
+/* random_private - private: the random words that the numbers of random.h are made of, and
+ * stochastic rounding with them. */
 
-/* The four words 4 block .. 4 block + 3 of a stream. */
+/* Computes the four words 4 block .. 4 block + 3 of a stream. */
 DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t block,
                                        uint32_t *words);
-/* F32 to BF16, element i up or down by word index + i, by its high half (shift 16) or its low one
- * (0); NaN and infinities as they are, what BF16 holds exactly, too. O(count). */
+/* Rounds F32 to BF16 stochastically. Whether element i is rounded up or down depends on word index
+ * + i: on its high half with shift 16, on its low half with shift 0. NaN, infinities and numbers
+ * that BF16 holds exactly keep their values. O(count). */
 DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count, uint64_t seed,
                                        uint64_t stream, uint64_t index, int32_t shift);
 
 /* ==== train/optimizer_private.h ==== */
 
-/* optimizer_private - private: what strategies ask of an optimizer that was judged. */
+/* optimizer_private - private: properties of an optimizer that dpar_optimizer_check has accepted,
+ * for the strategies that run it. */
 
-/* How many arrays it keeps beside weights: 2, 1 or 0. dpar_optimizer_check took it. */
+/* Returns the number of moments of an optimizer: 2, 1 or 0. */
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
-/* And their type, beside weights of this one. */
+/* Returns the type of the moments for weights of this type. */
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
 /* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -2310,42 +2319,45 @@ DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, 
 
 /* ==== train/lanes.h ==== */
 
-/* lanes - private: loops over parts of rows that take several elements at once, for norms,
- * cross-entropy, attention and codes of 8 bits. On x86-64 there are two of each, for vectors of 32
- * bytes and by elements. The bits are the same: nothing is fused, and sums have one order. */
+/* lanes - private: loops over parts of rows that process several elements at once, for norms,
+ * cross-entropy, attention and codes of 8 bits. On x86-64 there are several versions of each: for
+ * vectors of 64 and 32 bytes, and by elements. All give the same bits: products are not fused with
+ * sums, and sums have one order. */
 
 /* Codes of 8 bits (I8, F8) of `count` numbers, in blocks of `block` that have an f32 scale each. */
 typedef struct dpari_lanes_blocks {
     const unsigned char *code, *scale;
-    int64_t code_step, scale_step; /* bytes from a block's to the next one's */
+    int64_t code_step, scale_step; /* bytes from one block to the next */
     int64_t block, count;
-    int32_t type, add; /* add: 1: to what is there */
+    int32_t type, add; /* add: 1 to add to x */
 } dpari_lanes_blocks;
 
-/* Rows of n elements of a type, F64 or F32; rows do not overlap unless they are the same. Numbers
- * are taken as f64. A sum goes by 16 chains, chain c of elements c, c + 16, ..., in f32 by 8; then
- * halves are added: c and c + 8, and so on. */
+/* Functions on rows of n elements of type F64 or F32. Rows do not overlap unless they are the same.
+ * Elements are converted to f64. A sum has 16 chains (8 in f32), where chain c adds elements c,
+ * c + 16, ...; then halves are added: c and c + 8, and so on. */
 typedef struct dpari_lanes {
     void (*widen)(double *to, const float *from, int64_t n);
     void (*thin)(float *to, const double *from, int64_t n);
     double (*total)(const void *x, int32_t type, int64_t n);
-    /* Sums of (x - mean)^2; of x (y - mean), and *total (NULL: not wanted) that of x */
+    /* about: the sum of (x - mean)^2. product: the sum of x (y - mean); *total receives the sum of
+     * x unless it is NULL */
     double (*about)(const void *x, int32_t type, double mean, int64_t n);
     double (*product)(const void *x, const void *y, int32_t type, double mean, int64_t n,
                       double *total);
-    /* The largest, and that of `most` */
+    /* The largest of x and `most` */
     double (*largest)(const void *x, int32_t type, double most, int64_t n);
     /* to = a (x - mean) + b; by: a, mean, b */
     void (*line)(void *to, const void *x, int32_t type, const double *by, int64_t n);
     /* to = by[0] (by[1] y - by[2] - (x - by[3]) by[4]) */
     void (*slope)(void *to, const void *x, const void *y, int32_t type, const double *by,
                   int64_t n);
-    /* to = by[1] e^(x - by[0]) + by[2], the power within 1e-15, 0 below e^-708. NULL: it stays.
-     * Returns the sum of the powers */
+    /* to = by[1] e^(x - by[0]) + by[2]; the power is accurate to 1e-15, and 0 below e^-708. With
+     * `to` NULL nothing is stored. Returns the sum of the powers */
     double (*exps)(void *to, const void *x, int32_t type, const double *by, int64_t n);
     /* x = log(1 + x), 0 <= x <= 1 */
     void (*logs)(double *x, int64_t n);
-    /* In f32. to[j] = scale (x . row j of n), rows `step` apart, the product with scale in f64 */
+    /* to[j] = scale (x . row j) for n rows, which are `step` elements apart. The sum is in f32, the
+     * product with scale in f64 */
     void (*scores)(double *to, const float *x, const float *row, int64_t step, int64_t n,
                    int64_t width, double scale);
     /* y = keep y + by[0] row 0 + by[1] row 1 + ..., n of them, in that order */
@@ -2353,15 +2365,16 @@ typedef struct dpari_lanes {
                 int64_t width);
     /* y = keep y + by x */
     void (*add)(float *y, float keep, float by, const float *x, int64_t n);
-    /* The bits of the largest |x|: above those of infinity for NaN */
+    /* Returns the bits of the largest |x|, which are above those of infinity for NaN */
     uint32_t (*size)(const float *x, int64_t n);
-    /* Codes (I8, F8) of x / scale, which are finite and scale is above 0. Values of codes, times
-     * scale, or x + that: NaN without sign and payload */
+    /* codes: computes codes (I8, F8) of x / scale, where x is finite and scale is above 0. values:
+     * computes x = scale x code, or adds it to x. NaN has no sign and no payload */
     void (*codes)(unsigned char *code, const float *x, float scale, int64_t n, int32_t type);
     void (*values)(float *x, const dpari_lanes_blocks *blocks);
 } dpari_lanes;
 
-/* What a call of so much work takes, in elements of a sum: the CPU is asked where that pays. */
+/* Returns the functions for a call of this much work, counted in elements of a sum. The CPU is
+ * queried only if that pays. */
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 
 /* ==== train/layers_norm.h ==== */
@@ -2371,94 +2384,105 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work);
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
 DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
-/* Loops over a row take so many elements at a time, as doubles: they know no type. */
+/* Loops over a row process this many elements at a time. */
 enum { DPARI_ROW_PART = 256 };
 #if defined(__GNUC__)
 #define DPARI_ROW __attribute__((aligned(64)))
 #else
 #define DPARI_ROW
 #endif
-/* Elements at, at + step, ... of x, F64, F32, BF16 or F16: `count` of them. */
+/* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
 DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
                                    int64_t step, int64_t count, double *to);
-/* Elements at .. at + count - 1: where they lie, or in `room` as F64. *as: their type. */
+/* Returns elements at .. at + count - 1: in place if x is F64 or F32, otherwise converted to F64 in
+ * `room`. *as receives their type. */
 DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
                                         int64_t at, int64_t count, double *room, int32_t *as);
-/* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
+/* to = keep to + scale from, for F64 in f64, for F32 in f32. `from` may be `to`. */
 DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 
 /* ==== train/micro.h ==== */
 
-/* micro - private: blocks in the formats of tensor cores (layers.h), in the host's memory; what
- * blocks of all formats read and write. */
+/* micro - private: quantizes and dequantizes blocks in the formats of tensor cores (layers.h) in
+ * the host's memory. Also reads and writes elements for blocks of all formats. */
 
-/* True if q is in the domain of such a format. The caller has checked what all formats share. */
+/* True if q is in the domain of its format. The caller has checked what all formats have in
+ * common. */
 DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q);
-/* Elements of a block. */
+/* Returns the elements of a block. */
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format);
-/* Block b of one that fits is quantized, or dequantized. */
+/* Quantize and dequantize block b of a q that fits. */
 DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
 DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
 
-/* ---- of all formats ---- */
+/* ---- for all formats ---- */
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
+/* Returns elements i .. i + n - 1 of x as floats, n <= DPARI_ELEMENTS: in place, or converted in
+ * `room`. */
 DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
                                              float *room);
-/* They become these numbers, or are added to. */
+/* Stores n numbers in elements i .. i + n - 1 of q->x. With q->accumulate it adds them, and
+ * overwrites its argument x. */
 DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
 
 /* ==== train/made.h ==== */
 
-/* made - private: the memory of what a _make makes. */
+/* made - private: memory for objects of _make functions. */
 
-/* Zeroed memory of the host at a multiple of 64, and what gives it back (NULL is fine): of
- * dpar_comm_alloc; where c->mem is a device's, pages of its own. NULL: there is none. */
+/* Allocates zeroed memory of the host at a multiple of 64: with dpar_comm_alloc, or as pages of the
+ * host if comm->mem is a device. Returns NULL if there is none. dpari_made_give frees it; NULL is
+ * allowed. */
 DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
 DPARI_INTERNAL void dpari_made_give(void *memory);
 
 /* ==== train/ddp_private.h ==== */
 
-/* ddp_private - private: what a ddp and a zero1 are made of, and what they use of each other. */
+/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c
+ * calls. */
 
 struct dpar_ddp {
-    /* what dpar_ddp_ready touches */
-    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
-                           a 0 */
-    int32_t open;       /* params while a pass is under way, else 0 */
-    int32_t pass;       /* 1 .. 255 */
+    /* the fields that dpar_ddp_ready uses, kept together */
+    /* [params] the last pass since dpar_ddp_zero in which each was ready, or 0; a 0 precedes them,
+     * at which a search backwards stops */
+    uint8_t *seen;
+    int32_t open;       /* params while a pass is under way, otherwise 0 */
+    int32_t pass;       /* number of the pass, 1 to 255 */
     int32_t latest;     /* the last parameter that is not ready */
-    int32_t edge;       /* with `latest` before this one the next bucket leaves */
-    dpar_status status; /* of this pass */
-    dpar_comm *c;
+    int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
+    dpar_status status; /* of this pass; the first error stays */
+    dpar_comm *comm;
     dpar_ddp_desc desc;
-    int64_t *count;        /* [params] elements of each */
-    int64_t *start;        /* [params + 1] where each begins, in elements of `buffer`; with arrays
-                              of `copy`: one that is sent in place takes no elements there */
-    void **array;          /* [params] the caller's arrays; NULL: all are in `buffer` */
-    uint8_t *used;         /* desc.track_used: on any rank, after the end */
-    dpar_bucket *bucket;   /* lo, hi: as start */
+    int64_t *count; /* [params] elements of each */
+    /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array
+     * that is sent in place has no elements there */
+    int64_t *start;
+    void **array; /* [params] the caller's arrays; NULL if all gradients are in `buffer` */
+    /* [params] with desc.track_used: 1 if any rank reported it, valid after the end */
+    uint8_t *used;
+    dpar_bucket *bucket;   /* lo and hi count as `start` does */
     int32_t *works;        /* [buckets] works of this pass up to the end of each bucket */
     dpar_work *work;       /* in the order in which they are posted */
     unsigned char *buffer; /* all gradients; NULL with arrays */
-    unsigned char *copy;   /* what is sent from a copy, in elements of copy_type; or NULL */
+    unsigned char *copy;   /* gradients that are sent from a copy, as copy_type; or NULL */
     int32_t copy_type;
-    int32_t through;  /* the all-reduce rounds F32 to the wire type */
-    int32_t owns;     /* dpar allocated the buffer */
-    int32_t made;     /* dpar allocated the memory of this struct */
-    int64_t found;    /* desc.check_finite: which element of the buffer is not */
-    int32_t pinned;   /* a device can write it */
-    int64_t elements; /* of the buffer; with arrays of the copy */
+    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type */
+    int32_t owns;    /* 1 if dpar allocated the buffer */
+    int32_t made;    /* 1 if dpar allocated the memory of this struct */
+    /* desc.check_finite: the first element of the buffer that is not finite, or -1 */
+    int64_t found;
+    int32_t pinned;   /* 1 if a device can write `found` */
+    int64_t elements; /* of the buffer, or of the copy with arrays */
     int32_t params, buckets;
-    int32_t next;         /* the bucket whose turn it is */
-    int32_t posted, back; /* buckets of this pass, and of these those that are back */
-    int32_t work_count;   /* works of this pass */
-    int32_t last;         /* this pass reduces */
-    int32_t under_way;
-    int32_t alone;     /* the bucket that is sent is the only one, and awaited at once */
-    int32_t scatter;   /* zero1: each bucket of this pass is sent only to the owners of its parts */
-    int32_t ended;     /* zero1: averages are there that no step has used yet */
+    int32_t next;         /* the bucket to be posted next */
+    int32_t posted, back; /* buckets of this pass that were posted, and those that have arrived */
+    int32_t work_count;   /* works of this pass so far */
+    int32_t last;         /* 1 if this pass reduces */
+    int32_t under_way;    /* 1 within a pass */
+    int32_t alone;        /* 1 while the only bucket is sent by a call that waits for it */
+    /* zero1: 1 if buckets of this pass are sent only to the owners of their parts */
+    int32_t scatter;
+    int32_t ended;     /* zero1: 1 if there are averages that no step has used yet */
     dpar_zero1 *zero1; /* or NULL */
 };
 
@@ -2467,27 +2491,28 @@ struct dpar_zero1 {
     unsigned char *weights;
     const dpar_optimizer *optimizer;
     int32_t kind, moments, moment_type; /* of the optimizer */
-    int32_t pinned;                     /* a device can write *squares */
-    unsigned char *moment[2];           /* the second lies behind the first */
+    int32_t pinned;                     /* 1 if a device can write *squares */
+    unsigned char *moment[2];           /* the second follows the first in memory */
     int64_t steps;
     dpar_zero1_group *group;
     int32_t groups;
-    double *squares; /* of this rank's gradients: in memory of its own, as CUDA copies no array of
-                        which a part is pinned */
-    int64_t share;   /* elements of a rank's share, but for the last ones */
-    int64_t *count;  /* [ranks] elements of each rank's share */
+    /* sum for this rank's gradients; in memory of its own, because CUDA does not copy an array of
+     * which a part is pinned */
+    double *squares;
+    int64_t share;  /* elements of a rank's share; the last shares may be shorter */
+    int64_t *count; /* [ranks] elements of each rank's share */
 };
 
-/* Ends a pass, or a whole one if none is under way. scatter: 1 if each rank needs only its share of
- * the averages. */
+/* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
+ * of the averages. */
 DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter);
 /* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
  * there is none. For tests and benchmarks. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* The first element of this rank's share. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z);
-/* Gathers the shares of all ranks in all of data[elements]. hash: of what all ranks must have given
- * alike, which is checked (E_MISMATCH). Collective. */
+/* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
+ * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash);
 
 /* ==== train/random.c ==== */
@@ -2518,6 +2543,7 @@ DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t 
     words[3] = d;
 }
 
+/* Returns word `index` of a stream. */
 static uint32_t dpari_random_word(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t words[4];
@@ -2540,13 +2566,15 @@ DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count
         if ((x & 0x7f800000u) != 0x7f800000u) {
             x += words[at % 4] >> shift & 0xffffu;
         } else {
-            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+            /* so that a NaN stays one when its low bits are cut */
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u;
         }
         h = (uint16_t)(x >> 16);
         dpari_elements_bits((unsigned char *)to + 2 * i, &h, 2);
     }
 }
 
+/* Maps a word to a number above 0 and below 1: the middle of one of 2^32 equal intervals. */
 static double dpari_random_between(uint32_t word)
 {
     return ((double)word + 0.5) * (1.0 / 4294967296.0);
@@ -2557,6 +2585,7 @@ DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t ind
     return dpari_random_between(dpari_random_word(seed, stream, index));
 }
 
+/* Returns the ratio of two polynomials of degree 7 in r. */
 static double dpari_random_ratio(const double *over, const double *under, double r)
 {
     double a = over[7], b = under[7];
@@ -2568,8 +2597,9 @@ static double dpari_random_ratio(const double *over, const double *under, double
     return a / b;
 }
 
-/* Wichura, Applied Statistics 37 (1988), PPND16: rational functions near the middle, and of
- * sqrt(-ln p) in the tails. */
+/* Returns the number below which a normal variable is with probability p. Wichura, Applied
+ * Statistics 37 (1988), PPND16: a rational function near the middle, and one of sqrt(-ln p) in the
+ * tails. */
 static double dpari_random_inverse(double p)
 {
     static const double middle[2][8] = {
@@ -2591,7 +2621,8 @@ static double dpari_random_inverse(double p)
     if (q >= -0.425 && q <= 0.425) {
         return q * dpari_random_ratio(middle[0], middle[1], 0.180625 - q * q);
     }
-    r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p)); /* below 5: p is not below 1e-10 */
+    /* r is below 5, because p is at least 1e-10 */
+    r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p));
     z = dpari_random_ratio(tail[0], tail[1], r - 1.6);
     return q < 0.0 ? -z : z;
 }
@@ -2620,7 +2651,7 @@ DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
     }
 }
 
-/* Within 0 and below 1. */
+/* True if x is at least 0 and below 1. */
 static int dpari_optim_share(double x)
 {
     return x >= 0.0 && x < 1.0;
@@ -2628,14 +2659,18 @@ static int dpari_optim_share(double x)
 
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o)
 {
-    return o->kind == DPAR_OPTIMIZER_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    if (o->kind == DPAR_OPTIMIZER_ADAMW) {
+        return 2;
+    }
+    return o->momentum > 0.0 ? 1 : 0;
 }
 
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
-    return o->moment_type != DPAR_TYPE_NONE ? o->moment_type
-           : weight_type == DPAR_F64        ? DPAR_F64
-                                            : DPAR_F32;
+    if (o->moment_type != DPAR_TYPE_NONE) {
+        return o->moment_type;
+    }
+    return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -2656,7 +2691,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                                      dpar_why *why)
 {
     if (o == NULL) {
-        return dpari_wrong(why, "optimizer: it is NULL");
+        return dpari_wrong(why, "optimizer: the optimizer is NULL");
     }
     if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
         (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
@@ -2665,12 +2700,12 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
             o->kind, o->nesterov, o->stochastic);
     }
     if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
-        return dpari_wrong(why, "optimizer: moments of type %s: bf16, or left out",
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or left out",
                            dpar_type_name(o->moment_type));
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_optimizer_say(why, "optimizer: decay is %.9g: 0 or more, and finite",
-                                   o->decay);
+        return dpari_optimizer_say(
+            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", o->decay);
     }
     if (o->kind == DPAR_OPTIMIZER_ADAMW &&
         (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
@@ -2686,12 +2721,12 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                    o->momentum);
     }
     if (!dpari_is_float(weight_type)) {
-        return dpari_wrong(why, "optimizer: weights of type %s: f64, f32, bf16 or f16",
+        return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
                            dpar_type_name(weight_type));
     }
     if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
-            why, "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
+            why, "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(o);
@@ -2705,7 +2740,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
 /* ---- numbers -----------------------------------------------------------------------------------
  */
 
-/* b^t by squaring: 1 - b^t keeps its digits. */
+/* Returns b^t by squaring, accurately enough that 1 - b^t keeps its digits. */
 static double dpari_optim_power(double b, int64_t t)
 {
     double power = 1.0;
@@ -2730,19 +2765,20 @@ DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
 /* ---- steps -------------------------------------------------------------------------------------
  */
 
-/* What is the same for all elements of a step. */
+/* The values of a step that are the same for all elements. */
 typedef struct dpari_optim_now {
     double rate, factor;
     double shrink;     /* AdamW: 1 - rate decay */
     double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
     int64_t t;
-    uint64_t index; /* of element 0, for random numbers */
-    int32_t wide;   /* the CPU takes four of f64 at once */
+    uint64_t index; /* number of element 0, for random numbers */
+    /* 0 if the CPU has no vectors of 4 doubles, otherwise 1, or 2 or more with vectors of 8 */
+    int32_t wide;
 } dpari_optim_now;
-enum { DPARI_OPTIM_ASKS = 4096 }; /* elements from which on asking the CPU pays */
+enum { DPARI_OPTIM_ASKS = 4096 }; /* number of elements from which on it pays to query the CPU */
 
-/* Some elements at once, in f64, of arrays that are all F64 or all F32. Each operation is exactly
- * rounded: the bits are the same for any number at once. */
+/* Several elements at a time, in f64, of arrays that are all F64 or all F32. Each operation is
+ * rounded exactly, so the bits do not depend on how many elements are processed at once. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
 enum { DPARI_OPTIM_STEP = 4 };
@@ -2769,7 +2805,7 @@ DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, i
     }
 }
 
-/* One NaN for all, as dpari_elements_store. */
+/* Stores elements. All NaN get the same bits, as in dpari_elements_store. */
 DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
                                         const dpari_optim_some *x)
 {
@@ -2816,7 +2852,8 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
-/* On x86-64 a product is not fused with what is added, though -mfma lets a compiler do so. */
+/* Keeps a compiler that is given -mfma from fusing a product with a sum, which would change the
+ * bits. */
 #if defined(__FMA__)
 #define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
 #else
@@ -2840,7 +2877,7 @@ DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari
 }
 
 typedef struct dpari_optim_arrays {
-    void *w, *m, *v; /* SGD: no v, and no m without momentum */
+    void *w, *m, *v; /* SGD has no v, and without momentum no m */
     const void *g;
 } dpari_optim_arrays;
 
@@ -2913,7 +2950,7 @@ DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get
 DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
                 dpari_optim_times)
 
-/* The same where the CPU takes four of f64 at once. */
+/* The same functions for a CPU with vectors of 4 doubles. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
 #define DPARI_OPTIM_WIDE 1
 #define DPARI_OPTIM_IN_WIDE __attribute__((target("avx2")))
@@ -2923,7 +2960,7 @@ dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t t
     dpari_optim_f4 f;
     if (type == DPAR_F64) {
         dpari_optim_get(x, from, i, type);
-    } else { /* one instruction, of which gcc makes five */
+    } else { /* one instruction, for which gcc emits five */
         __builtin_memcpy(&f, (const float *)from + i, sizeof f);
         __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
     }
@@ -2933,7 +2970,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_so
 {
     const dpari_optim_some zero = {0.0, 0.0, 0.0, 0.0};
     dpari_optim_some y = *x;
-    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN of x stays */
+    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN in x stays */
     __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
 }
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
@@ -2947,7 +2984,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_op
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
                                     dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
 
-/* And where it takes eight, of F32. */
+/* And for a CPU with vectors of 8 doubles; only for F32. */
 #define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
     typedef double dpari_optim_eight __attribute__((vector_size(64)));
 typedef float dpari_optim_f8 __attribute__((vector_size(32)));
@@ -2983,7 +3020,7 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_
     __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
 }
 
-/* Not fused with what is added, which a compiler does where it may. */
+/* In assembly, because a compiler may fuse a product with a sum. */
 DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
 dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
                              const dpari_optim_eight *y)
@@ -3007,7 +3044,8 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
 #define DPARI_OPTIM_WIDE 0
 #endif
 
-    /* n elements, a multiple of DPARI_OPTIM_STEP. */
+    /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
+     * and the CPU. */
     static void dpari_optim_update(const dpar_optimizer *o, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
@@ -3018,20 +3056,25 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
         return;
     }
     if (now->wide) {
-        (adamw ? f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32
-         : f64 ? dpari_optim_sgd_wide_f64
-               : dpari_optim_sgd_wide_f32)(o, now, p, n);
+        if (adamw) {
+            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(o, now, p, n);
+        } else {
+            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(o, now, p, n);
+        }
         return;
     }
 #endif
-    (adamw ? f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32
-     : f64 ? dpari_optim_sgd_f64
-           : dpari_optim_sgd_f32)(o, now, p, n);
+    if (adamw) {
+        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(o, now, p, n);
+    } else {
+        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(o, now, p, n);
+    }
 }
 
 enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
-/* What is updated goes back in its type. */
+/* Stores updated elements in their type, with stochastic rounding for BF16 if the optimizer asks
+ * for it. Weights and moments use different random numbers. */
 static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *now, int32_t what,
                               void *to, int32_t type, const double *from, int64_t i, int64_t n)
 {
@@ -3047,8 +3090,9 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
                        what == DPARI_OPTIM_V ? 0 : 16);
 }
 
-/* Where weights and moments are all F64 or all F32, and gradients are too or become it exactly,
- * elements are updated where they lie, but for some at the end; returns how many were. */
+/* Updates elements in place, if weights and moments are all F64 or all F32, and gradients have that
+ * type or convert to it exactly. Leaves a few elements at the end. Returns the number of elements
+ * that were updated. */
 static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
@@ -3102,7 +3146,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     now.index = p->index;
     now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
     blocks.w = w;
-    blocks.g = g; /* a factor of 0: zeros, as NaN and Inf times 0 are NaN */
+    blocks.g = g; /* with a factor of 0 these are zeros, because NaN and infinity times 0 are NaN */
     blocks.m = moments > 0 ? m : NULL;
     blocks.v = v;
     for (i = dpari_optim_direct(o, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
@@ -3117,7 +3161,8 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
         if (moments > 1) {
             dpari_elements_load(v, p->v, i, n, type);
         }
-        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS); /* what is beyond n stays */
+        /* elements after n are ignored */
+        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
         if (moments > 1) {
             dpari_optim_store(o, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
         }
@@ -3146,20 +3191,22 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
 #define DPARI_LANES_VECTOR 0
 #endif
 
-/* x86-64 that may have more than it was compiled for. */
+/* 1 if this is compiled for plain x86-64, so that the CPU may have more than the compiler knows. */
 #if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
 #define DPARI_LANES_ASKED 1
 #else
 #define DPARI_LANES_ASKED 0
 #endif
 
-/* Clang needs no help; without its optimiser gcc does not see which way is not taken. */
+/* 1 if instructions are written in assembly. Clang does not need it, and without its optimiser gcc
+ * does not remove the branch that is not taken. */
 #if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define DPARI_LANES_ASM 1
 #else
 #define DPARI_LANES_ASM 0
 #endif
 
+/* Returns the scale of block i. */
 static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
 {
     float scale;
@@ -3167,7 +3214,7 @@ static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
     return scale;
 }
 
-/* One NaN for all. */
+/* Replaces every NaN by the same one. */
 DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -3191,7 +3238,7 @@ typedef float dpari_lanes_m4 __attribute__((vector_size(16), aligned(4), may_ali
 typedef uint64_t dpari_lanes_u4 __attribute__((vector_size(32)));
 typedef uint32_t dpari_lanes_u8 __attribute__((vector_size(32)));
 typedef int32_t dpari_lanes_w4 __attribute__((vector_size(16)));
-#if defined(__SSE2__) /* what the builtins take */
+#if defined(__SSE2__) /* types of the builtins */
 typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
 typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
 #endif
@@ -3201,7 +3248,8 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
 #define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
 #define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
 
-/* All of x; some vectors are too large to be given by value where the target has none. */
+/* A vector whose elements are all x. Vectors are passed by address, because they are too large to
+ * be passed by value on targets without such vectors. */
 #define DPARI_LANES_ALL4(x)                                                                        \
     {                                                                                              \
         x, x, x, x                                                                                 \
@@ -3211,6 +3259,7 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
         x, x, x, x, x, x, x, x                                                                     \
     }
 
+/* Sixteen doubles: the 16 chains of a sum, or 16 elements of a row. */
 typedef struct dpari_lanes_16 {
     dpari_lanes_d4 a, b, c, d;
 } dpari_lanes_16;
@@ -3221,13 +3270,15 @@ DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
     to->a = to->b = to->c = to->d = all;
 }
 
+/* Adds the 16 chains in the fixed order of lanes.h. */
 DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
     const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* One instruction where vectors have 32 bytes, of which gcc makes five. */
+/* Converts a vector, with one instruction if vectors have 32 bytes, for which gcc emits five. wide:
+ * 1 in the functions for AVX2. */
 #if DPARI_LANES_ASM
 #define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
     do {                                                                                           \
@@ -3278,7 +3329,7 @@ DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t 
     }
 }
 
-/* Elements i .. i + 15, and back. */
+/* Loads elements i .. i + 15 as doubles; dpari_lanes_store is the reverse. */
 DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int64_t i, int32_t type,
                                          int wide)
 {
@@ -3317,7 +3368,7 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
     }
 }
 
-/* The last elements, from i on, and `rest` behind them. */
+/* Copies the last elements, from i on, to `room`, and fills it up with `rest`. */
 DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
                                                      int64_t n, int32_t type, double rest)
 {
@@ -3535,13 +3586,13 @@ DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y
     }
 }
 
-/* The smaller of x and `most`; NaN of x stays. */
+/* Computes the smaller of x and `most`. A NaN in x stays. */
 DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_d4 *x,
                                           const dpari_lanes_d4 *most, int wide)
 {
     dpari_lanes_u4 over;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, of which gcc makes four */
+    if (wide) { /* one instruction, for which gcc emits four */
         __asm__("vminpd %1, %2, %0" : "=x"(*to) : "x"(*x), "x"(*most));
         return;
     }
@@ -3551,10 +3602,11 @@ DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_
     *to = (dpari_lanes_d4)(((dpari_lanes_u4)*x & ~over) | ((dpari_lanes_u4)*most & over));
 }
 
-/* x = e^x. x = k ln 2 + f: adding 1.5 2^52 leaves the integer k in the last bits; ln 2 in two parts
- * of which the first times k is exact; Taylor of degree 12 for |f| < 0.347, whose rest is below
- * 2e-16, in pairs (Estrin): few operations wait for one another; 2^k by its bits. NaN stays NaN, as
- * f is. */
+/* Computes x = e^x and z = e^z, two vectors at once, because their operations do not wait for each
+ * other. x = k ln 2 + f, where k is an integer: adding 1.5 2^52 leaves it in the last bits. ln 2 is
+ * in two parts, of which the first times k is exact. e^f is a Taylor sum of degree 12 for |f| <
+ * 0.347, whose error is below 2e-16, added in pairs (Estrin), so that few operations wait for one
+ * another. 2^k is made from its bits. NaN stays NaN, because f is NaN. */
 DPARI_LANES_INLINE void dpari_lanes_exp(dpari_lanes_d4 *x, dpari_lanes_d4 *z, int wide)
 {
     const dpari_lanes_d4 low = DPARI_LANES_ALL4(-708.0), high = DPARI_LANES_ALL4(709.0);
@@ -3611,7 +3663,7 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
         dpari_lanes_exp(&each[0], &each[1], wide);
         dpari_lanes_exp(&each[2], &each[3], wide);
     }
-    for (k = 0; k < 4 && !wide; k += 2) { /* fewer registers: a loop is as fast */
+    for (k = 0; k < 4 && !wide; k += 2) { /* with fewer registers a loop is as fast */
         dpari_lanes_exp(&each[k], &each[k + 1], wide);
     }
     sum->a += each[0];
@@ -3627,7 +3679,8 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     }
 }
 
-/* Whole sixteens, then the last elements in `room`: one loop does both. */
+/* One loop for full groups of 16 elements, and then for the last elements, which are copied to
+ * `room`. */
 DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
                                            int64_t n, int wide)
 {
@@ -3659,8 +3712,8 @@ DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type
     return dpari_lanes_fold(&sum);
 }
 
-/* x = log(1 + x) = 2 atanh(x / (2 + x)), 0 <= x <= 1: the argument is at most 1 / 3, and what the
- * series of 16 terms leaves below 1e-16. */
+/* Computes x = log(1 + x) = 2 atanh(x / (2 + x)) for 0 <= x <= 1. The argument of atanh is at most
+ * 1 / 3, so that 16 terms of its series leave an error below 1e-16. */
 DPARI_LANES_INLINE void dpari_lanes_log(dpari_lanes_d4 *x)
 {
     const dpari_lanes_d4 y = *x / (*x + 2.0), y2 = y * y;
@@ -3705,7 +3758,7 @@ DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+/* A vector of the words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_LANES_WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
@@ -3718,7 +3771,7 @@ DPARI_LANES_INLINE dpari_lanes_f4 dpari_lanes_words(dpari_lanes_f4 a, dpari_lane
 }
 #endif
 
-/* The halves of eight, added. */
+/* Adds the two halves of a vector. */
 DPARI_LANES_INLINE void dpari_lanes_half(dpari_lanes_f4 *to, const dpari_lanes_f8 *x)
 {
     dpari_lanes_f4 a, b;
@@ -3727,7 +3780,7 @@ DPARI_LANES_INLINE void dpari_lanes_half(dpari_lanes_f4 *to, const dpari_lanes_f
     *to = a + b;
 }
 
-/* Four rows at once: each element of x is read once for all. */
+/* Computes the scores of four rows at once, so that each element of x is loaded once. */
 DPARI_LANES_INLINE void dpari_lanes_scores_four(double *to, const float *x,
                                                 const float *const row[4], int64_t width,
                                                 double scale)
@@ -3774,7 +3827,7 @@ DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const flo
     int64_t j, k;
     for (j = 0; j < n; j += 4) {
         const float *each[4];
-        for (k = 0; k < 4; k++) { /* of fewer than four the last again */
+        for (k = 0; k < 4; k++) { /* if fewer than four are left, the last one is repeated */
             each[k] = row + dpari_least(j + k, n - 1) * step;
         }
         dpari_lanes_scores_four(n - j < 4 ? room : to + j, x, each, width, scale);
@@ -3852,14 +3905,15 @@ DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const fl
 
 /* ---- codes of 8 bits ------------------------------------------------------------------------- */
 
-/* Sizes are ordered as the integers of their bits. */
+/* Computes the larger of each |x| and `most`, as integers: the bits of |x| have the order of
+ * |x|. */
 DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, int wide)
 {
     dpari_lanes_i8 p, above;
     dpari_lanes_get(&p, x);
     p &= 0x7fffffff;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, of which gcc makes two that take longer */
+    if (wide) { /* one instruction, for which gcc emits two slower ones */
         __asm__("vpmaxsd %1, %0, %0" : "+x"(*most) : "x"(p));
         return;
     }
@@ -3901,15 +3955,15 @@ DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide
     return (uint32_t)most;
 }
 
-/* Of sizes below 2^22 adding 1.5 2^23 leaves the rounded integer in the last bits, with its sign.
- */
+/* Rounds to integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the last
+ * bits, with its sign. */
 DPARI_LANES_INLINE void dpari_lanes_code_i8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     *code = (dpari_lanes_i8)(*x + 12582912.0f) & 0xff;
 }
 
-/* Below 2^-6 in steps of 2^-9, which are the last bits of a sum with 2^14. Codes do not pass 0x7e:
- * x is at most 448 and what division rounds. */
+/* Computes codes of F8. Below 2^-6 its numbers are 2^-9 apart, which are the last bits of a sum
+ * with 2^14. No code exceeds 0x7e, because x is at most 448, up to the rounding of a division. */
 DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     const dpari_lanes_i8 bits = (dpari_lanes_i8)*x, size = bits & 0x7fffffff;
@@ -3920,7 +3974,8 @@ DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_la
     *code = all | (((bits >> 24) & 0x80) & (all != 0));
 }
 
-/* Sixteen integers of 0 to 255 as bytes, and the signed values of 16 bytes. */
+/* Stores sixteen integers of 0 to 255 as bytes. dpari_lanes_unpack loads 16 bytes as signed
+ * integers. */
 DPARI_LANES_INLINE void dpari_lanes_pack(unsigned char *to, const dpari_lanes_i8 *x)
 {
 #if defined(__SSE2__)
@@ -4031,8 +4086,8 @@ DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_
     }
 }
 
-/* With the exponent's bits of an f32 a code is u: its value from 2^-6 on; below, where the value is
- * 2 u - 2^-6, that is less than u, and from there on it is not. */
+/* Computes the values of codes of F8. u is the code with the exponent of an f32. From 2^-6 on the
+ * value is u; below, it is 2 u - 2^-6. The smaller of both is right everywhere. */
 DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code,
                                              int wide)
 {
@@ -4061,7 +4116,8 @@ DPARI_LANES_INLINE void dpari_lanes_value(dpari_lanes_f8 *p, const float *x,
     }
 }
 
-/* Some element of `all` becomes a NaN where one of x is, and may where one is infinite. */
+/* Computes 16 values. If one of x is NaN, an element of `all` becomes NaN, and it may become NaN if
+ * one is infinite. */
 DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
                                                    int32_t type, int add, dpari_lanes_f8 *all,
                                                    int wide)
@@ -4095,7 +4151,8 @@ DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *c
     }
 }
 
-/* A block: what takes few operations an element has loops of its own where they pay. */
+/* Computes the values of a block. Cases with few operations for each element have loops of their
+ * own. */
 DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
                                                  int64_t n, int32_t type, int add,
                                                  dpari_lanes_f8 *all, int wide)
@@ -4119,7 +4176,8 @@ DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *
     }
 }
 
-/* A product with a scale that is a number makes no NaN but that of an F8. */
+/* Computes the values of all blocks, and replaces NaN by the same one if there may be any. If the
+ * scale is a number, only a code of F8 can give NaN. */
 DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
     const int64_t count = b->count, block = b->block, step = b->code_step;
@@ -4143,7 +4201,8 @@ DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b
 
 #endif
 
-/* By elements, in the same order: small, and for calls so small that the CPU is not asked. */
+/* Element by element, in the same order. Used without vectors, and for calls so small that the CPU
+ * is not queried. */
 #if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
 
 static double dpari_each_fold(const double *c)
@@ -4242,7 +4301,7 @@ static void dpari_each_slope(void *to, const void *x, const void *y, int32_t typ
 }
 
 #if DPARI_LANES_VECTOR
-/* As dpari_lanes_exp. */
+/* Computes e^x with the operations of dpari_lanes_exp. */
 static double dpari_each_exp(double x)
 {
     const double y = x > 709.0 ? 709.0 : x;
@@ -4276,7 +4335,7 @@ static double dpari_each_exps(void *to, const void *x, int32_t type, const doubl
     for (i = 0; i < n; i++) {
 #if DPARI_LANES_VECTOR
         const double power = dpari_each_exp(dpari_element_get(x, type, i) - by[0]);
-#else /* of doubles of any kind */
+#else /* doubles may have extra precision here, which the sums of dpari_each_exp do not allow */
         const double power = dpari_exp(dpari_element_get(x, type, i) - by[0]);
 #endif
         c[i % 16] += power;
@@ -4352,7 +4411,7 @@ static uint32_t dpari_each_size(const float *x, int64_t n, int wide)
     return most;
 }
 
-/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
+/* Rounds 0 <= x < 2^31 to the nearest integer, ties to even. */
 static uint32_t dpari_each_even(float x)
 {
     const uint32_t n = (uint32_t)x;
@@ -4360,7 +4419,7 @@ static uint32_t dpari_each_even(float x)
     return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
 }
 
-/* A number's code without its sign. */
+/* Returns the code of a number without its sign. */
 static uint32_t dpari_each_code(float x, int32_t type)
 {
     uint32_t bits;
@@ -4424,7 +4483,7 @@ static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
-/* What is inlined becomes what the CPU has. */
+/* Defines the functions of a table. The inlined loops are compiled for the CPU that `in` names. */
 #define DPARI_LANES_PLAIN
 #define DPARI_LANES_TABLE(in, table, loop, wide)                                                   \
     in static void table##_widen(double *to, const float *from, int64_t n)                         \
@@ -4532,7 +4591,7 @@ DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes
 
 /* ---- vectors of 64 bytes ---------------------------------------------------------------------
  *
- * Of what takes few operations an element; the rest is that of 32 bytes. */
+ * Only loops with few operations for each element; the others are those of 32 bytes. */
 
 #define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
 #define DPARI_EIGHT_INLINE                                                                         \
@@ -4546,7 +4605,7 @@ typedef struct dpari_eight {
     dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
 } dpari_eight;
 
-/* Not fused with what is added, which a compiler does where it may. */
+/* In assembly, because a compiler may fuse a product with a sum. */
 DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
                                           const dpari_lanes_d8 *y)
 {
@@ -4593,8 +4652,8 @@ DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-/* For parts of 16 elements, `part` of where they are; the last is filled up with what changes no
- * sum. */
+/* Defines a loop that adds parts of 16 elements with `part`. The last part is filled up with
+ * `rest`, which changes no sum. */
 #define DPARI_EIGHT_SUM(name, part, rest)                                                          \
     DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
                                         int64_t n, double *total)                                  \
@@ -4848,7 +4907,9 @@ static dpari_lanes dpari_lanes_eights(void)
 }
 #endif
 
-enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
+/* From this number of elements on the CPU is queried, which takes as long as some thousands of
+ * elements. */
+enum { DPARI_LANES_ASKS = 4096 };
 
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {
@@ -4868,6 +4929,7 @@ DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
  * arithmetic on the bits of F32, which gives the same bits on every machine. layers.h describes the
  * formats. layers.c calls it for quantize and dequantize. */
 
+/* Converts elements of another type than F32 in `room`. */
 DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i,
                                                       int64_t n, float *room)
 {
@@ -4896,16 +4958,17 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int6
     dpari_elements_store(q->x, x, i, n, q->type);
 }
 
-/* Floats of few bits, their blocks. */
+/* A format: the floats of few bits that its codes are, and its blocks. */
 typedef struct dpari_micro {
-    uint8_t digits; /* of the fraction */
-    uint8_t least;  /* exponent of the least normal number, as F32 has it; */
-    uint8_t most;   /* of the largest, without bias */
-    uint8_t top;    /* code of the largest */
-    uint8_t bits, block;
+    uint8_t digits; /* bits of the fraction */
+    uint8_t least;  /* biased exponent in F32 of the least normal number */
+    uint8_t most;   /* exponent of the largest number, without bias */
+    uint8_t top;    /* code of the largest number */
+    uint8_t bits;   /* of a code */
+    uint8_t block;  /* elements of a block */
 } dpari_micro;
 
-enum { DPARI_MICRO_NV = 16 }; /* the blocks of NVFP4, and only these */
+enum { DPARI_MICRO_NV = 16 }; /* size of a block of NVFP4, which identifies the format */
 
 static const dpari_micro *dpari_micro_of(int32_t format)
 {
@@ -4932,21 +4995,26 @@ DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
     return dpari_micro_of(format)->block;
 }
 
-/* The code of a number above 0, of which these are the bits; word: NULL: to nearest even. Its
- * significand gets 23 digits behind the point of its own exponent, or of the least normal one. The
- * last of them go: what is added before carries into the code, and so into its exponent. */
+/* Returns the code of a number without its sign, given by its bits `size`. word: a random word for
+ * stochastic rounding, or NULL to round to nearest even. The significand is aligned to its own
+ * exponent, or to that of the least normal number if that is larger. Then `cut` bits are cut off.
+ * What is added before, for rounding, carries into the code and thus into its exponent. */
 static uint32_t dpari_micro_code(const dpari_micro *f, uint32_t size, const uint32_t *word)
 {
     const int32_t own = (int32_t)(size >> 23), cut = 23 - f->digits, under = f->least - own;
-    const int32_t shift = under < 0 ? 0 : under < 25 ? under : 25; /* no subnormal is less */
+    int32_t shift = 0;
     uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
-    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0); /* no tie, then */
+    if (under > 0) {
+        shift = under < 25 ? under : 25; /* 25 leaves nothing of a significand of 24 bits */
+    }
+    /* a bit that is lost rules out a tie */
+    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0);
     x += word != NULL ? *word >> (32 - cut) : ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
     code = ((uint32_t)(under < 0 ? -under : 0) << f->digits) + (x >> cut);
     return code < f->top ? code : f->top;
 }
 
-/* The value of a code without its sign. */
+/* Returns the value of a code without its sign. */
 static float dpari_micro_value(const dpari_micro *f, uint32_t code)
 {
     const uint32_t least = (uint32_t)f->least << 23, under = code >> f->digits == 0;
@@ -4960,21 +5028,26 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
     return under ? x - less : x;
 }
 
-/* What the codes of a block with this scale are multiples of. */
+/* Returns the value of a scale, by which the numbers of the codes of its block are multiplied. */
 DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f,
                                              uint32_t scale)
 {
-    const uint32_t bits = scale == 0xffu ? 0x7fc00000u : scale == 0 ? 0x400000u : scale << 23;
+    uint32_t bits = scale << 23;
     float x;
     if (f->block == DPARI_MICRO_NV) {
         x = dpari_micro_value(dpari_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
         return q->tensor != NULL ? x * *q->tensor : x;
     }
+    if (scale == 0xffu) {
+        bits = 0x7fc00000u; /* NaN */
+    } else if (scale == 0) {
+        bits = 0x400000u; /* 2^-127, which is subnormal in F32 */
+    }
     dpari_elements_bits(&x, &bits, 4);
     return x;
 }
 
-/* The scale of a block whose largest |x| has these bits. */
+/* Returns the scale of a block whose largest |x| has the bits `most`. */
 static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t most)
 {
     const int nv = f->block == DPARI_MICRO_NV;
@@ -5012,7 +5085,7 @@ DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
     by = dpari_micro_unit(q, f, scale);
     for (i = 0; i < n; i++) {
         const uint64_t at = q->index + (uint64_t)(lo + i);
-        const float v = by > 0.0f ? x[i] / by : 0.0f; /* NaN: 0 */
+        const float v = by > 0.0f ? x[i] / by : 0.0f; /* 0 if the scale is 0 or NaN */
         dpari_elements_bits(&size, &v, 4);
         if (q->stochastic && (i == 0 || at % 4 == 0)) {
             dpari_random_block(q->seed, q->stream, at / 4, words);
@@ -5060,7 +5133,7 @@ DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b)
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
-/* Part by part. */
+/* Returns the sum of squares, part by part. */
 static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
 {
     const dpari_lanes l = dpari_lanes_for(count);
@@ -5111,7 +5184,7 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
         return DPAR_E_ARG;
     }
-    if (r->from_type == DPAR_F32) { /* as they are, NaN too */
+    if (r->from_type == DPAR_F32) { /* without conversion, so that NaN keep their bits */
         dpari_random_round(r->to, r->from, r->count, r->seed, r->stream, r->index, 16);
         return DPAR_OK;
     }
@@ -5125,7 +5198,8 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
     return DPAR_OK;
 }
 
-/* F32 from its halves, and back. */
+/* Computes F32 from BF16 and the remainder of 16 bits. dpari_mem_halve is the reverse; the high
+ * half is rounded, so that the remainder has a sign. */
 static void dpari_mem_join(float *to, const uint16_t *high, const int16_t *low, int64_t n)
 {
     int64_t i;
@@ -5146,7 +5220,7 @@ static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int
     }
 }
 
-/* Weights in two halves: some at a time become F32. */
+/* Updates weights that are stored in two halves. Some at a time are joined to F32. */
 static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
 {
     const dpar_optimizer_piece *all = o->piece;
@@ -5172,7 +5246,7 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
     return st;
 }
 
-/* The new weights once more. */
+/* Stores a copy of the new weights in another type. */
 static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
 {
     const dpar_optimizer_piece *p = o->piece;
@@ -5216,7 +5290,8 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
         return DPAR_E_ARG;
     }
     none = *p;
-    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
+    /* with 0 elements this only checks the arguments */
+    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count;
     st = dpar_optimizer_step(o->optimizer, &none, o->step, o->rate, factor);
     if (st == DPAR_OK && o->remainder != NULL) {
         st = dpari_mem_optimize_halves(o, factor);
@@ -5229,18 +5304,20 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* True if an index is in its domain. */
 static int dpari_mem_index_fits(const dpar_mem_index *x, int64_t rows)
 {
     return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
            (x->at != NULL || rows == 0);
 }
 
+/* Returns number i of an index. */
 static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 {
     return x->type == DPAR_I32 ? ((const int32_t *)x->at)[i] : ((const int64_t *)x->at)[i];
 }
 
-/* The row of a number, below 0: none. */
+/* Returns the row for a number of an index; below 0 there is none. */
 DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
@@ -5275,6 +5352,7 @@ static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
     return DPAR_OK;
 }
 
+/* Adds n elements of F64 or F32. */
 static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
                           int64_t n)
 {
@@ -5308,7 +5386,7 @@ static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
     return DPAR_OK;
 }
 
-/* One row of `to`. */
+/* Computes one row of `to`. */
 static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
 {
     double x[DPARI_ELEMENTS], sum[DPARI_ELEMENTS];
@@ -5379,18 +5457,20 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
+/* True if a token with this target counts in the loss. */
 static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
 {
     return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
 }
 
-/* Elements of the logits. */
+/* Returns the address of a logit. */
 static void *dpari_entropy_at(const dpar_mem_cross_entropy *e, int64_t at)
 {
     return (unsigned char *)e->logits + at * dpar_type_bytes(e->type);
 }
 
-/* The largest of a run, of all that came before (first: none did) too; their sum is added. */
+/* Updates *most with the largest logit of a run, and adds the logits to *sum. *first: 1 if no run
+ * came before, so that *most is not used. */
 static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                                   int64_t hi, int *first, double *most, double *sum)
 {
@@ -5403,6 +5483,7 @@ static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_ent
     }
 }
 
+/* Returns the sum of e^(logit - most) over a run. */
 static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                                   int64_t hi, double most)
 {
@@ -5415,7 +5496,9 @@ static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_ent
     return sum;
 }
 
-/* Smoothing is linear in the logits: it needs no number of its own. */
+/* Computes the three numbers of a token on this rank: the largest logit, the sum of exponentials
+ * relative to it, and what is subtracted from lse in the loss. Smoothing is linear in the logits,
+ * so it is part of the third one. */
 static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t token)
 {
     const int64_t at = token * e->rows;
@@ -5426,14 +5509,14 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     for (w = 0; w < 2; w++) {
         dpari_entropy_largest(l, e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
     }
-    for (w = 0; w < 2; w++) { /* all of them -infinity: sums of 0 */
+    for (w = 0; w < 2; w++) { /* if all are -infinity, the sums are 0 */
         below +=
             dpari_entropy_below(l, e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
         own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
     }
-    if (e->smoothing > 0.0) { /* else 0 x infinity */
+    if (e->smoothing > 0.0) { /* without smoothing this could be 0 x infinity */
         own += e->smoothing / (double)e->vocabulary * sum;
     }
     dpari_element_put(e->partial, e->type, 3 * token, most);
@@ -5441,7 +5524,8 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     dpari_element_put(e->partial, e->type, 3 * token + 2, own);
 }
 
-/* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
+/* Returns lse of a token from the numbers of all ranks, and in *subtracted what the loss subtracts.
+ * Returns NaN if no rank has an exponential above 0. */
 static double dpari_entropy_unite(const dpar_mem_cross_entropy *e, int64_t token,
                                   double *subtracted)
 {
@@ -5490,7 +5574,8 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
     }
 }
 
-/* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
+/* Replaces one run of a token's logits by scale ((1 + 2 z lse) exp(logit - lse) - smoothing /
+ * V). */
 static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                               int64_t hi, const double *by)
 {
@@ -5499,6 +5584,7 @@ static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy
     }
 }
 
+/* Replaces the logits of a token by their gradient. Columns that are padding become 0. */
 static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_entropy *e,
                                    int64_t token)
 {
@@ -5510,7 +5596,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
     double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
-    int64_t done = 0; /* columns that stand for tokens and come before */
+    int64_t done = 0; /* columns before this one are done */
     int32_t w;
     for (w = 0; w < 2; w++) {
         const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
@@ -5519,7 +5605,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
         done = hi;
     }
     dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
-    if (row >= 0 && counts) { /* in f64: they nearly cancel */
+    if (row >= 0 && counts) { /* in f64, because the terms nearly cancel */
         hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
         dpari_element_put(e->logits, e->type, at + row, hot);
     }
@@ -5570,16 +5656,17 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Some rows from i on: of the smaller lse e^(it - the larger), and log(1 + that). */
+/* Merges rows i .. i + rows - 1 into out and lse. less: e^(smaller lse - larger lse); more: log(1 +
+ * less). */
 static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merge *m, int64_t i,
                              int64_t rows)
 {
-    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
+    const double nothing = -1e30; /* the lse of a query that sees no key is at most this */
     const double by[3] = {0.0, 1.0, 0.0};
     const int64_t bytes = m->values * dpar_type_bytes(m->type);
     DPARI_ROW double less[DPARI_ROW_PART], more[DPARI_ROW_PART];
     int64_t k;
-    less[0] = 0.0; /* gcc -O1 does not see that there are rows */
+    less[0] = 0.0; /* gcc -O1 does not see that rows is above 0, and warns */
     for (k = 0; k < rows; k++) {
         const double a = dpari_element_get(m->lse, m->type, i + k);
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
@@ -5597,7 +5684,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
         if (a <= nothing && !(b <= nothing)) {
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
-        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
+        } else if (!(b <= nothing)) { /* also if b is NaN, which must not be lost */
             dpari_row_add(l, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
                           m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
@@ -5624,7 +5711,7 @@ DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_a
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* The scale of elements lo .. hi - 1. */
+/* Returns the scale of elements lo .. hi - 1. */
 static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
                                int64_t hi)
 {
@@ -5642,6 +5729,7 @@ static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q,
     return scale < 1.1754944e-38f ? 0.0f : scale;
 }
 
+/* Quantizes block b. */
 static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
@@ -5660,6 +5748,7 @@ static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, 
     }
 }
 
+/* Returns the blocks of q as lanes.h describes them. */
 static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
 {
     dpari_lanes_blocks b;
@@ -5674,7 +5763,7 @@ static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
     return b;
 }
 
-/* A block of another type than F32. */
+/* Dequantizes block b into a type other than F32. */
 DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q,
                                               int64_t b)
 {
@@ -5708,7 +5797,7 @@ static int dpari_quant_fits(const dpar_mem_quantize *q)
            q->code_step >= q->block && q->scale_step >= 4 && q->scale_step % 4 == 0;
 }
 
-/* How many blocks. */
+/* Returns the number of blocks. */
 static int64_t dpari_quant_count(const dpar_mem_quantize *q)
 {
     return dpari_ceil_div(q->count, q->format != 0 ? dpari_micro_elements(q->format) : q->block);
@@ -5734,7 +5823,8 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
     return DPAR_OK;
 }
 
-/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
+/* F32 is accumulated in f32. This gives the same bits as in f64: a sum of two F32 that is computed
+ * in f64 and then rounded is the sum in f32 (Figueroa 1995). */
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 {
     dpari_lanes l;
@@ -5783,22 +5873,23 @@ DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
     return l;
 }
 
-/* ---- in the memory of a communicator --------------------------------------------------------- */
+/* ---- operations in the memory of a communicator ---------------------------------------------- */
 
+/* Breaks a communicator whose memory has no table of layers. */
 static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 {
     dpar_why why;
     if (c->status >= 0) {
         (void)dpari_say(DPAR_E_UNKNOWN, &why,
-                        "rank %d: its memory has no operations of layers (dpar_mem.layers is "
-                        "NULL): %s is needed",
+                        "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
                         c->rank, what);
         dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
     }
     return DPAR_E_UNKNOWN;
 }
 
-/* By the table of c's memory, or the host's. */
+/* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
+ * NULL. */
 #define DPARI_DO_LAYER(linkage, name)                                                              \
     linkage dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)                 \
     {                                                                                              \
@@ -5832,8 +5923,8 @@ DPARI_DO_LAYER(DPARI_API, norm)
 
 /* ---- moments --------------------------------------------------------------------------------- */
 
-/* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
- * written: so compilers take them together, whether or not `to` may be `from`. */
+/* Copies like memcpy, for rows that are too short for a call. Four elements are read before they
+ * are written, so that compilers use vectors even though `to` may be `from`. */
 static void dpari_moments_copy(double *to, const double *from, int64_t count)
 {
     int64_t i;
@@ -5849,7 +5940,6 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-/* Floats as above. */
 DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
                                    int64_t step, int64_t count, double *to)
 {
@@ -5904,7 +5994,7 @@ DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, 
     }
 }
 
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+/* Merges the moments of set b into those of set a (Chan, Golub, LeVeque). Counts may be 0. */
 static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
 {
     const double n = a->count + b->count, delta = b->mean - a->mean;
@@ -5920,14 +6010,15 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
     a->count = n;
 }
 
-/* What of a plane was read and is not yet in `to`. */
+/* Elements of a plane that were read and are not yet merged into `to`. */
 typedef struct dpari_moments_held {
     DPARI_ROW double part[DPARI_ROW_PART];
     int64_t count;
     dpar_moments *to;
 } dpari_moments_held;
 
-/* Two passes, merged: no number is far from the mean it is compared with. */
+/* Computes the moments of the elements held, in two passes, and merges them. No number is then far
+ * from the mean that is subtracted from it. */
 static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
 {
     dpar_moments one;
@@ -5940,6 +6031,7 @@ static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
     h->count = 0;
 }
 
+/* Reads a row into h, and merges each full part. */
 static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, int64_t at,
                               int64_t step, int64_t count, dpari_moments_held *h)
 {
@@ -5954,7 +6046,7 @@ static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, i
     }
 }
 
-/* A plane: rows along the last dim. */
+/* Computes the moments of a plane, row by row along the last dim. */
 static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m, int64_t plane,
                                 dpar_moments *to)
 {
@@ -5985,7 +6077,7 @@ static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m,
     dpari_moments_flush(l, &held);
 }
 
-/* Of one plane. */
+/* Returns the number of points of a plane. */
 static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
 {
     int64_t n = 1;
@@ -5996,6 +6088,7 @@ static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
     return n;
 }
 
+/* True if the call is in the domain of moments. */
 static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
 {
     int64_t points = 1;
@@ -6041,12 +6134,13 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
+/* Returns the scale of the channel of a plane. */
 static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
 {
     return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
 }
 
-/* The set that a plane belongs to. */
+/* Returns the set that a plane belongs to: its channel, or the group of its sample. */
 static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t channel = plane % m->channels;
@@ -6054,7 +6148,7 @@ static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
                           : plane / m->channels * m->groups + channel / (m->channels / m->groups);
 }
 
-/* One plane: rows along the last dim; 0 at the end. */
+/* Advances `at` to the next row of a plane. Returns 0 at the end. */
 static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
 {
     int32_t d;
@@ -6067,7 +6161,7 @@ static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
     return 0;
 }
 
-/* Where a row begins. */
+/* Returns the element at which a row begins. */
 static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
                              const int64_t *at)
 {
@@ -6079,13 +6173,13 @@ static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, i
     return first;
 }
 
-/* From point to point of a row. */
+/* Returns the elements from one point of a row to the next. */
 static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
 {
     return m->dims > 0 ? p->stride[m->dims - 1] : 0;
 }
 
-/* Begins at the first row; its length. 0: there are no points. */
+/* Sets `at` to the first row. Returns the length of a row, or 0 if the plane has no points. */
 static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
@@ -6094,7 +6188,8 @@ static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
                                                        : 1;
 }
 
-/* Some elements of a row of planes from `at` on: where they lie, or in `room` as F64. */
+/* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
+ * `room`. */
 static const void *dpari_norm_read(const dpari_lanes *l, const dpar_mem_norm *m,
                                    const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
                                    double *room)
@@ -6115,6 +6210,7 @@ static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, 
     }
 }
 
+/* Merges the moments of all ranks, and saves the mean and 1 / deviation of each set. */
 static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
 {
     int64_t i;
@@ -6140,7 +6236,7 @@ static void *dpari_norm_there(const dpar_mem_norm *m, int64_t at)
     return (unsigned char *)m->to.data + at * dpar_type_bytes(m->type);
 }
 
-/* y = a (x - mean) + b in a plane. */
+/* Computes y = a (x - mean) + b in a plane. */
 static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
@@ -6170,7 +6266,7 @@ static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64
     } while (dpari_norm_row(m, at));
 }
 
-/* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
+/* Computes for a plane sum[0] of dy and sum[1] of dy (x - mean) / deviation. */
 static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane,
                             double *sum)
 {
@@ -6201,6 +6297,7 @@ static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_
     } while (dpari_norm_row(m, at));
 }
 
+/* Computes the sums of each plane, and adds them, times the scale, to the totals of its set. */
 static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int64_t sets)
 {
     const double points = (double)dpari_layer_points(m->extent, m->dims);
@@ -6221,7 +6318,8 @@ static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int6
     }
 }
 
-/* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
+/* Computes in a plane dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) /
+ * deviation, where xhat = (x - mean) / deviation. */
 static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t set = dpari_norm_set(m, plane);
@@ -6319,7 +6417,7 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
 
 /* The header before the memory. */
 typedef struct dpari_made {
-    dpar_comm *c;
+    dpar_comm *comm;
     int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_made;
 
@@ -6337,7 +6435,7 @@ DPARI_INTERNAL DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
         return NULL;
     }
     m = (dpari_made *)at;
-    m->c = c;
+    m->comm = c;
     m->pages = c->mem != NULL ? all : 0;
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
@@ -6349,7 +6447,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
         if (m->pages > 0) {
             dpari_os_unmap(m, m->pages);
         } else {
-            dpar_comm_release(m->c, m);
+            dpar_comm_release(m->comm, m);
         }
     }
 }
@@ -6378,8 +6476,8 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     }
     return dpari_say(
         DPAR_E_ROOM, why,
-        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes, %ld "
-        "past one",
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
+        "bytes past one",
         module, need, given != NULL ? bytes : 0, past);
 }
 
@@ -6417,6 +6515,7 @@ enum { DPARI_DDP_SHORT = 1 << 16 };
 /* ---- the descriptor ---------------------------------------------------------------------------
  */
 
+/* Returns the type in which gradients are sent. */
 static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
 {
     return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
@@ -6434,6 +6533,7 @@ static int dpari_ddp_given(const dpar_ddp_desc *desc)
     return desc->gradients != NULL || desc->arrays != NULL;
 }
 
+/* True if v is neither 0 nor 1. */
 static int dpari_ddp_no_flag(int32_t v)
 {
     return v != 0 && v != 1;
@@ -6464,6 +6564,7 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
     return DPAR_OK;
 }
 
+/* Checks a descriptor. */
 static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 {
     if (desc == NULL) {
@@ -6475,16 +6576,15 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
             desc->params, desc->count == NULL);
     }
     if (!dpari_is_float(desc->type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients of type %s (f64, f32, f16 and bf16 are "
-                           "allowed)",
+        return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
                            dpar_type_name(desc->type));
     }
     if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients cannot be sent as %s (wire_type %d): f64 as "
-                           "f32, f32 as f16 or bf16",
-                           dpar_type_name(desc->wire_type), desc->wire_type);
+        return dpari_wrong(
+            why,
+            "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, and "
+            "f32 as f16 or bf16",
+            dpar_type_name(desc->wire_type), desc->wire_type);
     }
     if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
         dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
@@ -6497,7 +6597,9 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
     }
     if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
         return dpari_wrong(
-            why, "dpar_ddp_make: buckets of %ld and %ld bytes, align %ld: none may be negative",
+            why,
+            "dpar_ddp_make: first_bucket_bytes %ld, bucket_bytes %ld, align %ld: none may be "
+            "negative",
             desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
     }
     if ((desc->gradients != NULL && desc->arrays != NULL) ||
@@ -6542,7 +6644,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
             status =
                 dpari_wrong(why,
                             "dpar_ddp_make: arrays %d and %d overlap: the second begins %ld bytes "
-                            "behind the beginning of the first, which has %ld bytes",
+                            "after the beginning of the first, which has %ld bytes",
                             at[i - 1], at[i], (int64_t)apart, bytes);
         }
     }
@@ -6550,6 +6652,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
     return status;
 }
 
+/* Returns how parameters are divided into buckets. */
 static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 {
     const int64_t each = dpar_type_bytes(desc->type);
@@ -6602,7 +6705,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
     dpari_room r;
     int32_t i;
     if (desc->gradients != NULL) {
-        works += c->size; /* zero1 cuts buckets where shares end */
+        works += c->size; /* zero1 divides buckets where shares end */
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(c, desc, i);
@@ -6678,14 +6781,15 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Buckets on the caller's arrays: ranges of the flat array, or of the copy. */
+/* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
+ * copy. */
 static void dpari_ddp_follow(dpar_ddp *d)
 {
     int32_t i;
     int64_t end = 0;
     for (i = 0; i < d->params; i++) {
         d->start[i] = end;
-        if (d->array == NULL || dpari_ddp_packs(d->c, &d->desc, i)) {
+        if (d->array == NULL || dpari_ddp_packs(d->comm, &d->desc, i)) {
             end += d->count[i];
         }
         if (d->array != NULL) {
@@ -6702,13 +6806,13 @@ static void dpari_ddp_follow(dpar_ddp *d)
     d->elements = end;
 }
 
-/* Buckets, and memory for the gradients and their copy. */
+/* Computes the buckets and allocates memory for the gradients and their copy. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
     const dpar_ddp_desc *desc = &d->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     const int64_t each = dpar_type_bytes(desc->type);
-    const int copies = dpari_ddp_copies(d->c, desc);
+    const int copies = dpari_ddp_copies(d->comm, desc);
     void *memory = NULL;
     int32_t i;
     dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
@@ -6727,39 +6831,40 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
     } else if (d->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+        status = dpar_comm_alloc(d->comm, dpari_most(1, d->elements * each), &memory);
         d->buffer = (unsigned char *)memory;
         d->owns = 1;
     }
     if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
         memory = NULL;
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)),
-                                 &memory);
+        status = dpar_comm_alloc(
+            d->comm, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)), &memory);
         d->copy = (unsigned char *)memory;
     }
-    if (status == DPAR_OK && d->c->mem != NULL && desc->check_finite && d->c->mem->pin != NULL) {
-        status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+    if (status == DPAR_OK && d->comm->mem != NULL && desc->check_finite &&
+        d->comm->mem->pin != NULL) {
+        status = d->comm->mem->pin(d->comm->mem->ctx, &d->found, (int64_t)sizeof d->found);
         d->pinned = status == DPAR_OK;
     }
-    return status == DPAR_OK
-               ? status
-               : dpari_say(
-                     status, why,
+    if (status == DPAR_OK) {
+        return status;
+    }
+    return dpari_say(status, why,
                      "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
                      d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
-/* Frees all of it. */
+/* Frees the memory of a ddp. */
 static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
-        dpar_comm_release(d->c, d->copy);
+        dpar_comm_release(d->comm, d->copy);
     }
     if (d->owns && d->buffer != NULL) {
-        dpar_comm_release(d->c, d->buffer);
+        dpar_comm_release(d->comm, d->buffer);
     }
-    if (d->pinned && d->c->mem->unpin != NULL) {
-        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    if (d->pinned && d->comm->mem->unpin != NULL) {
+        (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
     }
     if (d->made) {
         dpari_made_give(d);
@@ -6789,7 +6894,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     }
     d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;
-    d->c = comm;
+    d->comm = comm;
     d->desc = *desc;
     d->made = desc->memory == NULL;
     dpari_zero(d->seen, (size_t)d->params);
@@ -6851,10 +6956,10 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
     }
     each = dpar_type_bytes(ddp->desc.type);
     if (ddp->array == NULL) {
-        (void)dpari_do_copy(ddp->c, ddp->buffer, NULL, ddp->elements * each);
+        (void)dpari_do_copy(ddp->comm, ddp->buffer, NULL, ddp->elements * each);
     }
     for (i = 0; ddp->array != NULL && i < ddp->params; i++) {
-        (void)dpari_do_copy(ddp->c, ddp->array[i], NULL, ddp->count[i] * each);
+        (void)dpari_do_copy(ddp->comm, ddp->array[i], NULL, ddp->count[i] * each);
     }
     dpari_zero(ddp->used, (size_t)ddp->params);
     dpari_zero(ddp->seen, (size_t)ddp->params);
@@ -6869,18 +6974,18 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c,
-                                "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
+        return dpari_comm_wrong(d->comm,
+                                "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
     d->open = d->params;
     d->latest = d->params - 1;
     d->edge = last && d->buckets > 0 ? d->bucket[0].first_param : -1;
-    if (d->pass++ == UINT8_MAX) { /* all before are one */
+    if (d->pass++ == UINT8_MAX) { /* the numbers begin again: all earlier passes become pass 1 */
         for (i = 0; i < d->params; i++) {
             d->seen[i] = d->seen[i] != 0;
         }
@@ -6911,8 +7016,8 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
 /* Ends the pass with an error on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
 {
-    dpar_comm_abort(d->c, DPAR_E_ARG, text);
-    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    dpar_comm_abort(d->comm, DPAR_E_ARG, text);
+    d->status = d->comm->status != DPAR_OK ? d->comm->status : DPAR_E_ARG;
     return d->status;
 }
 
@@ -6928,9 +7033,9 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
     f.first = first;
     f.type = d->desc.type;
     f.found = &d->found;
-    status = dpari_do_finite(d->c, &f);
+    status = dpari_do_finite(d->comm, &f);
     if (status == DPAR_OK) {
-        status = dpari_do_wait(d->c);
+        status = dpari_do_wait(d->comm);
     }
     if (d->status == DPAR_OK) {
         d->status = status;
@@ -6943,7 +7048,7 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
 static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
-    if (d->c->mem == NULL) {
+    if (d->comm->mem == NULL) {
         return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
     }
     return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
@@ -6955,7 +7060,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->c->mem != NULL && d->array == NULL) {
+    if (d->comm->mem != NULL && d->array == NULL) {
         status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
                                       b->hi - b->lo);
     }
@@ -6963,7 +7068,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (d->c->mem != NULL && d->array != NULL) {
+        if (d->comm->mem != NULL && d->array != NULL) {
             status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
             if (status != DPAR_OK) {
                 break;
@@ -6976,16 +7081,18 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(d, &t, i);
-        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->comm->rank);
         return dpari_ddp_stop(d, why.text);
     }
     return status;
 }
 
-/* Converts bucket k to the copy, or (back) what has come back in the copy to the gradients. */
+/* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
+ * gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
 {
     const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
     const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
@@ -6993,19 +7100,20 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
     if (d->array == NULL) {
         unsigned char *const mine = d->buffer + b->lo * each;
         unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
-                                back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
+        return dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine, from_type,
+                                b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
-        status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
-                                  back ? copy : d->array[i], back ? copy_type : type,
-                                  d->start[i + 1] - d->start[i], 0);
+        const int64_t count = d->start[i + 1] - d->start[i];
+        void *const mine = d->array[i];
+        status = dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine,
+                                  from_type, count, 0);
     }
     return status;
 }
 
-/* Waits for all that was posted. */
+/* Waits for all buckets that were posted, and converts those that were sent from a copy. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
     int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
@@ -7021,8 +7129,8 @@ static void dpari_ddp_take(dpar_ddp *d)
     }
 }
 
-/* The next work of this pass, counted as one of bucket k; NULL if the operation is awaited at once.
- */
+/* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
+ * waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
 {
     dpar_work *work = &d->work[d->work_count];
@@ -7030,18 +7138,18 @@ static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
         return NULL;
     }
     d->works[k] = ++d->work_count;
-    work->status = DPAR_OK; /* for a hook that leaves it as it is */
+    work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
 }
 
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
 {
-    return dpari_least(z->ddp->elements, z->share * z->ddp->c->rank);
+    return dpari_least(z->ddp->elements, z->share * z->ddp->comm->rank);
 }
 
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
@@ -7070,16 +7178,16 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
     if (b->hi - lo == d->elements) {
         unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
         dpar_work *const work = dpari_ddp_work(d, k);
-        return z->share * d->c->size == d->elements
-                   ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
-                   : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
+        return z->share * d->comm->size == d->elements
+                   ? dpar_reduce_scatter(d->comm, d->buffer, own, z->share, type, DPAR_AVG, work)
+                   : dpar_reduce_scatter_v(d->comm, d->buffer, own, z->count, type, DPAR_AVG, work);
     }
-    while (lo < b->hi && status == DPAR_OK) { /* one for each rank's share */
+    while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
         const int32_t owner = (int32_t)(lo / z->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
         unsigned char *const data = d->buffer + lo * each;
         status =
-            dpar_reduce(d->c, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+            dpar_reduce(d->comm, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
         lo = hi;
     }
     return status;
@@ -7090,8 +7198,8 @@ static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t 
 {
     const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
     dpar_work *const work = dpari_ddp_work(d, k);
-    return d->through ? dpari_all_reduce_through(d->c, data, count, d->desc.wire_type, op, work)
-                      : dpar_all_reduce(d->c, data, data, count, type, op, work);
+    return d->through ? dpari_all_reduce_through(d->comm, data, count, d->desc.wire_type, op, work)
+                      : dpar_all_reduce(d->comm, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
@@ -7113,7 +7221,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         }
     }
     d->works[k] = d->work_count;
-    d->posted++; /* what fails below may have posted */
+    d->posted++; /* counted first, because a call that fails may have posted */
     if (d->scatter) {
         return dpari_ddp_scatter(d, k);
     }
@@ -7129,8 +7237,8 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         data += b->lo * dpar_type_bytes(type);
     }
     if (desc->hook != NULL) {
-        status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
-        return status > 0 ? DPAR_OK : status; /* a condition is no error */
+        status = desc->hook(desc->ctx, d->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
     return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
 }
@@ -7145,23 +7253,24 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
     return d->status;
 }
 
-/* Begins a pass if that is all that is missing. Otherwise refuses parameter i. */
+/* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
+ * otherwise refuses parameter i. */
 static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 {
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way && d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (!d->under_way && d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (i < 0 || i >= d->params) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            d->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
             d->params - INT64_C(1));
     }
     if (d->under_way) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+            d->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
     }
     (void)dpar_ddp_begin(d, 1);
     return dpar_ddp_ready(d, i);
@@ -7191,7 +7300,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->c->rank);
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->comm->rank);
     for (i = 0; i < d->params; i++) {
         if (d->seen[i] == d->pass) {
             continue;
@@ -7205,7 +7314,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     if (n > NAMED) {
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
-    dpar_text_put(&t, " (desc.require_ready = 0 sends what was not reported)");
+    dpar_text_put(&t, " (desc.require_ready = 0 sends gradients that were not reported)");
     return dpari_ddp_stop(d, why.text);
 }
 
@@ -7224,7 +7333,7 @@ static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
         for (i = 0; i < count; i++) {
             flags[i] = d->used[first + i];
         }
-        status = dpar_all_reduce(d->c, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
+        status = dpar_all_reduce(d->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
@@ -7249,7 +7358,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scat
         (void)dpari_ddp_tell_missing(d);
     }
     d->latest = -1;
-    /* All of it at once, which takes no work. */
+    /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
     d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
                (d->array == NULL || d->params == 1);
     (void)dpari_ddp_send_ready(d);
@@ -7283,15 +7392,15 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp == NULL) {
         return DPAR_OK;
     }
-    if (ddp->under_way && ddp->c->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
+    if (ddp->under_way && ddp->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is under way");
     }
-    if (ddp->zero1 != NULL) { /* refused on a broken communicator too */
-        (void)dpari_comm_wrong(ddp->c,
+    if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
+        (void)dpari_comm_wrong(ddp->comm,
                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
         return DPAR_E_ARG;
     }
-    dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_take(ddp); /* if a pass failed: its operations must end before the memory is freed */
     dpari_ddp_release(ddp);
     return DPAR_OK;
 }
@@ -7313,6 +7422,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
 /* ---- made and freed ---------------------------------------------------------------------------
  */
 
+/* What all ranks must give alike in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
     const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
@@ -7346,6 +7456,7 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *f, const void *given)
     }
 }
 
+/* Checks the groups of a descriptor: they ascend and do not overlap. */
 static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
@@ -7363,15 +7474,15 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
             return dpari_wrong(
                 why,
                 "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
-                "ascend, and there are %ld elements",
+                "must ascend within %ld elements",
                 i, p->first, p->count, d->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each is 0 "
-                "or more, and finite",
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each must "
+                "be 0 or more, and finite",
                 i, p->decay, p->rate);
         }
         at = p->first + p->count;
@@ -7379,6 +7490,7 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
     return DPAR_OK;
 }
 
+/* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
 static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_given *g,
                                                 dpar_why *why)
 {
@@ -7404,21 +7516,23 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
         return dpari_wrong(
             why,
             "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
-            "behind the beginning of the gradients' %ld bytes",
+            "after the beginning of the gradients, which have %ld bytes",
             apart, bytes);
     }
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
-        return dpari_wrong(why, "dpar_zero1_make: %ld steps were done before (0 or more)",
-                           desc->steps);
+        return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
     }
     status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
-    return status == DPAR_OK ? dpari_zero1_judge_groups(d, desc, why) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_zero1_judge_groups(d, desc, why);
 }
 
-/* Frees all of it. */
+/* Frees the memory of a zero1. */
 static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     if (z->moment[0] != NULL) {
         dpar_comm_release(c, z->moment[0]);
     }
@@ -7429,17 +7543,18 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
     dpari_made_give(z);
 }
 
-/* Its own memory, with what the descriptor says; NULL if there is none. */
+/* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
+ * memory. */
 static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
-    const int32_t ranks = d->c->size;
+    const int32_t ranks = d->comm->size;
     unsigned char *at;
     dpar_zero1 *z;
     int32_t i;
-    at = (unsigned char *)dpari_made_room(d->c, (int64_t)sizeof *z + groups +
-                                                    ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_made_room(d->comm, (int64_t)sizeof *z + groups +
+                                                       ranks * (int64_t)sizeof *z->count);
     if (at == NULL) {
         return NULL;
     }
@@ -7450,7 +7565,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     z->ddp = d;
     z->weights = (unsigned char *)desc->weights;
     if (z->weights == NULL) {
-        z->weights = at; /* of nothing an address that 0 may be added to */
+        z->weights = at; /* without elements: an address to which 0 can be added */
     }
     z->optimizer = desc->optimizer;
     z->kind = desc->optimizer->kind;
@@ -7468,10 +7583,10 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     return z;
 }
 
-/* The optimizer's state, of zeros. */
+/* Allocates the optimizer's state, which begins as zeros. */
 static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
@@ -7519,7 +7634,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
                             ddp->elements);
         }
     }
-    status = dpari_agree_on(ddp->c, status, "zero1", dpari_zero1_facts, &g, why);
+    status = dpari_agree_on(ddp->comm, status, "zero1", dpari_zero1_facts, &g, why);
     if (status != DPAR_OK) {
         if (z != NULL) {
             dpari_zero1_release(z);
@@ -7540,10 +7655,10 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
         return DPAR_OK;
     }
     d = zero1->ddp;
-    if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
+    if (d->under_way && d->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(d->comm, "dpar_zero1_free: a pass is under way");
     }
-    if (d->under_way) { /* it broke: no work may look at zero1->count any more */
+    if (d->under_way) { /* the communicator broke: end its operations, which read zero1->count */
         (void)dpari_ddp_finish(d, 0);
     }
     d->zero1 = NULL;
@@ -7562,7 +7677,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
         *first = dpari_ddp_first(zero1);
     }
     if (count != NULL) {
-        *count = zero1->count[zero1->ddp->c->rank];
+        *count = zero1->count[zero1->ddp->comm->rank];
     }
     if (type != NULL) {
         *type = zero1->moment_type;
@@ -7573,10 +7688,10 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 /* ---- a step -----------------------------------------------------------------------------------
  */
 
-/* What gradients are multiplied by. Waits for a device. */
+/* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -7597,14 +7712,15 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
         status = dpari_do_wait(c);
     }
     if (status == DPAR_OK) {
-        const double mine = *s.sum; /* both ends in the host's memory */
+        const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
         status = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
 }
 
-/* Elements lo .. hi of this rank's share go by a group, or (NULL) by the optimizer alone. */
+/* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
+ * the optimizer if group is NULL. */
 static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
@@ -7628,13 +7744,14 @@ static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(z->ddp->c, &now);
+    return dpari_do_optimize(z->ddp->comm, &now);
 }
 
-/* This rank's share, group after group. */
+/* Updates this rank's share, group after group. Elements between groups use the optimizer's
+ * values. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->c->rank];
+    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->comm->rank];
     int64_t lo = dpari_ddp_first(z), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
@@ -7644,8 +7761,14 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize
             k++;
         }
         g = k < z->groups ? &z->group[k] : NULL;
-        hi = g == NULL ? end : dpari_least(end, g->first > lo ? g->first : g->first + g->count);
-        st = dpari_zero1_update(z, g != NULL && g->first <= lo ? g : NULL, lo, hi, call);
+        hi = end;
+        if (g != NULL && g->first > lo) { /* elements before the next group */
+            hi = dpari_least(end, g->first);
+            g = NULL;
+        } else if (g != NULL) {
+            hi = dpari_least(end, g->first + g->count);
+        }
+        st = dpari_zero1_update(z, g, lo, hi, call);
     }
     return st;
 }
@@ -7704,7 +7827,8 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, c
     return st;
 }
 
-/* What all ranks must give a step alike, beside the state's kind. */
+/* Returns a hash of the values that all ranks must give alike in a step. The kind of the state was
+ * compared before. */
 static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double clip)
 {
     uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
@@ -7723,7 +7847,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     if (z == NULL) {
         return DPAR_E_ARG;
     }
-    c = z->ddp->c;
+    c = z->ddp->comm;
     if (c->status != DPAR_OK) {
         return c->status;
     }
@@ -7753,8 +7877,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
     if (status == DPAR_E_MISMATCH && c->status == status) {
         why = c->why;
-        (void)dpari_optimizer_say(&c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
-                                  clip);
+        (void)dpari_optimizer_say(&c->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ",
+                                  rate, clip);
         dpari_zero1_add(c, "", why.text);
     }
     return status;
@@ -7776,84 +7900,91 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
  * Zeroing is lazy: dpar_fsdp_zero only marks gradients as 0, and each unit writes or zeroes its own
  * when it reaches them. */
 
+/* A unit: parameters that are gathered and reduced together. */
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
-    int64_t shard_at;    /* of its shard in arrays of shards, elements */
-    int64_t whole_at;    /* of it in arrays of whole units */
-    uint64_t key;        /* its first element among all, without padding: for random numbers that do
-                            not depend on the ranks */
+    int64_t shard_at; /* where its shard begins in arrays of shards, in elements */
+    int64_t whole_at; /* where it begins in arrays of whole units, in elements */
+    /* number of its first element among all, without padding, so that random numbers do not depend
+     * on the number of ranks */
+    uint64_t key;
     int32_t first, last; /* parameters first <= i < last */
-    int32_t slot;        /* where its weights are, or on their way to; -1: nowhere */
-    int32_t bucket;      /* where its gradients are computed; -1: nowhere */
-    int32_t used;        /* between unshard and reshard */
-    int32_t state;       /* of its gradients in this pass */
-    int32_t fresh;       /* 1: its gradients count as 0, whatever lies there */
-    int32_t adds;        /* 1: this pass adds to what lies there */
+    int32_t slot;        /* slot that has its weights or receives them, or -1 */
+    int32_t bucket;      /* bucket in which its gradients are computed, or -1 */
+    int32_t used;        /* 1 between unshard and reshard */
+    int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
+    int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
+    int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
     dpar_work across;    /* the reduction over replicas */
 } dpari_fsdp_unit;
 
+/* States of gradients in a pass: not begun, being computed, ready. */
 enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
-#define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
+/* the most elements, so that no number of bytes exceeds 2^63 */
+#define DPARI_FSDP_MOST (INT64_C(1) << 50)
 
-/* Memory for a unit's weights (a slot) or gradients (a bucket), and the operation under way in
- * it. */
+/* Memory for the weights (a slot) or the gradients (a bucket) of a unit, and the operation under
+ * way in it. */
 typedef struct dpari_fsdp_slot {
-    int32_t unit;     /* -1: free */
-    int32_t sent;     /* gradients: they have left */
-    int32_t straight; /* into the sums, no longer to be added */
+    int32_t unit; /* the unit in it, or -1 if it is free */
+    int32_t sent; /* buckets: 0, or the order in which reductions were posted, from 1 on */
+    /* buckets: 1 if the reduction writes the shard itself, so that nothing is added */
+    int32_t straight;
     dpar_work work;
 } dpari_fsdp_slot;
 
 struct dpar_fsdp {
-    dpar_comm *shard, *replicas; /* replicas: NULL without */
+    dpar_comm *shard, *replicas; /* replicas: NULL if there are none */
     dpar_fsdp_desc desc;         /* with the defaults filled in */
     dpari_fsdp_unit *unit;
     dpari_fsdp_slot *slot, *bucket;
     int64_t *count, *start; /* elements of each parameter, and where it begins in its unit */
-    int32_t *home;          /* its unit */
-    unsigned char *memory;  /* all that is registered; in it: */
+    int32_t *home;          /* the unit of each parameter */
+    unsigned char *memory;  /* all registered memory; the arrays below are in it */
     unsigned char *weights, *sums, *master, *moment[2], *grads;
     int64_t largest;             /* elements of the largest unit, padding included */
-    int64_t shard_sum;           /* elements of all shards of a rank */
-    int64_t whole_sum;           /* of all units, padding included */
-    int32_t units, params, full; /* full: units that have elements */
+    int64_t shard_sum;           /* elements of all shards of this rank */
+    int64_t whole_sum;           /* elements of all units, padding included */
+    int32_t units, params, full; /* full: the number of units with elements */
     int32_t slots, buckets;
-    int64_t steps;
-    double squares; /* of the gradients' norm: a device writes it, once it is pinned */
+    int64_t steps;  /* of the optimizer so far */
+    double squares; /* sum for the norm of gradients; a device can write it if it is pinned */
     int32_t pinned;
-    int32_t last, under_way;
-    dpar_status status; /* of this pass */
+    int32_t last;       /* 1 if this pass reduces gradients */
+    int32_t under_way;  /* 1 within a pass */
+    dpar_status status; /* of this pass; the first error stays */
 };
 
-/* ---- what the descriptor means ------------------------------------------------------------------
+/* ---- the descriptor -----------------------------------------------------------------------------
  */
 
-/* Weights are whole, each unit has its own slot. */
+/* True if weights stay whole, so that each unit has a slot of its own. */
 static int dpari_fsdp_wide(const dpar_fsdp_desc *o)
 {
     return o->zero < 3;
 }
 
-/* Gradients are whole until the last micro-batch, each unit has its own bucket. */
+/* True if gradients stay whole until the last micro-batch, so that each unit has a bucket of its
+ * own. */
 static int dpari_fsdp_kept(const dpar_fsdp_desc *o)
 {
     return o->zero < 2 || o->reduce_last;
 }
 
-/* The masters are pieces of the whole weights. */
+/* True if the masters are parts of the whole weights, in place of arrays of their own. */
 static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
 {
     return dpari_fsdp_wide(o) && o->type == o->compute_type;
 }
 
-/* The type in which gradients are summed. */
+/* Returns the type in which shards of gradients are summed over micro-batches. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* The type of the optimizer's moments. */
+/* Returns the type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *o)
 {
     return dpari_optimizer_moment_type(&o->optimizer, o->type);
@@ -7878,7 +8009,7 @@ static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
     return full;
 }
 
-/* The number of parameters of unit u. */
+/* Returns the number of parameters of unit u. */
 static int32_t dpari_fsdp_params(const dpar_fsdp_desc *o, int32_t u)
 {
     return o->params_per_unit != NULL ? o->params_per_unit[u] : 1;
@@ -7972,7 +8103,8 @@ static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
     *bytes = r.used;
 }
 
-/* One parameter after the other: the elements of a unit, gaps included. */
+/* Computes the elements of a unit, in which parameters follow each other at multiples of
+ * `align`. */
 static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *count, int64_t align,
                                     int64_t *total, dpar_why *why)
 {
@@ -7981,8 +8113,8 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
         if (count[i] < 0) {
-            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements", i, u,
-                               count[i]);
+            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements (0 or more)", i,
+                               u, count[i]);
         }
         if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
@@ -7992,7 +8124,7 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     return DPAR_OK;
 }
 
-/* How many slots a pool has, and how many buckets. */
+/* Computes the number of slots and of buckets. */
 static void dpari_fsdp_count_slots(dpar_fsdp *d)
 {
     const dpar_fsdp_desc *o = &d->desc;
@@ -8021,8 +8153,9 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         const int32_t here = dpari_fsdp_params(o, u);
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
-            return dpari_wrong(why, "fsdp: unit %d has %d parameters, at multiples of %ld elements",
-                               u, here, align);
+            return dpari_wrong(
+                why, "fsdp: unit %d has %d parameters (0 or more), align is %ld (at most 2^40)", u,
+                here, align);
         }
         st = dpari_fsdp_total(u, here, o->count + params, align, &total, why);
         if (st != DPAR_OK) {
@@ -8037,7 +8170,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
-                "fsdp: the units up to %d have %ld parameters and %ld elements: at most "
+                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have "
                 "2^31 - 1 and 2^50",
                 u, params, d->whole_sum);
         }
@@ -8051,10 +8184,11 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         pool = dpari_most(pool, d->buckets);
     }
     if (d->largest > DPARI_FSDP_MOST / pool) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "fsdp: %ld units of up to %ld elements are kept at once: at most 2^50 "
-                         "elements in all",
-                         pool, d->largest);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "fsdp: %ld units of up to %ld elements are kept at once, but may have 2^50 "
+            "elements together",
+            pool, d->largest);
     }
     return DPAR_OK;
 }
@@ -8121,16 +8255,16 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 /* ---- make and free ----------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
+/* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
-    const dpar_comm *shard; /* across replicas; NULL: within one */
-    const dpar_fsdp *d;
-    int32_t replicas; /* 1: there are any */
-    int32_t ranks;
-    int64_t steps;
+    const dpar_comm *shard; /* set when ranks compare across replicas, NULL within one */
+    const dpar_fsdp *fsdp;
+    int32_t replicas; /* 1 if there are replicas */
+    int32_t ranks;    /* of dpar_fsdp_load */
+    int64_t steps;    /* of dpar_fsdp_load */
 } dpari_fsdp_given;
 
-/* Replicas of one shard of as many. */
+/* Lists what tells ranks apart: across replicas they must have the same shard of as many. */
 static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
@@ -8142,14 +8276,15 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_g
     }
 }
 
+/* Lists what all ranks must give alike in dpar_fsdp_make. */
 static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_desc *o = &g->d->desc;
+    const dpar_fsdp_desc *o = &g->fsdp->desc;
     const dpar_optimizer *m = &o->optimizer;
     int32_t i;
     dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "the number of units", 0, g->fsdp->units);
     dpari_fact(f, "zero", 0, o->zero);
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact_type(f, "compute_type", 0, o->compute_type);
@@ -8171,14 +8306,15 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
     dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
     dpari_fact_real(f, "optimizer.decay", 0, m->decay);
-    for (i = 0; i < g->d->units; i++) {
+    for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(f, "params_per_unit[#]", i, dpari_fsdp_params(o, i));
     }
-    for (i = 0; i < g->d->params; i++) {
+    for (i = 0; i < g->fsdp->params; i++) {
         dpari_fact(f, "count[#]", i, o->count[i]);
     }
 }
 
+/* Lists what all ranks must give alike in dpar_fsdp_load. */
 static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
@@ -8187,7 +8323,7 @@ static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
     dpari_fact(f, "the number of steps", 0, g->steps);
 }
 
-/* Where each unit and parameter lies. */
+/* Computes where each unit and parameter is, and empties slots and buckets. */
 static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
 {
     const int64_t *count = d->desc.count;
@@ -8230,7 +8366,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
     return DPAR_OK;
 }
 
-/* The registered memory in its parts. */
+/* Allocates the registered memory and divides it into its parts. */
 static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
 {
     const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
@@ -8241,7 +8377,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
         return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
     at = d->memory = (unsigned char *)memory;
-    d->weights = at; /* whole or a pool: one of both is 0 */
+    d->weights = at; /* whole weights or a pool; the size of the other one is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
     d->grads = at; /* whole gradients, or buckets and then sums */
     if (!dpari_fsdp_kept(&d->desc)) {
@@ -8260,6 +8396,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
     return st;
 }
 
+/* Frees the registered memory. */
 static void dpari_fsdp_give_back(dpar_fsdp *d)
 {
     if (d->pinned && d->shard->mem->unpin != NULL) {
@@ -8285,7 +8422,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     within = st;
     given->shard = shard;
     st = dpari_agree_on(replicas, st, plan, state, given, why);
-    return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
+    /* so that an error found only across replicas reaches all ranks */
+    return within == DPAR_OK ? dpari_agree(shard, st, why) : st;
 }
 
 /* Lays out what was counted, in memory that has been provided. */
@@ -8324,7 +8462,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
         st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
-    given.d = &counted;
+    given.fsdp = &counted;
     st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
@@ -8340,12 +8478,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     return dpari_made_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
 
+/* True if one of the communicators is broken. */
 static int dpari_fsdp_broken(const dpar_fsdp *d)
 {
     return d->shard->status != DPAR_OK || (d->replicas != NULL && d->replicas->status != DPAR_OK);
 }
 
-/* Waits for all weights that are on their way; what was gathered counts no longer. */
+/* Waits for all weights that are being gathered, and marks all slots as free, because the masters
+ * change. */
 static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
 {
     dpar_status st = DPAR_OK;
@@ -8385,8 +8525,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
     return dpari_made_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
 }
 
-/* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix
- * them up: the tag tells. */
+/* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
+ * of equal size in different orders get an error. */
 static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
                                    int32_t type, dpar_work *work)
 {
@@ -8404,7 +8544,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     return dpari_post(d->shard, &call, work);
 }
 
-/* ---- where things lie -------------------------------------------------------------------------
+/* ---- addresses --------------------------------------------------------------------------------
  */
 
 static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
@@ -8424,7 +8564,7 @@ static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
     return d->grads + at * dpar_type_bytes(d->desc.gradient_type);
 }
 
-/* This rank's shard in a whole unit, in bytes. */
+/* Returns the bytes from the beginning of a whole unit to this rank's shard. */
 static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
 {
     return d->unit[u].flat.shard * d->shard->rank * dpar_type_bytes(type);
@@ -8438,7 +8578,7 @@ static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
     return d->master + d->unit[u].shard_at * dpar_type_bytes(d->desc.type);
 }
 
-/* Where this rank's shard of gradients is reduced, and its type. */
+/* Returns the address of this rank's shard of reduced gradients, and its type. */
 static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
 {
     if (dpari_fsdp_kept(&d->desc)) {
@@ -8449,13 +8589,14 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32
     return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
-/* The reduced gradients of this rank's shard: what counts as 0 becomes it. */
+/* Returns the same address after gradients that only count as 0 have been set to 0. */
 static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t *type)
 {
     dpari_fsdp_unit *n = &d->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
     const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
-    if (n->fresh && dpari_fsdp_kept(&d->desc)) { /* all of it: later passes add to it */
+    /* the whole unit, because later passes add to it */
+    if (n->fresh && dpari_fsdp_kept(&d->desc)) {
         (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
     } else if (n->fresh) {
         (void)dpari_do_copy(d->shard, at, NULL, bytes);
@@ -8469,7 +8610,7 @@ static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_
     return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
 }
 
-/* The number of its shard's first element among all. */
+/* Returns the number of the first element of this rank's shard among all elements. */
 static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
 {
     return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
@@ -8555,7 +8696,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
 /* ---- weights ----------------------------------------------------------------------------------
  */
 
-/* "unit 'wte'" or "unit 3". */
+/* Writes "unit 'wte'" or "unit 3". */
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int32_t u)
 {
     const char *name = d->desc.names != NULL ? d->desc.names[u] : NULL;
@@ -8567,7 +8708,7 @@ static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int
     }
 }
 
-/* More is in use at once than there is room for: which units. */
+/* Reports that no slot or bucket is left for unit u, and which units hold them. */
 static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_t gradients)
 {
     enum { NAMED = 3 };
@@ -8578,7 +8719,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
                                 : "fsdp: no memory is left for the weights of ");
     dpari_fsdp_put_unit(d, &t, u);
-    dpar_text_put(&t, " beside those of ");
+    dpar_text_put(&t, " in addition to those of ");
     for (v = 0; v < d->units; v++) {
         const int holds = gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used;
         if (!holds) {
@@ -8598,8 +8739,9 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     return dpari_comm_say(d->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
-/* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
- * needed last of those that are not wanted: forward the first one, backward the last. -1: none. */
+/* Returns a slot for unit u, or -1 if there is none: a free one, otherwise the slot of the unit
+ * that is needed last. Forward that is the first unit, backward the last. Units in use, and units
+ * lo .. hi, which are wanted next, keep their slots. */
 static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
 {
     int32_t i, best = -1;
@@ -8621,7 +8763,7 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
     return best;
 }
 
-/* This rank's masters become its piece of the gathered weights, of another type. */
+/* Converts this rank's masters to its part of the weights in `to`, which have another type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_desc *o = &d->desc;
@@ -8684,7 +8826,7 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo
     return st;
 }
 
-/* Unit u and those after it in this direction. */
+/* Gathers unit u and requests the units after it in this direction. Waits for u. */
 static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
 {
     const int64_t ahead = d->desc.prefetch;
@@ -8692,7 +8834,8 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
     const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
     int32_t k;
     dpar_status st = dpari_fsdp_ask(d, u, lo, hi, back);
-    if (st == DPAR_MORE) { /* only units in use, and wanted ones: those can come again */
+    /* all slots are in use or have wanted units; those can be gathered again */
+    if (st == DPAR_MORE) {
         st = dpari_fsdp_ask(d, u, u, u, back);
     }
     for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
@@ -8725,7 +8868,7 @@ static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int
         out[0] = (unsigned char *)to + i * to_size;
         in[0] = out[0];
         in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits; F64 into F32 */
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits or F64; to F32 first */
             dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
             in[1] = f32;
         }
@@ -8782,8 +8925,9 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
     return st;
 }
 
-/* What a pass finds in the room for unit u's gradients: those of earlier ones, where they are kept;
- * else 0, or any numbers where it assigns, with 0 between parameters and after them. */
+/* Prepares the bucket of unit u. If gradients of earlier passes are kept, they stay. Otherwise all
+ * is set to 0; with overwrite_gradients only the gaps between parameters and the end are, because
+ * backward assigns the rest. */
 static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *n = &d->unit[u];
@@ -8902,7 +9046,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
         return d->shard->status != DPAR_OK ? d->shard->status : d->replicas->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_begin: the pass before has not ended");
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_begin: the previous pass has not ended (dpar_fsdp_end)");
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -8945,11 +9090,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
     }
     if (back && !d->under_way) {
         return dpari_comm_wrong(d->shard,
-                                "dpar_fsdp_unshard: unit %d goes backward outside of a pass", u);
+                                "dpar_fsdp_unshard: unit %d for backward outside of a pass", u);
     }
     if (back && d->unit[u].state != DPARI_FSDP_NONE) {
         return dpari_comm_wrong(d->shard,
-                                "dpar_fsdp_unshard: unit %d goes backward twice in a pass", u);
+                                "dpar_fsdp_unshard: unit %d for backward twice in one pass", u);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -9031,10 +9176,13 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
         return dpari_comm_wrong(d->shard, "dpar_fsdp_end: no pass is under way");
     }
     dpari_fsdp_look(d);
-    for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
+    /* if buckets are units, this is the order of backward */
+    for (b = d->buckets - 1; b >= 0; b--) {
         if (d->bucket[b].unit >= 0 && d->bucket[b].sent) {
             const dpar_status st = dpari_fsdp_collect(d, b);
-            d->status = d->status == DPAR_OK ? st : d->status;
+            if (d->status == DPAR_OK) {
+                d->status = st;
+            }
         } else if (d->bucket[b].unit >= 0) {
             d->unit[d->bucket[b].unit].bucket = -1;
             d->bucket[b].unit = -1;
@@ -9042,7 +9190,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
     }
     for (u = 0; u < d->units && d->last && d->replicas != NULL; u++) {
         const dpar_status st = dpar_wait(&d->unit[u].across);
-        d->status = d->status == DPAR_OK ? st : d->status;
+        if (d->status == DPAR_OK) {
+            d->status = st;
+        }
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].used = 0;
@@ -9052,7 +9202,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
     return d->status;
 }
 
-/* The sum of squares of this rank's shard: waits for a device's. */
+/* Computes the sum of squares of this rank's shard, and waits for it. */
 static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
 {
     dpar_status st = DPAR_OK;
@@ -9142,7 +9292,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
 /* ---- state ------------------------------------------------------------------------------------
  */
 
-/* True if there is such an array of unit u now. Gradients are there between passes. */
+/* True if unit u has such an array now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *d, int32_t array, int32_t u)
 {
     if (!dpari_fsdp_is_unit(d, u) || array < 0) {
@@ -9187,8 +9337,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
         return dpari_wrong(
-            why, "dpar_fsdp_layout: no unit %d, or %d ranks from rank %d on, or layout is NULL", u,
-            ranks, first);
+            why,
+            "dpar_fsdp_layout: unit %d does not exist, or ranks %d or first %d is not allowed, or "
+            "layout is NULL",
+            u, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -9198,7 +9350,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
-/* Begins the walk over what this rank needs of a unit that `ranks` ranks saved. */
+/* Begins a walk over the parts of this rank's shard in the shards that `ranks` ranks saved. */
 static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *d, int32_t u, int32_t ranks,
                                                     dpar_redistribute_cursor *walk, dpar_why *why)
 {
@@ -9304,10 +9456,12 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int6
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Tiles of c, over depths that stay in the first cache: 10 KB of frame in all. */
+/* c is computed in tiles of 16 x 16, over 32 values of k at a time. The three arrays are then 10 KB
+ * of the stack, which the first cache holds. */
 enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
 
-/* to[d * TILE + i] = data[at + i * along + d * down]; lanes that are not there become 0. */
+/* Packs a tile: to[d * TILE + i] = data[at + i * along + d * down], as f64. Lanes from `lanes` on
+ * become 0. */
 static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
                               int64_t down, int32_t lanes, int32_t deep)
 {
@@ -9331,7 +9485,7 @@ static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_
     }
 }
 
-/* sum[i][j] += a[d][i] * b[d][j], of `rows` rows. */
+/* Computes sum[i][j] += sum over d of a[d][i] * b[d][j], for `rows` rows i. */
 static void dpari_matmul_tile(double *sum, const double *a, const double *b, int32_t rows,
                               int32_t deep)
 {
@@ -9353,6 +9507,7 @@ static void dpari_matmul_tile(double *sum, const double *a, const double *b, int
     }
 }
 
+/* Stores a tile: c = alpha sum + beta c. With beta 0, c is not read. */
 static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t i0, int64_t j0,
                                int32_t rows, int32_t columns)
 {
@@ -9369,14 +9524,17 @@ static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t 
     }
 }
 
+/* Computes the tile of c at row i0 and column j0. */
 static void dpari_matmul_one(const dpar_matmul *p, int64_t i0, int64_t j0)
 {
     double sum[DPARI_MATMUL_TILE * DPARI_MATMUL_TILE];
     double a[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP], b[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP];
     const int32_t rows = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->m - i0);
     const int32_t columns = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->n - j0);
-    const int64_t a_along = p->transpose_a ? 1 : p->lda, a_down = p->transpose_a ? p->lda : 1;
-    const int64_t b_along = p->transpose_b ? p->ldb : 1, b_down = p->transpose_b ? 1 : p->ldb;
+    const int64_t a_along = p->transpose_a ? 1 : p->lda;
+    const int64_t a_down = p->transpose_a ? p->lda : 1;
+    const int64_t b_along = p->transpose_b ? p->ldb : 1;
+    const int64_t b_down = p->transpose_b ? 1 : p->ldb;
     int64_t k;
     dpari_zero(sum, sizeof sum);
     for (k = 0; k < p->k; k += DPARI_MATMUL_DEEP) {
@@ -9404,7 +9562,7 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
     return DPAR_OK;
 }
 
-/* ---- what layers share ----------------------------------------------------------------------- */
+/* ---- functions of all layers ----------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c,
                                                           int32_t type, int64_t tokens,
@@ -9416,7 +9574,7 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
-        return dpari_wrong(why, "layers of type %s: f64 or f32", dpar_type_name(type));
+        return dpari_wrong(why, "layers: type is %s, but must be f64 or f32", dpar_type_name(type));
     }
     dpari_zero(&made, sizeof made);
     st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
@@ -9448,35 +9606,43 @@ static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
     return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
-/* Checks that the structs that describe a call are given. If t has no communicator, only the caller
- * gets the error. */
+/* Checks that the structs that describe a call are not NULL. If t has no communicator, only the
+ * caller gets the error. */
 static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
 {
     if (t == NULL || t->comm == NULL) {
         return DPAR_E_ARG;
     }
-    return described ? DPAR_OK
-                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
-                                           t->comm->rank);
+    if (described) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                               t->comm->rank);
 }
 
+/* Checks t, whose fields the caller may have changed. A rank's tokens must be consecutive if they
+ * are gathered. */
 static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
 {
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "layers of type %d on %d ranks, tokens cut in %d parts", t->type,
-                                   t->comm->size, t->tokens.parts);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "layers: type is %d (DPAR_F64 or DPAR_F32); the communicator has %d ranks, but tokens "
+            "has %d parts",
+            t->type, t->comm->size, t->tokens.parts);
     }
     if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG, "tokens cut by rule %d: those of a rank must follow each other", rule);
+            t, DPAR_E_ARG,
+            "layers: tokens.rule is %d, but the tokens of a rank must be consecutive", rule);
     }
     return DPAR_OK;
 }
 
-/* c[m][n] = op(a) op(b), or added to it. */
+/* Computes c[m][n] = op(a) op(b), or adds it to c. The caller has set m, n, k and which matrix is
+ * transposed. */
 static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_matmul *p,
                                          const void *a, const void *b, void *c, int add)
 {
@@ -9491,12 +9657,16 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_mat
     p->ldb = dpari_most(1, p->transpose_b ? p->k : p->n);
     p->ldc = dpari_most(1, p->n);
     st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
-    return st >= 0 ? DPAR_OK
-                   : dpari_tensor_refuse(t, st, "rank %d: a product of %ld x %ld x %ld failed",
-                                         t->comm->rank, p->m, p->n, p->k);
+    if (st >= 0) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(t, st,
+                               "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
+                               t->comm->rank, p->m, p->n, p->k);
 }
 
-/* c = x w^T, dy w, dy^T x: of l's weight and n tokens. */
+/* The three products of a linear layer for all tokens: y = x w^T here, and below dx = dy w and dw =
+ * dy^T x. */
 static dpar_status dpari_linear_apply(const dpar_tensor_parallel *t, const dpar_linear *l,
                                       const void *x, const void *w, void *y)
 {
@@ -9532,6 +9702,7 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpa
     return dpari_tensor_multiply(t, &p, dy, x, dw, add);
 }
 
+/* Adds a bias to one row of y. */
 static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
 {
     int64_t j;
@@ -9546,12 +9717,13 @@ static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_
     }
 }
 
+/* Adds a bias to all rows of y. */
 static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y, const void *bias,
                                          int64_t rows, int64_t n)
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
     int64_t i;
-    if (bias == NULL || rows * n == 0) { /* y may be NULL */
+    if (bias == NULL || rows * n == 0) { /* y may be NULL then */
         return DPAR_OK;
     }
     if (t->comm->mem != NULL) {
@@ -9563,7 +9735,8 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y,
     return DPAR_OK;
 }
 
-/* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
+/* Computes sum[j] = the sum over rows of dy[row][j] in f64, or adds it to sum[j]. Does nothing if
+ * sum is NULL. Takes 64 columns at a time, whose sums are on the stack. */
 static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
                                   int add)
 {
@@ -9586,6 +9759,7 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     }
 }
 
+/* Does the same where the arrays are, which may be on a device. */
 static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const void *dy,
                                          int64_t rows, int64_t n, void *sum, int add)
 {
@@ -9623,7 +9797,7 @@ static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
     }
 }
 
-/* What a layer's collective compares: a hash, and what it is of. */
+/* What the ranks of a collective compare: a hash, and the words for a message if it differs. */
 typedef struct dpari_tensor_alike {
     uint64_t hash;
     const char *what;
@@ -9631,13 +9805,14 @@ typedef struct dpari_tensor_alike {
 
 static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
 {
-    const int column = l->kind == DPAR_LINEAR_COLUMN; /* the other width may differ by rank */
+    const int column = l->kind == DPAR_LINEAR_COLUMN; /* the other width may differ between ranks */
     dpari_tensor_alike alike = {0, NULL};
     alike.hash = dpari_hash(dpari_hash(1, l->kind), column ? l->in : l->out);
     alike.what = column ? "a linear layer: kind or in" : "a linear layer: kind or out";
     return alike;
 }
 
+/* Returns a hash of a vocabulary and of all ids. */
 static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                  const int32_t *ids)
 {
@@ -9650,7 +9825,7 @@ static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab
     return h;
 }
 
-/* whole[n][width] from each rank's own rows; sequence parallel only. */
+/* Gathers whole[n][width] from each rank's own rows. Only with sequence parallelism. */
 static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const void *own, void *whole,
                                         const dpari_tensor_alike *alike, dpar_work *work)
 {
@@ -9666,7 +9841,8 @@ static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const voi
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
-/* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
+/* Adds part[n][width] over the ranks: in place on all ranks, or with sequence parallelism each
+ * rank's own rows into `own`. */
 static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t width, void *part,
                                        void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
@@ -9683,12 +9859,15 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t wi
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work, whatever happened before, and returns the first error. A work that was not
- * posted counts as done. */
+/* Waits for a work even if st is an error, because the memory is in use until then. Returns the
+ * first error. A work that was not posted counts as done. */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
     const dpar_status ended = dpar_wait(work);
-    return st < 0 ? st : ended < 0 ? ended : DPAR_OK;
+    if (st < 0) {
+        return st;
+    }
+    return ended < 0 ? ended : DPAR_OK;
 }
 
 /* ---- linear layers --------------------------------------------------------------------------- */
@@ -9708,6 +9887,8 @@ static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing
     return dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, (int32_t)missing);
 }
 
+/* Checks a layer and its arrays. An array may be NULL if the call does not use it or if it has no
+ * elements. */
 static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
                                                  const dpar_linear *l, const dpar_linear_arrays *a,
                                                  int forward)
@@ -9726,14 +9907,15 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
         ((a->accumulate_dx || a->defer_reduce) && !column)) {
         return dpari_tensor_refuse(
             t, DPAR_E_ARG,
-            "a linear layer of kind %d (column 1, row 2), %ld to %ld features "
-            "(accumulate_dx, defer_reduce: %d of a column layer only)",
+            "linear: kind is %d (column 1, row 2), in %ld, out %ld (neither negative), "
+            "accumulate_dx or defer_reduce %d (only for a column layer)",
             l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "rank %d: products in a device's memory need a matmul function",
-                                   t->comm->rank);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "rank %d: linear: arrays on a device need matmul, a function for that device",
+            t->comm->rank);
     }
     missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
     missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
@@ -9743,13 +9925,16 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
                (!column || forward || a->dw != NULL);
     missing += sequence && !forward && column && a->dx != NULL &&
                dpari_tensor_missing(a->gathered_dx, n, l->in);
-    return missing == 0
-               ? DPAR_OK
-               : dpari_tensor_refuse(t, DPAR_E_ARG,
-                                     "rank %d: %d arrays of a linear layer of %ld x %ld are NULL",
-                                     t->comm->rank, missing, l->in, l->out);
+    if (missing == 0) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(
+        t, DPAR_E_ARG, "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
+        t->comm->rank, missing, l->in, l->out);
 }
 
+/* Forward of both kinds: a column layer gathers x before the product, a row layer reduces y after
+ * it. The arguments are not NULL. */
 static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                         const dpar_linear_arrays *a)
 {
@@ -9763,13 +9948,16 @@ static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpa
     if (st == DPAR_OK && column && sequence && !a->reuse_gathered) {
         st = dpari_tensor_collect(t, a->x, a->gathered, &alike, NULL);
     }
-    st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
+    if (st == DPAR_OK) {
+        st = dpari_linear_apply(t, layer, x, a->w, y);
+    }
     if (st == DPAR_OK && !column) {
         st = dpari_tensor_reduce(t, layer->out, y, a->y, &alike, NULL);
     }
-    return st != DPAR_OK ? st
-                         : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
-                                                 layer->out);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own, layer->out);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *t,
@@ -9777,10 +9965,14 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
                                                     const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
-    return st == DPAR_OK ? dpari_linear_forward(t, layer, a) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_linear_forward(t, layer, a);
 }
 
-/* The gathering of inputs goes on under dx, the sum of dx under dw. */
+/* Backward of a column layer. x is gathered while dx is computed, and dx is summed over the ranks
+ * while dw is computed. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                          const dpar_linear_arrays *a)
 {
@@ -9807,6 +9999,7 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dp
     return dpari_tensor_finish(st, &reduce);
 }
 
+/* Backward of a row layer: gathers dy; nothing is summed. */
 static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                       const dpar_linear_arrays *a)
 {
@@ -9847,12 +10040,16 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel 
                                                      const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
-    return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_linear_backward(t, layer, a);
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
-/* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
+/* Computes the rows lo <= row < hi of a rank that belong to ids: those of the model (which = 0) or
+ * added ones (which = 1). The rows after each run are padding. */
 static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
                             int64_t *hi)
 {
@@ -9862,7 +10059,8 @@ static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, in
     *hi = *lo + dpari_most(0, dpari_least(each, left));
 }
 
-/* Ids of tokens as rows that this rank has of them. */
+/* Fills in an index that maps the ids of tokens to rows of this rank. Ids of other ranks map to
+ * none. */
 static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *ids,
                               dpar_mem_index *index)
 {
@@ -9881,28 +10079,34 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
     }
 }
 
-/* Ids of all tokens, and the vocabulary of so many ranks. */
+/* Checks a vocabulary and the ids of all tokens. Ids below 0 are allowed here, because targets may
+ * be ignored. */
 static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                                 const int32_t *ids)
 {
     dpar_status st = dpari_tensor_there(t, v != NULL);
     int64_t i;
-    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
+    if (st == DPAR_OK) {
+        st = dpari_tensor_check(t);
+    }
     if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG,
-                                 "a vocabulary of %d ranks on %d; tokens without ids: %d", v->ranks,
-                                 t->comm->size, ids == NULL);
+        st = dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "vocabulary: it is for %d ranks, the communicator has %d; ids or targets are NULL: %d",
+            v->ranks, t->comm->size, ids == NULL);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] >= v->count + v->added) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d: there are %ld", i, ids[i],
-                                     v->count + v->added);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+                                     "vocabulary: token %ld has id %d, but there are only %ld ids",
+                                     i, ids[i], v->count + v->added);
         }
     }
     return st;
 }
 
-/* For embeddings an id below 0 does not exist either. y, or its gradient. */
+/* Checks an embedding. An id below 0 is an error here. table, y: the arrays of the call, or their
+ * gradients. */
 static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *t,
                                                     const dpar_embedding *layer,
                                                     const dpar_embedding_arrays *a,
@@ -9914,23 +10118,26 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     const int64_t width = there ? layer->width : 0;
     dpar_status st = dpari_vocab_check(t, v, ids);
     int64_t i;
+    int missing;
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width %ld", width);
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
+                                 width);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d", i, ids[i]);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+                                     "embedding: token %ld has id %d, but ids must be at least 0",
+                                     i, ids[i]);
         }
     }
-    return st != DPAR_OK
-               ? st
-               : dpari_tensor_given(
-                     t,
-                     dpari_tensor_missing(table, dpar_vocab_row_count(v), width) +
-                         dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
-                         (t->counts != NULL &&
-                          dpari_tensor_missing(a->gathered, t->tokens.count, width)),
-                     "rank #: # arrays of an embedding are NULL");
+    if (st != DPAR_OK) {
+        return st;
+    }
+    missing = dpari_tensor_missing(table, dpar_vocab_row_count(v), width);
+    missing += dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width);
+    missing += t->counts != NULL && dpari_tensor_missing(a->gathered, t->tokens.count, width);
+    return dpari_tensor_given(t, missing,
+                              "rank #: embedding: # arrays that this call needs are NULL");
 }
 
 static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *t,
@@ -10000,18 +10207,22 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
 
+/* Checks a cross-entropy and its targets. */
 static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
     dpar_status st = dpari_tensor_there(t, e != NULL);
-    st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
+    if (st == DPAR_OK) {
+        st = dpari_vocab_check(t, &e->vocab, targets);
+    }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1");
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
     }
     return st;
 }
 
-/* What the phases of one have in common. */
+/* Fills in what all phases of a cross-entropy have in common. */
 static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
@@ -10032,7 +10243,8 @@ static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_ent
     x->ranks = t->comm->size;
 }
 
-/* What each rank knows of its rows of the vocabulary, to all. */
+/* Gathers what each rank has computed from its rows of the vocabulary: three numbers for each
+ * token. */
 static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
@@ -10063,7 +10275,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
             t,
             dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
                 dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
-            "rank #: # arrays of a cross-entropy are NULL");
+            "rank #: cross-entropy: # arrays that this call needs are NULL");
     }
     if (st != DPAR_OK) {
         return st;
@@ -10071,7 +10283,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(t->type);
     dpari_entropy_of(t, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
-    x.logits = a->logits; /* read only, in this phase */
+    x.logits = a->logits; /* this phase only reads it */
     x.partial = a->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
@@ -10082,7 +10294,10 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     x.lse = a->lse;
     x.loss = a->loss;
     x.sum = a->sum;
-    return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_do_cross_entropy(t->comm, &x);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
@@ -10118,7 +10333,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_pa
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* At most this is the lse of a query that sees no key. */
+/* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write
+ * less. */
 static const double dpari_seq_nothing = -1e30;
 
 DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
@@ -10151,12 +10367,13 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
     return way;
 }
 
-/* Elements of keys and values a token. */
+/* Returns the number of elements of keys and values for each token. */
 static int64_t dpari_seq_each(const dpar_attention_desc *a)
 {
     return (int64_t)a->groups * ((int64_t)a->width + a->value_width);
 }
 
+/* Checks a layer. The defaults need not be filled in. */
 static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *why)
 {
     const dpar_attention_desc a = dpari_seq_filled(layer);
@@ -10165,32 +10382,45 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     int64_t room;
     dpar_status st;
     if (a.tokens.docs < 1 || a.tokens.ends == NULL) {
-        return dpari_wrong(why, "%d documents: at least one", a.tokens.docs);
+        return dpari_wrong(
+            why, "attention: tokens.docs is %d, but must be at least 1, and ends must not be NULL",
+            a.tokens.docs);
     }
     st = dpar_packed_init(&p, a.tokens.docs, a.tokens.ends, a.tokens.ranks, a.tokens.rule, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
-        return dpari_wrong(why, "%d heads, %d groups, width %d and %d: at least 1 each", a.heads,
-                           a.groups, a.width, a.value_width);
+        return dpari_wrong(
+            why,
+            "attention: heads %d, groups %d, width %d, value_width %d: each must be at least 1",
+            a.heads, a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "%d groups do not divide %d heads", a.groups, a.heads);
+        return dpari_say(DPAR_E_DIVIDE, why, "attention: %d groups do not divide %d heads",
+                         a.groups, a.heads);
     }
     if (!dpari_is_float(a.type)) {
-        return dpari_wrong(why, "type %s: f64, f32, bf16 and f16 attend", dpar_type_name(a.type));
+        return dpari_wrong(why, "attention: type is %s, but must be f64, f32, bf16 or f16",
+                           dpar_type_name(a.type));
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
-        return dpari_wrong(why, "16-bit floats (type %d) need kernels of your own", a.type);
+        return dpari_wrong(
+            why, "attention: 16-bit floats (type %d) need forward and backward, your own kernels",
+            a.type);
     }
     if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
-        return dpari_wrong(why, "window %ld and tag %d: from 0 on", a.window, a.tag);
+        return dpari_wrong(why,
+                           "attention: window is %ld and tag %d: both must be at least 0, and tag "
+                           "at most 2^31 - 9",
+                           a.window, a.tag);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
         !dpari_mul(room, (int64_t)a.width + a.value_width, &room) || !dpari_mul(room, 256, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %d heads, width %d and %d: too large",
-                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "attention: %ld tokens, %d heads and widths %d and %d are too large together",
+            a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
     }
     way = dpari_seq_way(&a);
     return way.check != NULL ? way.check(&a, why) : DPAR_OK;
@@ -10198,25 +10428,28 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
 
 /* ---- which keys queries see ------------------------------------------------------------------ */
 
-/* A walk over the blocks of the queries of one rank and the keys of another: runs of tokens of a
- * document. */
+/* One side of a walk over blocks: the queries of one rank, or the keys of another. */
 typedef struct dpari_seq_side {
     int32_t rank;
-    int64_t lo, hi; /* slices: which tokens of the packed sequence */
-    int64_t base;   /* its tokens of the documents before */
-    int64_t local;  /* of this document */
+    int64_t lo, hi; /* which tokens of the packed sequence, if the method has slices */
+    int64_t base;   /* tokens of the rank in earlier documents */
+    int64_t local;  /* tokens of the rank in this document before the current run */
 } dpari_seq_side;
 
+/* A walk over the blocks of queries of one rank and keys of another. A block is a pair of runs of
+ * consecutive tokens in one document. */
 typedef struct dpari_seq_walk {
-    const dpar_attention_desc *a;
+    const dpar_attention_desc *layer;
     dpari_seq_side q, k;
-    int32_t doc, open; /* open: `split` is that of doc */
+    int32_t doc, open; /* open: 1 if `split` is that of doc */
     dpar_split split;
-    int64_t q_at, k_at;    /* the block found: the first row in the ranks' arrays, */
-    int64_t query, key;    /* and where it lies in the packed sequence, */
-    int64_t queries, keys; /* and how many */
-    int64_t low, high;
-    int32_t again; /* another block of these queries was found before */
+
+    /* The block that was found. */
+    int64_t q_at, k_at;    /* its first rows in the ranks' arrays */
+    int64_t query, key;    /* its first tokens in the packed sequence */
+    int64_t queries, keys; /* how many */
+    int64_t low, high;     /* query i sees keys i + low to i + high of the block */
+    int32_t again;         /* 1 if another block of these queries was found before */
 } dpari_seq_walk;
 
 DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo, int64_t *hi)
@@ -10228,10 +10461,11 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
+/* Begins a walk over the queries of rank q and the keys of rank k. */
 static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
 {
     dpari_zero(w, sizeof *w);
-    w->a = a;
+    w->layer = a;
     w->q.rank = q;
     w->k.rank = k;
     if (a->method != NULL) {
@@ -10240,13 +10474,14 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int
     }
 }
 
-/* The next run of a side; 0: no more in this document. */
+/* Finds the next run of a side in this document. Returns 0 if there are no more. With slices a
+ * document has one run, otherwise the runs of the split of the document. */
 static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
                          int64_t *first, int64_t *count)
 {
-    const int64_t *ends = w->a->tokens.ends + w->doc;
+    const int64_t *ends = w->layer->tokens.ends + w->doc;
     int64_t i;
-    if (w->a->method != NULL) {
+    if (w->layer->method != NULL) {
         *first = dpari_most(ends[0], s->lo);
         *count = dpari_least(ends[1], s->hi) - *first;
         *at = *first - s->lo;
@@ -10258,59 +10493,69 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
     return i >= 0;
 }
 
-/* low and high of the block; 0: nothing is seen in it. */
+/* Computes low and high of the block from the mask. Returns 0 if no query of the block sees a key
+ * of it. */
 static int dpari_seq_band(dpari_seq_walk *w)
 {
-    const int64_t apart = w->query - w->key, window = w->a->window;
+    const int64_t apart = w->query - w->key, window = w->layer->window;
     w->low = window > 0 && window < apart + w->queries ? apart - window : -w->queries;
-    w->high = w->a->causal                             ? apart
-              : window > 0 && apart < w->keys - window ? apart + window
-                                                       : w->keys;
+    if (w->layer->causal) {
+        w->high = apart;
+    } else if (window > 0 && apart < w->keys - window) {
+        w->high = apart + window;
+    } else {
+        w->high = w->keys;
+    }
     w->low = dpari_most(w->low, -w->queries);
     w->high = dpari_least(w->high, w->keys);
     return w->low < w->keys && w->high > -w->queries;
 }
 
-/* The next block in which something is seen; 0 at the end. */
+/* Advances to the next block in which a query sees a key. Returns 0 at the end. */
 static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
-    const dpar_packed *p = &w->a->tokens;
-    for (; w->doc < p->docs; w->doc++, w->open = 0) {
+    const dpar_packed *p = &w->layer->tokens;
+    for (; w->doc < p->docs; w->doc++) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
                                   p->ranks, 1, NULL);
             w->open = 1;
         }
-        for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
-             w->q.local += w->queries, w->k.local = 0, w->again = 0) {
+        while (dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries)) {
             while (dpari_seq_run(w, &w->k, &w->k_at, &w->key, &w->keys)) {
                 w->k.local += w->keys;
                 if (dpari_seq_band(w)) {
                     return 1;
                 }
             }
+            w->q.local += w->queries;
+            w->k.local = 0;
+            w->again = 0;
         }
         w->q.base += w->q.local;
         w->k.base += dpar_split_part_count(&w->split, w->k.rank);
         w->q.local = 0;
+        w->open = 0;
     }
     return 0;
 }
 
-/* n (n + 1) / 2, or the largest number. */
+/* Returns n (n + 1) / 2, or INT64_MAX if that overflows. */
 static int64_t dpari_seq_triangle(int64_t n)
 {
+    const int64_t even = n % 2 == 0 ? n : n + 1, odd = n % 2 == 0 ? n + 1 : n;
     int64_t product;
-    return dpari_mul(n % 2 == 0 ? n / 2 : n, n % 2 == 0 ? n + 1 : (n + 1) / 2, &product)
-               ? product
-               : INT64_MAX;
+    return dpari_mul(even / 2, odd, &product) ? product : INT64_MAX;
 }
 
-/* The sum over rows 0 <= i < n of i + shift, cut to 0 .. most. */
+/* Returns the sum over rows 0 <= i < n of i + shift, limited to 0 .. most, or INT64_MAX if that
+ * overflows. */
 static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
 {
-    const int64_t begin = dpari_least(n, dpari_most(0, -shift));         /* below: 0 */
-    const int64_t end = dpari_most(begin, dpari_least(n, most - shift)); /* from here on: most */
+    /* rows before this one give 0 */
+    const int64_t begin = dpari_least(n, dpari_most(0, -shift));
+    /* rows from here on give `most` */
+    const int64_t end = dpari_most(begin, dpari_least(n, most - shift));
     int64_t flat;
     if (!dpari_mul(n - end, most, &flat)) {
         return INT64_MAX;
@@ -10323,7 +10568,7 @@ static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
     return flat;
 }
 
-/* Pairs of the block that a walk is at. */
+/* Returns the number of pairs of a query and a key that it sees in the current block. */
 static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 {
     const int64_t all = dpari_seq_ramp(w->queries, w->high + 1, w->keys);
@@ -10343,16 +10588,17 @@ DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, i
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-/* Sums to the layer's type. */
+/* Rounds n sums to the layer's type. Does nothing if they are the same array. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                            int64_t n)
 {
-    return n == 0 || to == from
-               ? DPAR_OK
-               : dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
+    if (n == 0 || to == from) {
+        return DPAR_OK;
+    }
+    return dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
 }
 
-/* Zeros. */
+/* Sets bytes to 0. */
 static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t bytes)
 {
     return dpari_do_copy(p->comm, to, NULL, bytes);
@@ -10360,7 +10606,7 @@ static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t b
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. */
+/* Computes the keys lo <= j < hi of a block that its query i sees; lo = hi if it sees none. */
 static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *lo, int64_t *hi)
 {
     const int64_t begin = dpari_least(call->keys, dpari_most(0, i + call->low));
@@ -10399,6 +10645,8 @@ static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double ke
     }
 }
 
+/* Computes out and lse of query i and head h. Keys are taken in parts of DPARI_ROW_PART; when a
+ * part has a larger score than those before, the sum and the result so far are scaled down. */
 static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
                             const dpar_attention_desc *a, int64_t i, int64_t h)
 {
@@ -10432,6 +10680,8 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
+/* Adds the gradients that query i with head h gives to itself, its keys and its values. The weights
+ * of the keys are computed again from lse. */
 static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
                                      const dpar_attention_desc *a, int64_t i, int64_t h)
 {
@@ -10485,7 +10735,19 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* The ring's buffers. */
+/* Returns the number of the buffer for the gradients that this rank's queries give to its own keys
+ * and values. The buffers before it are for other ranks: two for gradients that are sent and
+ * received, and with more than two ranks one for what this rank adds to them. */
+static int32_t dpari_seq_home_buffer(int32_t ranks)
+{
+    if (ranks > 2) {
+        return 3;
+    }
+    return ranks == 2 ? 2 : 0;
+}
+
+/* Assigns memory to the buffers of the ring. Forward and backward use the same memory, because they
+ * do not overlap. */
 static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
 {
     const dpar_attention_desc *a = &p->head.layer;
@@ -10501,7 +10763,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
     for (i = 0; i < 2 && c->size > 1; i++) {
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
-    forward = *buffers; /* what forward needs, then in its place what backward does */
+    forward = *buffers; /* forward's buffers; backward's are in the same place */
     p->part = dpari_room_take(&forward, heads * a->value_width * sum, 1);
     p->part_lse = dpari_room_take(&forward, heads * sum, 1);
     if (a->type != p->sums) {
@@ -10511,14 +10773,14 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
     if (a->type != p->sums) {
         p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
     }
-    for (i = 0; i < (c->size > 2 ? 4 : c->size == 2 ? 3 : 1); i++) {
+    for (i = 0; i < dpari_seq_home_buffer(c->size) + 1; i++) {
         p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
     }
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
-/* Where the parts of a plan in memory (NULL: counted alone) lie, and its bytes. Where arrays are on
- * a device buffers are too, device_bytes of them from p->device on. */
+/* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
+ * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at p->device. */
 static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
@@ -10529,7 +10791,7 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     there.at = (unsigned char *)p->device;
     behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *p);
-    (void)dpari_room_take(&there, 1, 1); /* never nothing */
+    (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
     if (way.lay != NULL) {
         st = way.lay(p, c, &behind, c->mem != NULL ? &there : &behind, why);
     } else {
@@ -10547,15 +10809,15 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     dpari_attention p;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the layer is NULL");
     }
     st = dpari_seq_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->tokens.ranks != c->size) {
-        return dpari_wrong(why, "tokens of %d ranks on a communicator of %d", layer->tokens.ranks,
-                           c->size);
+        return dpari_wrong(why, "attention: tokens.ranks is %d, but the communicator has %d ranks",
+                           layer->tokens.ranks, c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
@@ -10589,21 +10851,28 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Buffers in the memory of the communicator's device; kernels that are written for it. */
+/* Allocates the buffers on the communicator's device, and checks that the kernels are not those of
+ * the host. */
 static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
     if (p->head.layer.forward == dpar_attention_host ||
         p->head.layer.backward == dpar_attention_host) {
-        return dpari_wrong(why, "attention in a device's memory needs kernels for it");
+        return dpari_wrong(
+            why,
+            "attention: arrays on a device need forward and backward, kernels for that device");
     }
     st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
-    return st == DPAR_OK ? dpari_seq_lay(p, p->comm, p, &need, why)
-                         : dpari_say(st, why, "rank %d: %ld bytes of a device's memory: none",
-                                     p->comm->rank, p->device_bytes);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why,
+                         "attention: rank %d: no %ld bytes of the device's memory are free",
+                         p->comm->rank, p->device_bytes);
+    }
+    return dpari_seq_lay(p, p->comm, p, &need, why);
 }
 
+/* Frees the memory on the device. */
 static void dpari_seq_give_back(dpari_attention *p)
 {
     if (p->device != NULL) {
@@ -10612,7 +10881,7 @@ static void dpari_seq_give_back(dpari_attention *p)
     }
 }
 
-/* Lays out a plan in its memory. */
+/* Fills in a plan in its memory. */
 static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *c,
                                                   const dpar_attention_desc *layer, dpar_why *why)
 {
@@ -10637,10 +10906,10 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     int64_t need = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
-    st =
-        plan == NULL ? dpari_wrong(why, "the plan is NULL") : dpari_seq_count(c, layer, &need, why);
+    st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
+                      : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
@@ -10702,7 +10971,8 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     if (missing == 0 || (p->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: %d arrays of an attention are NULL, for %ld tokens",
+    (void)dpari_wrong(&why,
+                      "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
                       p->comm->rank, missing, p->head.tokens);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
@@ -10727,6 +10997,8 @@ static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t step
     return b;
 }
 
+/* Adds a send to the next rank (in is not NULL) or a receive from the rank before (in is NULL) to
+ * the calls of this step. */
 static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
@@ -10742,11 +11014,14 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
         call->root = (p->comm->rank + step) % size;
         call->tag = p->head.layer.tag + tag;
         p->calls++;
-        p->head.sent_bytes += in != NULL ? count * dpar_type_bytes(type) : 0;
+        if (in != NULL) {
+            p->head.sent_bytes += count * dpar_type_bytes(type);
+        }
     }
 }
 
-/* Asks for block `from` to go to the next rank and for `to` to come from the one before. */
+/* Adds the messages that send block `from` to the next rank and receive block `to` from the one
+ * before. */
 static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
@@ -10758,6 +11033,7 @@ static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
     dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
 }
 
+/* Posts the calls of this step. */
 static dpar_status dpari_seq_post(dpari_attention *p)
 {
     const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
@@ -10766,6 +11042,7 @@ static dpar_status dpari_seq_post(dpari_attention *p)
     return st;
 }
 
+/* Waits for the calls of this step. */
 static dpar_status dpari_seq_wait(dpari_attention *p)
 {
     const dpar_status st = dpar_wait_all(p->work, p->posted);
@@ -10786,7 +11063,7 @@ static void dpari_seq_push(dpari_attention *p)
     }
 }
 
-/* The kernel's arguments that both directions have. */
+/* Fills in the arguments of the kernel that forward and backward have in common. */
 static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
                                          const dpari_seq_block *b, const dpari_seq_walk *w,
                                          dpar_attention_call *call)
@@ -10807,7 +11084,8 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_at
     call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
 }
 
-/* The queries of the rank (of all, when one has them) and the keys of a block. */
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has one rank,
+ * as within ulysses, the queries are those of rank 0. */
 static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b, dpari_seq_walk *w)
 {
     dpari_seq_begin(w, &p->head.layer, p->head.layer.tokens.ranks > 1 ? p->comm->rank : 0, b->rank);
@@ -10857,6 +11135,8 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_
     return st;
 }
 
+/* Forward around the ring. In step t the rank attends to the keys of the rank t before it, while it
+ * sends them on and receives those of the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_status st = DPAR_OK, ended;
@@ -10875,7 +11155,9 @@ static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_array
             st = dpari_seq_attend(p, a, &here);
         }
         ended = dpari_seq_wait(p);
-        st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            st = ended;
+        }
         here = next;
     }
     return st;
@@ -10899,8 +11181,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
     return st;
 }
 
-/* ---- and back -------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
+/* Does dpari_seq_delta in the memory of the host. */
 static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
     const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.value_width;
@@ -10963,7 +11246,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
     }
 }
 
-/* sum += more, all of a block's gradients. */
+/* Computes sum += more for all gradients of a block. */
 static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
@@ -10980,18 +11263,16 @@ static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_bl
     return DPAR_OK;
 }
 
-/* What this rank's queries give to its own keys and values: it stays here. */
+/* Returns the block for the gradients that this rank's queries give to its own keys and values. It
+ * is not sent. */
 static dpari_seq_block dpari_seq_home(const dpari_attention *p)
 {
-    return dpari_seq_block_in(p, 0,
-                              p->gradients[p->comm->size > 2    ? 3
-                                           : p->comm->size == 2 ? 2
-                                                                : 0],
-                              p->sums);
+    return dpari_seq_block_in(p, 0, p->gradients[dpari_seq_home_buffer(p->comm->size)], p->sums);
 }
 
-/* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
- * go on too, and those of this step's come, to which this rank's are added. */
+/* Step t of backward. Keys and values are sent on as in forward. From t = 2 on the gradients of the
+ * block of step t - 1 are sent on too, and those of this step's block are received; this rank's are
+ * added to them. */
 static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_arrays *a,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
@@ -10999,10 +11280,13 @@ static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_
     const dpari_seq_block gone =
         dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
     const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
-    const dpari_seq_block mine = t == 0   ? dpari_seq_home(p)
-                                 : t == 1 ? sum
-                                          : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
     dpar_status st, ended;
+    if (t == 0) {
+        mine = dpari_seq_home(p);
+    } else if (t > 1) {
+        mine = dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    }
     if (t + 1 < p->comm->size) {
         dpari_seq_pass(p, here, &next, p->head.layer.type, 0);
     }
@@ -11016,7 +11300,9 @@ static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_
         dpari_seq_attend_back(p, a, here, &mine, dq);
     }
     ended = dpari_seq_wait(p);
-    st = st == DPAR_OK ? ended : st;
+    if (st == DPAR_OK) {
+        st = ended;
+    }
     if (st == DPAR_OK && t > 1) {
         st = dpari_seq_gather(p, &sum, &mine);
     }
@@ -11024,7 +11310,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_
     return st;
 }
 
-/* The ring's way back. *home: the gradients of this rank's keys and values. */
+/* Backward around the ring. *home receives the gradients of this rank's keys and values. */
 static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
                                        dpari_seq_block *home)
 {
@@ -11045,7 +11331,9 @@ static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_
         dpari_seq_pass(p, &last, &come, p->sums, 2);
         st = dpari_seq_post(p);
         ended = dpari_seq_wait(p);
-        st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            st = ended;
+        }
         if (st == DPAR_OK) {
             st = dpari_seq_gather(p, home, &come);
         }
@@ -11085,8 +11373,10 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     if (st == DPAR_OK) {
         st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
     }
-    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width)
-                         : st;
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width);
+    }
+    return st;
 }
 
 /* ==== train/ulysses.c ==== */
@@ -11103,30 +11393,37 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
 
 enum { DPARI_ULYSSES_ARRAYS = 4 };
 
+/* Describes the exchange of one array: its tokens and heads. */
 typedef struct dpari_ulysses_layer {
-    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, CYCLIC,
-                          BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
+    /* if parts are out of order or have several pieces (ZIGZAG, CYCLIC, BLOCK_CYCLIC, STRIDED), the
+     * all-to-all needs one more copy */
+    dpar_split tokens;
     dpar_heads heads;
-    int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
+    int32_t of_groups; /* 1 for heads of keys and values, 0 for those of queries */
     int32_t type;
     int64_t width; /* elements of a token and head */
 } dpari_ulysses_layer;
 
+/* The exchange of one array on this rank. */
 typedef struct dpari_ulysses {
     dpari_ulysses_layer layer;
-    int64_t tokens, whole; /* of this rank, of all */
-    int32_t heads;         /* of all: rows of [tokens][heads][width] */
-    int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
+    int64_t tokens, whole; /* tokens of this rank, and of all ranks */
+    /* of all ranks: the array before the exchange is [tokens][heads][width] */
+    int32_t heads;
+    /* heads of this rank: after the exchange the array is [whole][mine][width] */
+    int32_t first, mine;
     dpar_comm *comm;
-    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts */
-    int64_t *cuts;
-    const void **piece; /* of each rank; then of those that hold a head */
+    int64_t *send, *send_at, *receive, *receive_at; /* [ranks] for the all-to-all, in elements */
+    int64_t *cuts; /* [ranks + 1] heads of the ranks before, counting each copy */
+    /* [ranks] where each rank's part is; then [ranks] parts of a head that are added */
+    const void **piece;
     dpari_peer *peer;
     int32_t tag;
-    void *packed, *ordered;
+    void *packed;  /* parts of other ranks, as the all-to-all sends them */
+    void *ordered; /* all tokens in the order of ranks; NULL if that is their own order */
 } dpari_ulysses;
 
-/* Heads of a rank; *first may be NULL. */
+/* Returns the number of heads of a rank, and its first head in *first, which may be NULL. */
 static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, int32_t *first)
 {
     const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
@@ -11136,6 +11433,7 @@ static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, i
     return u->of_groups ? share.groups : share.queries;
 }
 
+/* Returns the number of heads of the array. */
 static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
 {
     return u->of_groups ? u->heads.groups : u->heads.queries;
@@ -11152,18 +11450,20 @@ static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
     return held;
 }
 
+/* Checks that the sizes in bytes of an exchange do not overflow. */
 static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *why)
 {
     int64_t room;
     if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
         !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %ld heads, width %ld: too large",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "ulysses: %ld tokens, %ld heads and width %ld are too large together",
                          u->tokens.count, dpari_ulysses_held(u), u->width);
     }
     return DPAR_OK;
 }
 
-/* How an array of a layer (its defaults filled in) is exchanged. */
+/* Fills in u: how an array of a layer, whose defaults are filled in, is exchanged. */
 static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
@@ -11180,7 +11480,9 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int
     } else if (st == DPAR_OK) {
         u->tokens = *a->token_split;
         if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
-            st = dpari_wrong(why, "%ld tokens in %d parts are cut, of %ld on %d ranks",
+            st = dpari_wrong(why,
+                             "ulysses: token_split has %ld tokens in %d parts, but the layer has "
+                             "%ld on %d ranks",
                              u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
         }
     }
@@ -11194,21 +11496,25 @@ static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, 
     dpar_status st = DPAR_OK;
     for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
         st = dpari_ulysses_of(a, i, &u, why);
-        st = st == DPAR_OK ? dpari_ulysses_fits(&u, why) : st;
+        if (st == DPAR_OK) {
+            st = dpari_ulysses_fits(&u, why);
+        }
     }
     return st;
 }
 
-/* Bytes that this rank sends. */
+/* Returns the bytes that this rank sends. back: from heads to tokens. */
 static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
 {
     const dpari_ulysses_layer *u = &p->layer;
     const int64_t each = u->width * dpar_type_bytes(u->type);
-    return each * (back ? p->mine * (p->whole - p->tokens)
-                        : p->tokens * (dpari_ulysses_held(u) - p->mine));
+    if (back) {
+        return each * p->mine * (p->whole - p->tokens);
+    }
+    return each * p->tokens * (dpari_ulysses_held(u) - p->mine);
 }
 
-/* Where the parts of an exchange lie; what holds elements among the buffers. */
+/* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
 static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_room *behind,
                                   dpari_room *buffers)
 {
@@ -11231,7 +11537,8 @@ static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_ro
     }
 }
 
-/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
+/* Computes the counts of the all-to-all. If ranks hold copies of a head, each copy counts as a head
+ * of its own. */
 static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
 {
     const dpari_ulysses_layer *u = &p->layer;
@@ -11243,14 +11550,16 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_init_ragged(&held, u->tokens.parts, p->cuts, why);
-    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                              p->send_at, p->receive, p->receive_at, why)
-                       : st;
-    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send, p->send_at,
+                                  p->receive, p->receive_at, why);
+    }
+    p->send[p->comm->rank] = 0; /* the rank's own piece is copied, not sent */
     p->receive[p->comm->rank] = 0;
     return st;
 }
 
+/* Lists how the tokens are divided. */
 static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
 {
     int32_t i;
@@ -11276,15 +11585,15 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given
     dpari_fact_type(f, "type", 0, u->type);
 }
 
+/* Checks that the arrays are not NULL. If one is, breaks the communicator, so that the other ranks
+ * do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
 {
     dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why,
-                      "rank %d: in or out of an exchange of %ld tokens and %d heads is "
-                      "NULL",
+    (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
                       p->comm->rank, p->whole, p->heads);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
@@ -11304,8 +11613,9 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
     }
 }
 
-/* The tokens of a rank from its number `local` on that follow one another: where the first lies in
- * the order of all (whole), or among those of the rank; -1: no more. */
+/* Finds a run of consecutive tokens of a rank, from its token `local` on. Returns the position of
+ * the first one, among all tokens if `whole`, otherwise among those of the rank, or -1 if there are
+ * no more. */
 static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t local, int whole,
                                  int64_t *run)
 {
@@ -11316,7 +11626,8 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t l
     return *run > 0 ? local : -1;
 }
 
-/* All tokens between their own order and that of the ranks. */
+/* Copies all tokens from the order of the ranks to their own order, or with `back` the other
+ * way. */
 static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to,
                                                   const void *from, int back)
 {
@@ -11325,18 +11636,22 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *
     dpar_status st = DPAR_OK;
     int32_t rank;
     for (rank = 0; rank < p->comm->size && row > 0; rank++) {
-        for (local = 0;
-             st == DPAR_OK && (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
-             local += run, at += run) {
+        for (local = 0; st == DPAR_OK; local += run) {
+            i = dpar_split_global(&p->layer.tokens, rank, local, &run);
+            if (i < 0) {
+                break;
+            }
             st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
                                dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
                                run * row * dpar_type_bytes(p->layer.type));
+            at += run;
         }
     }
     return st;
 }
 
-/* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
+/* Packs this rank's tokens by the ranks of their heads. The rank's own piece is copied to its final
+ * place in `to`. */
 static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, void *to)
 {
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
@@ -11345,8 +11660,8 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, voi
     for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
         const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
         const int own = rank == p->comm->rank;
-        void *piece = dpari_seq_at(own ? to : p->packed, (own ? p->receive_at : p->send_at)[rank],
-                                   p->layer.type);
+        void *piece = own ? dpari_seq_at(to, p->receive_at[rank], p->layer.type)
+                          : dpari_seq_at(p->packed, p->send_at[rank], p->layer.type);
         const void *from = dpari_seq_in(in, first * width, p->layer.type);
         if (p->comm->mem != NULL) {
             st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
@@ -11359,7 +11674,8 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, voi
     return st;
 }
 
-/* Own heads of all tokens where the ranks have them. */
+/* Reads this rank's heads of all tokens directly from the arrays of the other ranks. Each rank
+ * begins with its own array, so that not all read from one rank at once. */
 static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers, void *out)
 {
     const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
@@ -11370,7 +11686,11 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
     for (k = 0; k < p->comm->size && row > 0; k++) {
         const int32_t rank = (p->comm->rank + k) % p->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
-        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+        for (local = 0;; local += run) {
+            i = dpari_ulysses_run(p, rank, local, 1, &run);
+            if (i < 0) {
+                break;
+            }
             dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
                                dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
                                wide * bytes, row * bytes, run, stream);
@@ -11379,7 +11699,8 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
     dpari_kern_rows_end(stream);
 }
 
-/* The arrays of all ranks that are read; direct: they can be. */
+/* Publishes the array of this rank, and finds out whether all ranks can read the arrays of the
+ * others directly (peers->direct). */
 static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t elements,
                                       int backward, dpari_peers *peers)
 {
@@ -11389,20 +11710,20 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t 
     return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
 }
 
-/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank for each
- * rank. */
+/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank that each
+ * rank has read. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
                                      const int64_t *counts)
 {
     int64_t n = 0;
     int32_t i;
     for (i = 0; i < p->comm->size; i++) {
-        n += counts[i]; /* its own is 0 */
+        n += counts[i]; /* the own count is 0 */
     }
     return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
 }
 
-/* out[whole][mine][width] from in[tokens][heads][width]. */
+/* Exchanges tokens for heads: computes out[whole][mine][width] from in[tokens][heads][width]. */
 static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
@@ -11429,9 +11750,9 @@ static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const voi
     return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
 }
 
-/* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
- * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
- * rows lie there one after the other. */
+/* Adds the copies of head h in rank order, for `run` tokens. They begin at token `local` of this
+ * rank and at row `at` of each piece[rank]. If there are copies, a rank holds one head, so that the
+ * rows of a piece are those of that head. */
 static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local, int64_t at,
                                 int64_t run, void *out)
 {
@@ -11455,16 +11776,20 @@ static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local
     }
 }
 
-/* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
- * of all tokens (whole), or of this rank's. */
+/* Computes this rank's tokens with all heads from piece[rank] of each rank, which has the heads of
+ * that rank. whole: 1 if a piece has all tokens, 0 if it has only the tokens of this rank. */
 static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int32_t stream)
 {
     const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
-    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
-        if (p->cuts[size] > p->heads) { /* copies */
+    for (local = 0;; local += run) {
+        i = dpari_ulysses_run(p, me, local, whole, &run);
+        if (i < 0) {
+            break;
+        }
+        if (p->cuts[size] > p->heads) { /* several ranks hold a head: add the copies */
             for (k = 0; k < p->heads; k++) {
                 dpari_ulysses_unite(p, k, local, i, run, out);
             }
@@ -11482,8 +11807,8 @@ static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int
     dpari_kern_rows_end(stream);
 }
 
-/* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
- * the first one's, among what came. */
+/* Adds the n copies of a head that the ranks from `rank` on hold, for this rank's tokens, in a
+ * device's memory. The sum replaces the first copy in p->packed. */
 static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank, int32_t n)
 {
     const dpari_ulysses_layer *u = &p->layer;
@@ -11491,7 +11816,8 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     const int32_t me = p->comm->rank;
     dpar_status st = DPAR_OK;
     dpar_mem_reduce r;
-    if (me >= rank && me < rank + n) { /* its own has stayed where it was */
+    /* this rank's own copy was not sent: copy it to the others */
+    if (me >= rank && me < rank + n) {
         st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
                            count * dpar_type_bytes(u->type));
     }
@@ -11507,7 +11833,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
 }
 
-/* As dpari_ulysses_join, of this rank's order, in a device's memory. */
+/* Does what dpari_ulysses_join does with whole = 0, in a device's memory. */
 static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
 {
     const dpari_ulysses_layer *u = &p->layer;
@@ -11534,7 +11860,8 @@ static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
     return st;
 }
 
-/* The opposite; copies are added. */
+/* Exchanges heads for tokens: computes out[tokens][heads][width] from in[whole][mine][width].
+ * Copies of a head are added. */
 static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
@@ -11566,11 +11893,12 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
     st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
                            plan->send, plan->send_at, plan->layer.type, NULL);
     if (st == DPAR_OK) {
-        for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
-            const int own = i == plan->comm->rank;
-            plan->piece[i] =
-                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
-                             plan->layer.type);
+        for (i = 0; i < plan->comm->size; i++) { /* the rank's own piece is in `in` */
+            if (i == plan->comm->rank) {
+                plan->piece[i] = dpari_seq_in(in, plan->receive_at[i], plan->layer.type);
+            } else {
+                plan->piece[i] = dpari_seq_in(plan->packed, plan->send_at[i], plan->layer.type);
+            }
         }
         if (plan->comm->mem != NULL) {
             return dpari_ulysses_join_there(plan, out);
@@ -11583,11 +11911,14 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
 /* ---- a layer --------------------------------------------------------------------------------- */
 
 typedef struct dpari_ulysses_state {
-    dpari_attention one;                     /* attention on this rank: all tokens, its heads */
-    dpari_ulysses *of[DPARI_ULYSSES_ARRAYS]; /* where values are as wide V is K's, OUT is Q's */
-    void *dout;
-    void *sums[3], *gradient[3]; /* of q, k, v, in the type of sums, in the layer's: the same memory
-                                    where types are */
+    /* attention on this rank: all tokens, the heads of this rank */
+    dpari_attention one;
+    /* if values are as wide as keys, V shares K's and OUT shares Q's */
+    dpari_ulysses *of[DPARI_ULYSSES_ARRAYS];
+    void *out_gradient; /* of this rank's heads */
+    /* of q, k and v, in the type of sums and in the layer's type; the same memory if the types are
+     * equal */
+    void *sums[3], *gradient[3];
 } dpari_ulysses_state;
 
 static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
@@ -11595,18 +11926,21 @@ static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
     return (dpari_ulysses_state *)p->of_way;
 }
 
-/* Elements of q, k, v as this rank's heads have them, and of out. */
+/* Returns the number of elements of q, k, v or out, with all tokens and this rank's heads. */
 static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 {
     const dpar_attention_desc *a = &one->head.layer;
     const int64_t rows = one->head.tokens;
-    return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
-           : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
-           : array == DPAR_ATTENTION_V ? rows * a->groups * a->value_width
-                                       : rows * a->heads * a->value_width;
+    switch (array) {
+    case DPAR_ATTENTION_Q: return rows * a->heads * a->width;
+    case DPAR_ATTENTION_K: return rows * a->groups * a->width;
+    case DPAR_ATTENTION_V: return rows * a->groups * a->value_width;
+    default: return rows * a->heads * a->value_width;
+    }
 }
 
-/* What forward leaves for backward, in `memory`, or NULL and only its bytes. */
+/* Lets x point to what forward saves for backward, in `memory`, and returns its bytes. With memory
+ * NULL it only counts them. */
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
@@ -11624,7 +11958,8 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
     return r.used;
 }
 
-/* Attention on this rank, and its buffers. */
+/* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
+ * to its buffers. */
 static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
                                           const dpar_comm *c, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
@@ -11644,7 +11979,8 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     one->sums = p->sums;
     one->head.tokens = q->tokens.count;
     one->delta = dpari_room_take(buffers, one->head.tokens * a->heads, sum);
-    s->dout = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
+    s->out_gradient =
+        dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
     for (i = 0; i < 3; i++) {
         const int64_t n = dpari_ulysses_elements(one, i);
         s->sums[i] = dpari_room_take(buffers, n, sum);
@@ -11656,6 +11992,8 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
+/* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
+ * counts bytes, and works on local variables in place of the state. */
 static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
@@ -11684,7 +12022,9 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[DPAR_ATTENTION_V] = s->of[DPAR_ATTENTION_K];
         s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
     }
-    st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_lay_here(p, &q, c, s, buffers, why);
+    }
     if (st == DPAR_OK) {
         p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
         p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
@@ -11692,7 +12032,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
     return st;
 }
 
-/* What ranks compare besides the layer. */
+/* Lists what ranks compare in addition to the layer. */
 static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_desc *a)
 {
     dpari_ulysses_layer u;
@@ -11702,6 +12042,7 @@ static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_
     }
 }
 
+/* Computes the tags and counts of the exchanges, once all ranks have agreed on the layer. */
 static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
@@ -11715,12 +12056,15 @@ static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *w
     return st;
 }
 
+/* Exchanges one array and counts the bytes sent. */
 static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int back,
                                           const void *in, void *out)
 {
     dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
     const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
-    p->head.sent_bytes += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
+    if (st == DPAR_OK) {
+        p->head.sent_bytes += dpari_ulysses_sent(e, back);
+    }
     return st;
 }
 
@@ -11734,13 +12078,16 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     if (p->head.layer.method != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
         return dpari_comm_wrong(
-            p->comm, "array %d is exchanged: 0 to %d of a plan by dpar_attention_ulysses", array,
-            (int32_t)DPAR_ATTENTION_OUT);
+            p->comm,
+            "dpar_attention_exchange: array is %d, but must be 0 to %d, with method "
+            "dpar_attention_ulysses",
+            array, (int32_t)DPAR_ATTENTION_OUT);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }
 
-/* All tokens, as keys and values, or where their gradients are written. */
+/* Returns a block with the keys and values of all tokens, or with the arrays for their
+ * gradients. */
 static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const void *k, const void *v,
                                            void *to_k, void *to_v)
 {
@@ -11763,12 +12110,12 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
     dpar_status st;
     (void)dpari_ulysses_kept(one, a->saved, &x);
     st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
-    st = st == DPAR_OK
-             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k)
-             : st;
-    st = st == DPAR_OK
-             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v)
-             : st;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v);
+    }
     if (st == DPAR_OK && one->head.layer.heads > 0) {
         const dpari_seq_block all = dpari_ulysses_block(one, x.k, x.v, NULL, NULL);
         st = dpari_seq_attend(one, &x, &all);
@@ -11779,10 +12126,13 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
                                  dpari_ulysses_elements(one, DPAR_ATTENTION_OUT));
         }
     }
-    return st == DPAR_OK ? dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out) : st;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out);
+    }
+    return st;
 }
 
-/* Gradients of this rank's heads. */
+/* Computes the gradients of this rank's heads. */
 static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attention_arrays *x)
 {
     dpari_attention *one = &s->one;
@@ -11790,12 +12140,13 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
     const dpari_seq_block to = dpari_ulysses_block(one, NULL, NULL, s->sums[1], s->sums[2]);
     int32_t i;
     dpar_status st = DPAR_OK;
-    x->out_gradient = s->dout;
+    x->out_gradient = s->out_gradient;
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
         st = dpari_do_copy(one->comm, s->sums[i], NULL,
                            dpari_ulysses_elements(one, i) * dpar_type_bytes(one->sums));
     }
-    if (st == DPAR_OK && one->head.layer.heads > 0) { /* else a copy of a group without queries */
+    /* a rank without queries holds a copy of a group, whose gradient is 0 */
+    if (st == DPAR_OK && one->head.layer.heads > 0) {
         st = dpari_seq_delta(one, x);
         dpari_seq_attend_back(one, x, &all, &to, s->sums[0]);
     }
@@ -11817,8 +12168,10 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
     (void)dq;
     (void)home;
     (void)dpari_ulysses_kept(&s->one, a->saved, &x);
-    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->dout);
-    st = st == DPAR_OK ? dpari_ulysses_attend_back(s, &x) : st;
+    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->out_gradient);
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_attend_back(s, &x);
+    }
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
         st = dpari_ulysses_exchange(p, i, 1, s->gradient[i], to[i]);
     }
@@ -11853,30 +12206,38 @@ DPAR_API void dpar_attention_ulysses(struct dpari_attention_method *way)
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
+/* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
+ * function needs are there. */
 static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
                                       dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
-        return dpari_wrong(why, "a router that chooses %d of %d experts",
-                           g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
+        return dpari_wrong(
+            why, "router: choices is %d and experts is %d, but 1 <= choices <= experts is required",
+            g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
     }
     if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
-        return dpari_wrong(why, "score %d of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN",
+        return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
                            g->score);
     }
     if (!dpari_is_wide(g->type)) {
-        return dpari_wrong(why, "a router of type %s: f64 or f32", dpar_type_name(g->type));
+        return dpari_wrong(why, "router: type is %s, but must be f64 or f32",
+                           dpar_type_name(g->type));
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
-        return dpari_wrong(why, "%ld tokens for a router of %d experts", tokens, g->experts);
+        return dpari_wrong(why,
+                           "router: tokens is %ld with %d experts, which is negative or too large",
+                           tokens, g->experts);
     }
     if (!given) {
-        return dpari_wrong(why, "an array of %ld tokens for a router is NULL", tokens);
+        return dpari_wrong(why, "router: an array that this call needs for %ld tokens is NULL",
+                           tokens);
     }
     return DPAR_OK;
 }
 
-/* Scores of one token; their sum. */
+/* Computes the scores of one token from its logits into s[experts]. Returns their sum. Softmax
+ * subtracts the largest logit, so that no exponential overflows. */
 static double dpari_router_scores(const dpar_router *g, const void *logits, int64_t token,
                                   double *s)
 {
@@ -11907,13 +12268,15 @@ static double dpari_router_scores(const dpar_router *g, const void *logits, int6
     return 1.0;
 }
 
-/* True if score a, which comes later, ranks before score b. NaN ranks last. */
+/* True if score a belongs before score b in the order of choice, where b has the lower index. Equal
+ * scores keep their order, and NaN ranks last. */
 static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
 }
 
-/* The k best of `by`, best first: insertion from behind, so that equal ones stay in order. */
+/* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
+ * the end of the list, so that equal ones stay in the order of their indices. */
 static void dpari_router_choose(const dpar_router *g, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
@@ -11929,12 +12292,14 @@ static void dpari_router_choose(const dpar_router *g, const double *by, int32_t 
     }
 }
 
+/* Returns the factor of the weights, of which 0 selects 1. */
 static double dpari_router_scale(const dpar_router *g)
 {
     return g->scale != 0.0 ? g->scale : 1.0;
 }
 
-/* What the scores of a token's choices are divided by. */
+/* Returns the divisor of the weights of a token: the sum of its chosen scores with `normalise`,
+ * otherwise 1. The sum starts from 1e-20, so that it is never 0. */
 static double dpari_router_norm(const dpar_router *g, const double *s, const int32_t *chosen)
 {
     double sum = 1e-20;
@@ -11975,21 +12340,23 @@ DPAR_API dpar_status dpar_router_forward(const dpar_router *g, const dpar_router
     return st;
 }
 
-/* An expert that does not exist: E_ARG. */
+/* Checks that each choice is an expert or -1. */
 static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, const int32_t *chosen,
                                        dpar_why *why)
 {
     int64_t i;
     for (i = 0; i < tokens * g->choices; i++) {
         if (chosen[i] < -1 || chosen[i] >= g->experts) {
-            return dpari_wrong(why, "token %ld chose expert %d of %d", i / g->choices, chosen[i],
-                               g->experts);
+            return dpari_wrong(why, "router: token %ld chose expert %d, but there are %d experts",
+                               i / g->choices, chosen[i], g->experts);
         }
     }
     return DPAR_OK;
 }
 
-/* Adds up how often experts are chosen, their shares of scores, tokens. */
+/* Adds the tokens of this rank to sums[2 experts + 1]: how often each expert is chosen, then the
+ * sum of its shares of the scores, then the number of tokens. Tokens that chose nothing (padding)
+ * do not count. */
 static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *logits,
                              const int32_t *chosen, double *sums, double *scratch)
 {
@@ -12014,7 +12381,7 @@ static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *l
     }
 }
 
-/* What follows from the sums of all ranks. */
+/* Computes the load and the balancing loss from the sums of all ranks. */
 static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_load *load)
 {
     const double tokens = sums[2 * (int64_t)g->experts];
@@ -12048,7 +12415,8 @@ static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *s
     return st;
 }
 
-/* The sums of all ranks, whose routers must be alike. */
+/* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
+ * differ. */
 static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *sums, int64_t n)
 {
     uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
@@ -12086,7 +12454,9 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
     dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (c != NULL) {
         st = dpari_router_sum(g, c, a->sums, n);
-        st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
+        if (st == DPAR_OK) {
+            st = dpari_do_wait(c); /* a device may still be writing page-locked sums */
+        }
     }
     if (st == DPAR_OK) {
         dpari_router_loads(g, a->sums, load);
@@ -12094,7 +12464,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
     return st;
 }
 
-/* Gradients of one token's scores, into d. */
+/* Adds the gradient of one token's scores to d[experts]: through the weights of its choices, and
+ * through the balancing loss unless load is NULL. sum: of the token's scores s. */
 static void dpari_router_back(const dpar_router *g, int64_t token, const int32_t *chosen,
                               const void *dweight, const dpar_router_load *load, double sum,
                               const double *s, double *d)
@@ -12137,7 +12508,9 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
     dpar_status st = dpari_router_check(g, tokens, given, why);
     int64_t t;
     int32_t e;
-    st = st == DPAR_OK ? dpari_router_chosen(g, tokens, a->chosen, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_router_chosen(g, tokens, a->chosen, why);
+    }
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
         double *scores = a->scratch, *d = scores + g->experts, mean = 0.0;
         const double sum = dpari_router_scores(g, a->logits, t, scores);
@@ -12148,9 +12521,12 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
         }
         for (e = 0; e < g->experts; e++) {
             const double s = scores[e];
-            const double slope = g->score == DPAR_ROUTER_SOFTMAX   ? s
-                                 : g->score == DPAR_ROUTER_SIGMOID ? s * (1.0 - s)
-                                                                   : 1.0;
+            double slope = 1.0;
+            if (g->score == DPAR_ROUTER_SOFTMAX) {
+                slope = s;
+            } else if (g->score == DPAR_ROUTER_SIGMOID) {
+                slope = s * (1.0 - s);
+            }
             dpari_element_put(a->dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
         }
     }
@@ -12159,46 +12535,67 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
 
 /* ---- layers and their memory ----------------------------------------------------------------- */
 
-/* A plan, and what is behind its head. */
+/* A plan. The public part comes first, so that a pointer to it is a pointer to the plan. */
 typedef struct dpari_experts {
     dpar_experts_plan head;
     dpar_comm *comm;
-    int32_t slots; /* numbers that tell of one expert */
-    int32_t tag;   /* of the layer */
-    int32_t routes, there_tag;
-    int32_t *tell, *hear, *tally, *order;
-    int64_t *told, *heard, *send, *receive, *fill;
-    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
-    double *by;        /* [2][k]: the rows that are added up, and their weights */
+    /* Counts per expert: k with DPAR_EXPERTS_DROP_POSITION, one for each position of a choice,
+     * otherwise 1. */
+    int32_t slots;
+    int32_t tag;    /* from a hash of the layer, the same on all ranks */
+    int32_t routes; /* calls of dpar_experts_route so far, modulo DPARI_EXPERT_ROUTES */
+
+    /* The exchange of counts: what is sent and received, [rank]{tokens, [slot][its experts]}, and
+     * how many numbers that is for each rank. */
+    int32_t *sent_counts, *received_counts;
+    int64_t *sent_number, *received_number;
+
+    int32_t *tally;          /* [slot][experts] counts, or free rows, of each expert */
+    int32_t *order;          /* choices sorted by expert, for DPAR_EXPERTS_DROP_WEIGHT_LOCAL */
+    int64_t *send, *receive; /* [ranks] elements of an all-to-all-v */
+    int64_t *fill;           /* [experts] a position in the order of experts */
+
+    /* [experts] the array that holds the rows of each expert. Behind it, for two tokens, [2][k]
+     * the rows that are added, whose weights are by[2][k]. */
+    const void **from;
+    double *by;
+
     dpari_peer *peer;
-    void *packed, *staged;
-    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
+    void *packed; /* kept rows in the order of experts, as they are sent */
+    void *staged; /* rows in the order of ranks; NULL if that is the order of experts */
+
+    /* Memory of the device, if comm->mem is one. It holds packed, staged, the weights of rows, and
+     * copies of three arrays of the routing `indexed`, whose tag was indexed_tag. */
+    void *device;
     int64_t device_bytes;
     int32_t *place, *token, *choice;
     void *weight; /* of each kept row */
-    const struct dpari_routing *there;
-    void *room;          /* of a plan in memory of its own: one routing */
-    dpar_mem_span *span; /* [ranks][own] */
+    const struct dpari_routing *indexed;
+    int32_t indexed_tag;
+
+    void *routing_memory; /* for one routing, if dpar_experts_make allocated the plan */
+    dpar_mem_span *span;  /* [ranks][own], and at least DPARI_EXPERT_INDICES */
 } dpari_experts;
 
-/* A routing, and what is behind its head. Other ranks read the first four arrays, which are at the
- * same places in every rank's routing. */
+/* A routing. Other ranks read the first four arrays, which are at the same offsets in every rank's
+ * routing. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
     int64_t *send;   /* [ranks] rows to each */
     int64_t *take;   /* [ranks] rows from each */
     int32_t *choice; /* [tokens][k] the choice of each kept row */
-    int64_t *row;    /* [ranks][own] the first row of a piece */
-    int64_t *piece;  /* [ranks][own] */
+    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert */
+    int64_t *piece;  /* [ranks][own] rows of that piece */
     int64_t *start;  /* [experts] the first kept row of each */
-    int32_t *expert; /* [tokens][k] of each choice that has a row */
-    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
-    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
+    int32_t *expert; /* [tokens][k] the expert of each choice that has a row */
+    /* [tokens][k] the token of each kept row; NULL if rows are in the host's memory */
+    int32_t *token;
+    int32_t tag; /* of the layer and this call of dpar_experts_route: the same on all ranks */
 } dpari_routing;
 
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
-/* The capacity's factor in millionths; 0: out of its domain. */
+/* Returns the capacity factor in millionths, or 0 if it is out of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *l)
 {
     return l->capacity_factor > 0.0 && l->capacity_factor <= 1e6
@@ -12227,33 +12624,44 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
     if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
         l->choices < 1 || l->choices > s->count) {
         return dpari_wrong(
-            why, "%d choices of %ld experts on %d ranks, rule %d: CHUNK, EVEN, FLOOR, RAGGED",
+            why,
+            "experts: choices %d, count %ld, parts %d, rule %d; allowed are 1 <= choices <= count, "
+            "parts from 1 on, and rule CHUNK, EVEN, FLOOR or RAGGED",
             l->choices, s->count, s->parts, s->rule);
     }
     if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
-        return dpari_wrong(why, "drop %d of a layer of %ld experts", l->drop, s->count);
+        return dpari_wrong(
+            why,
+            "experts: drop is %d in a layer of %ld experts, not one of DPAR_EXPERTS_DROP_NONE, "
+            "POSITION, POSITION_LOCAL, WEIGHT_LOCAL",
+            l->drop, s->count);
     }
     if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
         return dpari_wrong(
-            why, "the capacity factor of a layer of %ld experts is not 0.000001 .. 1000000",
+            why, "experts: capacity_factor of a layer of %ld experts must be 0.000001 to 1000000",
             s->count);
     }
     if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
-        return dpari_wrong(why, "%ld tokens, %ld rows of width %ld, type %s: f64, f32, bf16 or f16",
-                           l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
+        return dpari_wrong(
+            why,
+            "experts: max_tokens %ld, max_rows %ld, width %ld, type %s; max_tokens and width must "
+            "be at least 1, max_rows at least 0, type f64, f32, bf16 or f16",
+            l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
     }
     if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
         !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
         !dpari_mul(n, 64, &n)) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld tokens, %d choices of %ld experts, width %ld: too large",
-                         l->max_tokens, l->choices, s->count, l->width);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "experts: max_tokens %ld, choices %d, %ld experts and width %ld are too large together",
+            l->max_tokens, l->choices, s->count, l->width);
     }
     return DPAR_OK;
 }
 
-/* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
+/* Returns the most rows that the experts of a rank can receive. dpari_expert_check has bounded the
+ * products, so that they do not overflow. */
 static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
 {
     const int64_t all = l->experts.parts * l->max_tokens;
@@ -12267,12 +12675,14 @@ static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
+/* Returns the type of weights for rows of the type of the layer. */
 static int32_t dpari_expert_weights(const dpar_experts_desc *l)
 {
     return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* What holds rows, from `used` on; with them what a device reads of a routing. */
+/* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
+ * numbers of a routing. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
                                  int64_t *used)
 {
@@ -12294,7 +12704,8 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
     *used = room.used;
 }
 
-/* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
+/* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
+ * counts them. */
 static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
 {
     const dpar_experts_desc *l = &p->head.layer;
@@ -12307,20 +12718,21 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
     p->head.max_rows = dpari_expert_most(l, p->head.count);
     p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
-    p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
+    p->sent_counts = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
+    p->received_counts =
+        (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
         &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->max_tokens * l->choices : 0, 4);
-    p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->sent_number = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->received_number = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
     p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
     p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
-    if (c->mem != NULL) { /* rows lie there */
+    if (c->mem != NULL) { /* the buffers are in the memory of the device */
         p->span = (dpar_mem_span *)dpari_room_take(
             &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
@@ -12331,7 +12743,8 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     return used.used;
 }
 
-/* The same of a routing. Others read the first four arrays at the same places of theirs. */
+/* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
+ * first three have the same length on all ranks. */
 static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
                                         dpari_routing *r, unsigned char *memory)
 {
@@ -12362,15 +12775,16 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     dpari_routing r;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the layer is NULL");
     }
     st = dpari_expert_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->experts.parts != c->size) {
-        return dpari_wrong(why, "experts of %d ranks on a communicator of %d", layer->experts.parts,
-                           c->size);
+        return dpari_wrong(why,
+                           "experts: the split has %d parts, but the communicator has %d ranks",
+                           layer->experts.parts, c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
@@ -12379,6 +12793,7 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     return DPAR_OK;
 }
 
+/* Lists what describes the layer, so that ranks can compare it. */
 static void dpari_expert_state(dpari_facts *f, const void *given)
 {
     const dpar_experts_desc *l = (const dpar_experts_desc *)given;
@@ -12396,7 +12811,8 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
     dpari_fact(f, "width", 0, l->width);
 }
 
-/* Memory of the communicator's device, whose table has what is needed. */
+/* Allocates the buffers on the device of the communicator, if its table has the functions that are
+ * needed, and lays the plan out again with them. */
 static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
 {
     dpar_comm *c = p->comm;
@@ -12404,21 +12820,22 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
     if (m->wait == NULL || m->span == NULL) {
-        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem");
+        return dpari_say(DPAR_E_UNKNOWN, why, "experts: comm->mem must have wait and span");
     }
     if (l == NULL || l->gather == NULL || l->combine == NULL || l->dot == NULL) {
         return dpari_say(DPAR_E_UNKNOWN, why,
-                         "experts need gather, combine and dot of comm->mem->layers");
+                         "experts: comm->mem->layers must have gather, combine and dot");
     }
     st = dpar_comm_alloc(c, p->device_bytes, &p->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%ld bytes of a device's memory: none", p->device_bytes);
+        return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
+                         p->device_bytes);
     }
     (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
     return DPAR_OK;
 }
 
-/* Lays out a plan in its memory. */
+/* Fills in a plan in its memory. each: bytes of a routing. */
 static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *c,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
@@ -12431,18 +12848,18 @@ static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm
     p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
     (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
     for (i = 0; i < c->size; i++) {
-        p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-        p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
+        p->sent_number[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
+        p->received_number[i] = 1 + (int64_t)p->slots * p->head.count;
     }
     return c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
 }
 
-/* Gives back what is on a device, once its stream has finished with it. */
+/* Frees the memory on the device, once its stream has finished with it. */
 static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
 {
     dpar_status st = DPAR_OK;
     if (p->device != NULL) {
-        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
+        st = dpari_do_wait(p->comm); /* over NCCL this orders nothing, but release waits there */
         dpar_comm_release(p->comm, p->device);
     }
     return st;
@@ -12457,11 +12874,11 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int32_t own = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
-    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+    st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
                       : dpari_expert_needs(c, layer, &need, &each, why);
-    if (st == DPAR_OK) { /* memory of its own also has a routing */
+    if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
         st = dpari_made_memory(c, layer->memory, layer->bytes, own ? need + each : need, "experts",
@@ -12479,7 +12896,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
         return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     if (own && c->mem == NULL) {
-        p->room = (unsigned char *)memory + need;
+        p->routing_memory = (unsigned char *)memory + need;
     }
     *plan = &p->head;
     return DPAR_OK;
@@ -12498,12 +12915,14 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
+/* Returns the number of choices of the tokens of a routing, dropped ones included. */
 static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing *r)
 {
     return r->head.tokens * p->head.layer.choices;
 }
 
-/* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
+/* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
+ * there is none. */
 static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, const int32_t *chosen)
 {
     const int32_t k = l->choices;
@@ -12525,6 +12944,7 @@ static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, cons
     return -1;
 }
 
+/* Checks the arguments of dpar_experts_route. */
 static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
                                       const dpar_experts_choices *choices, dpar_why *why)
 {
@@ -12532,27 +12952,32 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
-        return dpari_wrong(why, "%ld bytes for a routing of %ld, %ld past a multiple of 64",
-                           memory == NULL ? 0 : bytes, p->head.routing_bytes,
-                           (int64_t)((uintptr_t)memory % 64));
+        return dpari_wrong(
+            why,
+            "routing: memory has %ld bytes, but %ld are needed at a multiple of 64; it begins %ld "
+            "bytes past one",
+            memory == NULL ? 0 : bytes, p->head.routing_bytes, (int64_t)((uintptr_t)memory % 64));
     }
     if (tokens < 0 || tokens > l->max_tokens) {
-        return dpari_wrong(why, "%ld tokens for experts that were planned for %ld", tokens,
-                           l->max_tokens);
+        return dpari_wrong(why, "routing: tokens is %ld, but must be 0 to %ld (layer.max_tokens)",
+                           tokens, l->max_tokens);
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
                         (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
-        return dpari_wrong(why, "choices or weights of %ld tokens are NULL", tokens);
+        return dpari_wrong(why, "routing: choices, chosen or weight is NULL for %ld tokens",
+                           tokens);
     }
     odd = dpari_expert_odd(l, tokens, choices->chosen);
-    return odd < 0
-               ? DPAR_OK
-               : dpari_wrong(why, "token %ld chose an expert twice, or one that is not 0 .. %ld",
-                             odd, l->experts.count - 1);
+    if (odd < 0) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "routing: token %ld chose an expert twice, or an expert outside 0 .. %ld",
+                       odd, l->experts.count - 1);
 }
 
-/* Counts kept choices in tally[slot][expert]. */
+/* Counts the kept choices in tally[slot][expert]. */
 static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const int32_t *chosen)
 {
     const int64_t experts = p->head.layer.experts.count, n = dpari_expert_choices(p, r);
@@ -12572,11 +12997,12 @@ static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int
     return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
 }
 
-/* Lets a[at] sink to its place in a heap whose first stays last of all. */
+/* Moves a[at] down to its place in a heap of n choices. The first element of the heap is the one to
+ * drop next. */
 static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
 {
-    int64_t below;
-    while ((below = 2 * at + 1) < n) {
+    int64_t below = 2 * at + 1;
+    while (below < n) {
         const int32_t moved = a[at];
         if (below + 1 < n && dpari_expert_heavier(weight, type, a[below], a[below + 1])) {
             below++;
@@ -12587,14 +13013,15 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
         a[at] = a[below];
         a[below] = moved;
         at = below;
+        below = 2 * at + 1;
     }
 }
 
 /* DPAR_EXPERTS_DROP_WEIGHT_LOCAL: sorts choices by expert, and removes the lightest ones of each
  * expert with a heap. */
-static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
-                                          const int32_t *chosen, const void *weight,
-                                          int64_t capacity)
+static DPARI_COLD void dpari_expert_drop_light(dpari_experts *p, const dpari_routing *r,
+                                               const int32_t *chosen, const void *weight,
+                                               int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
     const int32_t type = dpari_expert_weights(&p->head.layer);
@@ -12622,9 +13049,10 @@ static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing 
     }
 }
 
-/* Slot by slot, token by token: what room[slot][expert] has no place for is dropped. */
-static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
-                              int32_t *room)
+/* Walks over the choices, first choices of all tokens first, and drops those for which
+ * room[slot][expert] has no row left. Counts room down. */
+static void dpari_expert_drop_last(const dpari_experts *p, const dpari_routing *r,
+                                   const int32_t *chosen, int32_t *room)
 {
     const int64_t experts = p->head.layer.experts.count;
     const int32_t k = p->head.layer.choices;
@@ -12644,6 +13072,7 @@ static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, co
     }
 }
 
+/* Drops choices by the rules that look only at the tokens of this rank. */
 static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
                                   const void *weight)
 {
@@ -12651,22 +13080,23 @@ static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, cons
     int64_t e;
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         dpari_expert_count(p, r, chosen);
-        dpari_expert_light(p, r, chosen, weight, capacity);
+        dpari_expert_drop_light(p, r, chosen, weight, capacity);
     } else if (p->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
         for (e = 0; e < p->head.layer.experts.count; e++) {
             p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
-        dpari_expert_late(p, r, chosen, p->tally);
+        dpari_expert_drop_last(p, r, chosen, p->tally);
     }
 }
 
-/* ---- what ranks tell each other -------------------------------------------------------------- */
+/* ---- the exchange of counts ------------------------------------------------------------------ */
 
-/* tally[slot][expert] to what each rank is told, [rank]{tokens, [slot][its experts]}, or back. */
+/* Copies tally[slot][expert] into the counts for each rank, [rank]{tokens, [slot][its experts]}, or
+ * with `back` the answers from there into tally. */
 static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
 {
     const int64_t experts = p->head.layer.experts.count;
-    int32_t *at = p->tell, rank, j;
+    int32_t *at = p->sent_counts, rank, j;
     int64_t first = 0, e;
     for (rank = 0; rank < p->comm->size; rank++) {
         const int64_t own = dpar_split_part_count(&p->head.layer.experts, rank);
@@ -12685,7 +13115,7 @@ static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
     }
 }
 
-/* Elements for other ranks. */
+/* Returns the sum of counts over the other ranks. */
 static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
 {
     int64_t n = 0;
@@ -12696,7 +13126,8 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
     return n;
 }
 
-/* Sends and receives everything that this module exchanges between ranks. */
+/* Exchanges values between ranks, and counts the bytes sent. All traffic of this module that is not
+ * read directly takes this function. */
 static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -12708,22 +13139,24 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
     return st;
 }
 
-/* DPAR_EXPERTS_DROP_POSITION: divides the rows of this rank's experts, slot after slot and within a
- * slot rank after rank. */
+/* For DPAR_EXPERTS_DROP_POSITION: reduces the counts that this rank has received to the rows that
+ * its experts have left, slot after slot and within a slot rank after rank. They are then the
+ * answers to the ranks. */
 static void dpari_expert_grant(dpari_experts *p)
 {
     const int64_t step = 1 + (int64_t)p->slots * p->head.count;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
     for (rank = 0; rank < p->comm->size; rank++) {
-        tokens += p->hear[rank * step];
+        tokens += p->received_counts[rank * step];
     }
     capacity = dpari_expert_capacity(&p->head.layer, tokens);
     for (e = 0; e < p->head.count; e++) {
         left = capacity;
         for (j = 0; j < p->slots; j++) {
             for (rank = 0; rank < p->comm->size; rank++) {
-                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
+                int32_t *wanted =
+                    &p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -12731,37 +13164,44 @@ static void dpari_expert_grant(dpari_experts *p)
     }
 }
 
-/* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
-static dpar_status dpari_expert_say(dpari_experts *p, const int32_t *in, const int64_t *in_count,
-                                    int32_t *out, const int64_t *out_count)
+/* Exchanges counts and waits until they have arrived, because the memory may be page-locked, on
+ * which a device works asynchronously. */
+static dpar_status dpari_expert_send_counts(dpari_experts *p, const int32_t *in,
+                                            const int64_t *in_count, int32_t *out,
+                                            const int64_t *out_count)
 {
     const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
     return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
 }
 
-/* Exchanges the counts; with DPAR_EXPERTS_DROP_POSITION also the answers. */
-static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
-                                     const int32_t *chosen)
+/* Exchanges the counts. With DPAR_EXPERTS_DROP_POSITION also exchanges the answers, and drops the
+ * choices that the experts do not take. */
+static dpar_status dpari_expert_exchange(dpari_experts *p, const dpari_routing *r,
+                                         const int32_t *chosen)
 {
     dpar_status st;
     dpari_expert_count(p, r, chosen);
     dpari_expert_sort(p, r->head.tokens, 0);
-    st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
+    st = dpari_expert_send_counts(p, p->sent_counts, p->sent_number, p->received_counts,
+                                  p->received_number);
     if (st != DPAR_OK || p->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
         return st;
     }
     dpari_expert_grant(p);
-    st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
+    st = dpari_expert_send_counts(p, p->received_counts, p->received_number, p->sent_counts,
+                                  p->sent_number);
     if (st == DPAR_OK) {
         dpari_expert_sort(p, r->head.tokens, 1);
-        dpari_expert_late(p, r, chosen, p->tally);
+        dpari_expert_drop_last(p, r, chosen, p->tally);
     }
     return st;
 }
 
-enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
+/* Calls of dpar_experts_route that have different tags: 8 (2^24 - 1) + 3 is below 2^31. */
+enum { DPARI_EXPERT_ROUTES = 1 << 24 };
 
-/* Rows that come, from what was heard. */
+/* Computes from the received counts which rows this rank receives, and where: grouped by expert,
+ * and within an expert in the order of the ranks. */
 static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
 {
     const int64_t step = 1 + (int64_t)p->slots * p->head.count;
@@ -12774,7 +13214,7 @@ static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
             const int64_t at = rank * (int64_t)p->head.count + e;
             int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
+                rows += p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
             }
             r->piece[at] = rows;
             r->row[at] = r->head.rows;
@@ -12785,7 +13225,8 @@ static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
     }
 }
 
-/* Rows that go, by expert and token. */
+/* Computes the order in which this rank sends its rows, by expert and then by token, and where each
+ * kept choice is in it. */
 static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t *chosen)
 {
     const int64_t n = dpari_expert_choices(p, r);
@@ -12817,6 +13258,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
     }
 }
 
+/* Returns st, with the communicator's message in why. */
 static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
     return dpari_repeat(st, why, c->why.text);
@@ -12833,17 +13275,17 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
-        return dpari_wrong(why, "plan or routing is NULL");
+        return dpari_wrong(why, "dpar_experts_route: plan or routing is NULL");
     }
-    if (memory == NULL && p->room != NULL) {
-        memory = p->room;
+    if (memory == NULL && p->routing_memory != NULL) {
+        memory = p->routing_memory;
         bytes = p->head.routing_bytes;
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
         return dpari_expert_wrong(p->comm, &said, why);
     }
-    st = dpari_do_wait(p->comm); /* the device may still read what these were before */
+    st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     if (st != DPAR_OK) {
         return dpari_expert_ended(p->comm, st, why);
     }
@@ -12855,7 +13297,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
         r->head.position[i] = chosen[i] >= 0 ? 0 : -1;
     }
     dpari_expert_drop_own(p, r, chosen, choices->weight);
-    st = dpari_expert_tell(p, r, chosen);
+    st = dpari_expert_exchange(p, r, chosen);
     if (st != DPAR_OK) {
         return dpari_expert_ended(p->comm, st, why);
     }
@@ -12867,7 +13309,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
             dpari_needs_bytes(why, 0);
             st = dpari_say(
                 DPAR_E_ROOM, why,
-                "experts %d .. %d are given %ld rows, their bound is %ld (layer.max_rows)",
+                "experts %d .. %d receive %ld rows, but their bound is %ld (layer.max_rows)",
                 p->head.first, p->head.first + p->head.count - 1, r->head.rows, p->head.max_rows);
         }
         st = dpari_agree(p->comm, st, why);
@@ -12884,6 +13326,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* The address of a row. */
 static void *dpari_expert_at(void *rows, const dpar_experts_desc *l, int64_t row)
 {
     return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
@@ -12894,12 +13337,13 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *l,
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
+/* Bytes of a row. */
 static int64_t dpari_expert_row(const dpar_experts_desc *l)
 {
     return l->width * dpar_type_bytes(l->type);
 }
 
-/* 16-bit floats by way of f32. */
+/* to = by x from, for one row. 16-bit floats are scaled as f32. */
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *l, double by)
 {
     float x[DPARI_ELEMENTS];
@@ -12922,14 +13366,15 @@ static void dpari_expert_scale(void *to, const void *from, const dpar_experts_de
     }
 }
 
-/* Rows that are added up, each times its weight. */
+/* The rows that are added for one token, and their weights. */
 typedef struct dpari_expert_terms {
     const void **row;
     double *by;
-    int32_t n;
+    int32_t count;
 } dpari_expert_terms;
 
-/* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
+/* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
+ * `next`, the token after this one. */
 static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
@@ -12937,13 +13382,14 @@ static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_term
     int64_t at, n, i;
     int32_t j;
     if (l->type == DPAR_F32 || l->type == DPAR_F64) {
-        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, l->width, l->type,
+                       stream);
         return;
     }
     for (at = 0; at < l->width; at += n) {
         n = dpari_least(l->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = 0; j < z->n; j++) {
+        for (j = 0; j < z->count; j++) {
             dpari_elements_load(x, z->row[j], at, n, l->type);
             for (i = 0; i < DPARI_ELEMENTS; i++) {
                 sum[i] += z->by[j] * x[i];
@@ -12953,8 +13399,9 @@ static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_term
     }
 }
 
-/* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
- * 1). */
+/* Fills in z with the rows of the kept choices of a token, which p->from and p->fill locate, and
+ * with their weights, which are 1 if weight is NULL. Two tokens use different halves of the memory
+ * of z, because dpari_expert_sums looks one token ahead. */
 static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, int64_t token,
                               const void *weight, dpari_expert_terms *z)
 {
@@ -12962,20 +13409,20 @@ static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, in
     int64_t i;
     z->row = p->from + p->head.layer.experts.count + token % 2 * k;
     z->by = p->by + token % 2 * k;
-    z->n = 0;
+    z->count = 0;
     for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
         if (r->head.position[i] >= 0) {
             const int32_t e = r->expert[i];
-            z->row[z->n] =
+            z->row[z->count] =
                 dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
-            z->by[z->n++] = weight != NULL
-                                ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
-                                : 1.0;
+            z->by[z->count++] =
+                weight != NULL ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
+                               : 1.0;
         }
     }
 }
 
-/* Copies those rows to where they stay. */
+/* Copies the rows of z into `kept`, where backward reads them, and lets z point to the copies. */
 static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, int64_t token,
                               void *kept, dpari_expert_terms *z)
 {
@@ -12991,7 +13438,8 @@ static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, in
     }
 }
 
-/* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
+/* Computes out[token], the sum of its rows, for all tokens. kept: where the rows are also saved;
+ * NULL if they are not wanted or already there. */
 static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, const void *weight,
                               void *kept, void *out, int32_t stream)
 {
@@ -13010,7 +13458,8 @@ static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, co
     dpari_kern_rows_end(stream);
 }
 
-/* Bytes as they are; 1, or 0 when there are none. */
+/* Fills in a copy of bytes for the device. Returns 1, or 0 if there are no bytes, so that the entry
+ * is used again. */
 static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
 {
     dpari_zero(s, sizeof *s);
@@ -13022,7 +13471,8 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
     return bytes > 0;
 }
 
-/* Between the order of ranks, each with its rows by expert, and that of experts. */
+/* Copies rows from the order of ranks (each with its rows by expert) to the order of experts, or
+ * with `back` the other way. */
 static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
                                       const void *from, int back)
 {
@@ -13046,7 +13496,7 @@ static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routin
     return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
 }
 
-/* Elements to and from each rank. */
+/* Computes the elements that are sent to and received from each rank. */
 static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
 {
     int32_t rank;
@@ -13056,9 +13506,10 @@ static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
     }
 }
 
-/* ---- rows where the ranks have them ---------------------------------------------------------- */
+/* ---- direct reads of other ranks' arrays ----------------------------------------------------- */
 
-/* What is exchanged, and what the ranks read of each other for that. */
+/* The four exchanges, which distinguish the tags, and the arrays that ranks read from each
+ * other. */
 enum {
     DPARI_EXPERT_DISPATCH,
     DPARI_EXPERT_COMBINE,
@@ -13067,6 +13518,9 @@ enum {
 };
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
+/* Publishes the arrays of this rank, and finds out whether all ranks can read the arrays of the
+ * others directly (peers->direct). rows: count rows that others read. weight: only combine_backward
+ * lets others read weights. */
 static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r,
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
@@ -13085,7 +13539,8 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_ro
     return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
 }
 
-/* An array of another rank's routing, from this rank's: of those at the same places in all. */
+/* Returns the array of another rank's routing that corresponds to `mine` in this rank's. Only for
+ * the arrays at the same offsets on all ranks. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
                                        const dpari_routing *r, const void *mine)
 {
@@ -13093,8 +13548,8 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
            ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
 }
 
-/* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
- * this rank, they count. */
+/* Checks that each rank has as many rows for this rank as this rank expects. They differ if the
+ * ranks use routings of different calls. back: rows from experts to tokens. */
 static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
                                      const dpari_peers *peers, int back)
 {
@@ -13105,16 +13560,19 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
     for (rank = 0; rank < c->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
         if (theirs[c->rank] != take[rank]) {
-            (void)dpari_say(
-                DPAR_E_MISMATCH, &why,
-                "rank %d gives %ld rows to rank %d, which takes %ld: routings of one route?", rank,
-                theirs[c->rank], c->rank, take[rank]);
+            (void)dpari_say(DPAR_E_MISMATCH, &why,
+                            "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
+                            "must come from "
+                            "the same call of dpar_experts_route",
+                            rank, theirs[c->rank], c->rank, take[rank]);
             return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;
 }
 
+/* Ends the direct reads: waits until all ranks have read, and counts the bytes that others read
+ * here. rows: of this rank for each rank. */
 static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers,
                                       const int64_t *rows)
 {
@@ -13127,21 +13585,22 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
 /* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
  * already hold data of a time after the others timed out (comm.h). The result is then lost in any
  * case, but this rank must get as far as the error, and not read outside of the arrays. */
-static int64_t dpari_expert_told(int64_t i, int64_t n)
+static int64_t dpari_expert_limit(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;
 }
 
-/* Rows of the tokens of n choices, times weights. */
+/* Copies the rows of the tokens of n choices, times their weights unless weight is NULL. Prefetches
+ * the next row. */
 static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
     const int64_t most = l->max_tokens * l->choices;
-    int64_t i, mine = n > 0 ? dpari_expert_told(choice[0], most) : 0, then;
-    for (i = 0; i < n; i++, mine = then) {
+    int64_t i, mine = n > 0 ? dpari_expert_limit(choice[0], most) : 0, then;
+    for (i = 0; i < n; i++) {
         const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
         void *at = dpari_expert_at(to, l, i);
-        then = i + 1 < n ? dpari_expert_told(choice[i + 1], most) : mine;
+        then = i + 1 < n ? dpari_expert_limit(choice[i + 1], most) : mine;
         next = dpari_expert_in(from, l, then / l->choices);
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(l));
@@ -13150,10 +13609,11 @@ static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
+        mine = then;
     }
 }
 
-/* Rows for this rank's experts, from those who have the tokens. */
+/* Reads the rows for this rank's experts from the ranks that have the tokens. */
 static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers,
                               void *rows)
 {
@@ -13166,7 +13626,7 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
         const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
         at[rank] = 0;
         for (e = 0; e < p->comm->rank; e++) {
-            at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
+            at[rank] = dpari_expert_limit(at[rank] + dpari_expert_limit(send[e], most), most);
         }
     }
     for (e = 0; e < p->head.count; e++) {
@@ -13183,8 +13643,8 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
     dpari_kern_rows_end(stream);
 }
 
-/* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
- * with the number 0 among this rank's kept ones. */
+/* Locates the results in the arrays of the ranks of the experts. The kept row i of this rank, of
+ * expert e, is the row i + p->fill[e] of the array p->from[e]. */
 static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
 {
     const int64_t most = p->comm->size * p->head.layer.max_tokens * p->head.layer.choices + 1;
@@ -13192,34 +13652,36 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
     for (rank = 0; rank < p->comm->size; rank++) {
         const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
-        for (i = 0; i < own; i++, e++) {
+        for (i = 0; i < own; i++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
             p->fill[e] =
-                dpari_expert_told(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+                dpari_expert_limit(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+            e++;
         }
     }
 }
 
 /* ---- in a device's memory -------------------------------------------------------------------- */
 
-/* The routing's numbers, where the last operation was of another one. */
+/* Copies the numbers of the routing to the device, unless the last operation used the same
+ * routing. */
 static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
 {
     int32_t n = 0;
     dpar_status st = DPAR_OK;
-    if (p->there == r && p->there_tag == r->tag) {
+    if (p->indexed == r && p->indexed_tag == r->tag) {
         return DPAR_OK;
     }
     n += dpari_expert_span(&p->span[n], p->place, r->head.position, 4 * dpari_expert_choices(p, r));
     n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
     n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
     st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
-    p->there = r;
-    p->there_tag = r->tag;
+    p->indexed = r;
+    p->indexed_tag = r->tag;
     return st;
 }
 
-/* to[i] = from[index[i]] of `bytes` each. */
+/* to[i] = from[index[i]], of `bytes` bytes each. */
 static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
@@ -13234,7 +13696,7 @@ static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *f
     return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
 }
 
-/* to[i] = the sum of k rows, each times its weight. */
+/* to[i] = the sum of k rows, each times its weight; index gives the k rows. */
 static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
@@ -13254,6 +13716,7 @@ static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *
     return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
 }
 
+/* Does what dpari_expert_pack does, on a device. */
 static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing *r,
                                            const void *from, const void *weight)
 {
@@ -13262,25 +13725,29 @@ static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing
         return dpari_expert_gather(p, p->packed, from, p->token, r->head.kept,
                                    dpari_expert_row(&p->head.layer));
     }
-    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
-                                             dpar_type_bytes(dpari_expert_weights(&p->head.layer)))
-                       : st;
-    return st == DPAR_OK
-               ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1)
-               : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
+                                 dpar_type_bytes(dpari_expert_weights(&p->head.layer)));
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1);
 }
 
-/* dweight[tokens][k] = dy . result. */
+/* dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
 static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
                                      const void *kept, void *dweight)
 {
     const int32_t type = dpari_expert_weights(&p->head.layer), there = p->comm->mem != NULL;
     const dpar_status st = there ? dpari_expert_index(p, r) : DPAR_OK;
     dpar_mem_dot d;
-    if (st != DPAR_OK || r->head.kept == 0) {
-        return st != DPAR_OK ? st
-                             : dpari_do_copy(p->comm, dweight, NULL,
-                                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (r->head.kept == 0) {
+        return dpari_do_copy(p->comm, dweight, NULL,
+                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
     }
     dpari_zero(&d, sizeof d);
     d.to = dweight;
@@ -13296,9 +13763,10 @@ static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, c
     return dpari_do_dot(p->comm, &d);
 }
 
-/* ---- there and back -------------------------------------------------------------------------- */
+/* ---- dispatch and combine -------------------------------------------------------------------- */
 
-/* Rows of kept choices, as they are sent. */
+/* Packs the rows of the kept choices in the order in which they are sent, times weights unless
+ * weight is NULL. */
 static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, const void *from,
                                      const void *weight)
 {
@@ -13313,16 +13781,18 @@ static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, c
     return DPAR_OK;
 }
 
-/* Each token's sum of what came. */
+/* Adds the received rows of each token. */
 static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, const void *came,
                                       const void *weight, void *out)
 {
     int64_t e;
     if (p->comm->mem != NULL) {
         const dpar_status st = dpari_expert_index(p, r);
-        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
-                                                    p->head.layer.choices)
-                             : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
+        return dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
+                                    p->head.layer.choices);
     }
     for (e = 0; e < p->head.layer.experts.count; e++) {
         p->from[e] = came;
@@ -13332,7 +13802,7 @@ static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, 
     return DPAR_OK;
 }
 
-/* Rows of tokens, times weights (NULL: as they are), to their experts. */
+/* Sends the rows of tokens to their experts, times weights unless weight is NULL. */
 static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, int32_t what,
                                     const void *from, const void *weight, void *rows)
 {
@@ -13347,15 +13817,21 @@ static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, in
         }
         return st;
     }
-    st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_pack(p, r, from, weight);
+    }
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK
-             ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type)
-             : st;
-    return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type);
+    }
+    if (st == DPAR_OK && to != rows) {
+        st = dpari_expert_group(p, r, rows, to, 0);
+    }
+    return st;
 }
 
-/* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
+/* Sends the rows of experts back to their tokens and adds them. kept: receives the rows that were
+ * added, which dpar_experts_combine saves; NULL if they are not wanted. */
 static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, int32_t what,
                                      const void *rows, const void *weight, void *kept, void *out)
 {
@@ -13378,9 +13854,13 @@ static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, i
         rows = p->staged;
     }
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type)
-                       : st;
-    return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_expert_unite(p, r, came, weight, out);
+    }
+    return st;
 }
 
 /* Checks that no array that has elements is NULL. */
@@ -13394,7 +13874,8 @@ static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routi
     if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&said, "an array of %ld tokens or %ld rows of experts is NULL",
+    (void)dpari_wrong(&said,
+                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
                       r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0);
     return dpari_expert_wrong(p->comm, &said, NULL);
 }
@@ -13407,7 +13888,10 @@ DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
     st = dpari_expert_arrays(p, r, a, a != NULL && a->x != NULL, a != NULL && a->rows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
@@ -13419,9 +13903,10 @@ DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
     dpar_status st;
     st = dpari_expert_arrays(p, r, a, a != NULL && a->weight != NULL && a->y != NULL,
                              a != NULL && a->results != NULL);
-    return st != DPAR_OK ? st
-                         : dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight,
-                                             a->saved, a->y);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight, a->saved, a->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
@@ -13438,9 +13923,10 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
     if (st == DPAR_OK && a->dweight != NULL) {
         st = dpari_expert_dots(p, r, a->dy, a->saved, a->dweight);
     }
-    return st == DPAR_OK
-               ? dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults)
-               : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
@@ -13451,9 +13937,10 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
     st = dpari_expert_arrays(p, r, a, a != NULL && a->dx != NULL, a != NULL && a->drows != NULL);
-    return st != DPAR_OK
-               ? st
-               : dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
 }
 
 /* ==== train/pipeline.c ==== */
@@ -13468,42 +13955,44 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
  * message of the callback, so that the others end their step too. */
 
 enum {
-    DPARI_PL_BATCH = 8, /* messages posted at once */
+    DPARI_PL_BATCH = 8, /* the most messages of one batch */
     DPARI_PL_NONE = -1
 };
-#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* of a slot */
+#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* the largest slot */
 
-/* An action of this rank: the schedule's slots, and those between its own stages. */
+/* An action of this rank: its slots for messages and activations, and the local ones between stages
+ * of this rank. */
 typedef struct dpari_pl_item {
     dpar_action_slots slots;
     uint16_t local_in, local_out;
 } dpari_pl_item;
 
-/* Slots of one kind, one behind the other. */
+/* Slots of one kind, stored one after the other. */
 typedef struct dpari_pl_pool {
     unsigned char *at;
-    int64_t each;
+    int64_t each; /* bytes of a slot */
     int32_t count;
 } dpari_pl_pool;
 
 struct dpar_pipeline {
-    dpar_comm *c, *tied; /* tied: of the first and last stages; NULL: nothing to add up */
-    dpar_pipeline_desc o;
-    const dpar_action *list; /* this rank's */
+    dpar_comm *comm, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
+    dpar_pipeline_desc desc;
+    const dpar_action *list; /* actions of this rank */
     int64_t actions, messages;
     dpari_pl_item *item;   /* [actions] */
     dpar_work *work;       /* [messages], in the order of the list */
-    int64_t *index;        /* [messages]: which action */
-    uint8_t *seen;         /* [messages]: done in this step */
-    int64_t *of_receive;   /* [receive slots]: the message in it */
-    int64_t *of_send;      /* so; DPARI_PL_NONE: none yet */
-    int64_t *rank_actions; /* [ranks] */
+    int64_t *index;        /* [messages] the action of each message */
+    uint8_t *seen;         /* [messages] 1 if it is done in this step */
+    int64_t *of_receive;   /* [receive slots] the message in it, or DPARI_PL_NONE */
+    int64_t *of_send;      /* [send slots] the same */
+    int64_t *rank_actions; /* [ranks] the number of actions of each */
     dpari_pl_pool receive, send, local, activation, weight;
-    void *slots;            /* memory of all pools */
-    int64_t oldest, posted; /* messages: those before are seen, those from here on not posted */
+    void *slots; /* memory of all pools */
+    /* messages before `oldest` are done, those from `posted` on are not posted */
+    int64_t oldest, posted;
     double began;
     int32_t last, under_way;
-    void *made; /* memory of the schedule, of dpar_pipeline_make */
+    void *made; /* memory of the schedule, if dpar_pipeline_make generated it */
 };
 
 static int dpari_pl_is_message(int32_t kind)
@@ -13511,7 +14000,7 @@ static int dpari_pl_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
-/* F, B, I: those that take and give. */
+/* True for F, B and I: the actions that have an input and an output. */
 static int dpari_pl_passes(int32_t kind)
 {
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
@@ -13521,22 +14010,24 @@ static int dpari_pl_passes(int32_t kind)
  * none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
-    return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
-               ? dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage)
-               : dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
+    if ((a->kind == DPAR_ACTION_FORWARD) == (takes != 0)) {
+        return dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage);
+    }
+    return dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
 }
 
-/* Elements of the stage's output. */
+/* Returns the elements of the output of a stage. */
 static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
     return o->count_per_stage != NULL ? o->count_per_stage[stage] : o->count;
 }
 
-/* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
+/* Returns the elements of the output of action a, or with `takes` of its input. Between two stages
+ * it is the output of the earlier one, in both directions. */
 static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *a, int forward,
                                 int takes)
 {
-    const int own = forward != takes; /* F's output and the gradient of it */
+    const int own = forward != takes; /* F's output, or its gradient, which is the input of B */
     const int32_t stage =
         own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, a->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
@@ -13545,6 +14036,7 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
+/* Checks a descriptor, whose schedule has been made. */
 static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
 {
     const dpar_schedule *s = o->schedule;
@@ -13554,35 +14046,43 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
         return st < 0 ? st : DPAR_E_ARG;
     }
     if (s->ranks != c->size) {
-        return dpari_wrong(why, "pipeline: a schedule of %d ranks, a communicator of %d", s->ranks,
-                           c->size);
+        return dpari_wrong(why,
+                           "pipeline: the schedule is for %d ranks, but the communicator has %d",
+                           s->ranks, c->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
-        return dpari_wrong(why, "pipeline: what goes from stage to stage is of type %s (%d)",
+        return dpari_wrong(why, "pipeline: type is %s (%d), but must be a type of elements",
                            dpar_type_name(o->type), o->type);
     }
     if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpari_type_can_reduce(o->tied_type))) {
-        return dpari_wrong(why, "pipeline: tag %d; %ld tied elements of type %s: there is no such",
+        return dpari_wrong(why,
+                           "pipeline: tag is %d and tied_count %ld, neither of which may be "
+                           "negative; tied_type is %s, which must be a type that can be added",
                            o->tag, o->tied_count, dpar_type_name(o->tied_type));
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
         o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {
-        return dpari_wrong(why, "pipeline: slots of %ld and %ld B: 0 to 2^40", o->activation_bytes,
-                           o->weight_bytes);
+        return dpari_wrong(
+            why, "pipeline: activation_bytes is %ld and weight_bytes %ld, but must be 0 to 2^40",
+            o->activation_bytes, o->weight_bytes);
     }
     for (i = 0; i < s->stages; i++) {
         const int64_t n = dpari_pl_elements(o, i);
         if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
-            return dpari_wrong(why, "pipeline: stage %d gives %ld elements of %d B: 0 to 2^40 B", i,
-                               n, dpar_type_bytes(o->type));
+            return dpari_wrong(
+                why,
+                "pipeline: stage %d has %ld elements of %d bytes, but must have 0 to 2^40 bytes", i,
+                n, dpar_type_bytes(o->type));
         }
     }
-    return (o->start == NULL) == (o->end == NULL)
-               ? DPAR_OK
-               : dpari_wrong(why, "pipeline: start without end, or end without start");
+    if ((o->start == NULL) == (o->end == NULL)) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why, "pipeline: start and end must both be given or both be NULL");
 }
 
+/* Returns the number of messages of a rank. */
 static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
 {
     int64_t k, n = 0;
@@ -13592,14 +14092,15 @@ static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
     return n;
 }
 
-/* What init works with: the proof, the slots of all ranks, the local slots. */
+/* Memory that dpar_pipeline_make works with: for the check of the schedule, the slots of all ranks,
+ * and the local slots. */
 typedef struct dpari_pl_scratch {
     void *mem;
     int64_t bytes;
-    dpar_action_slots *slots; /* [all actions] */
+    dpar_action_slots *slots; /* [actions of all ranks] */
     dpar_slot_counts *counts; /* [ranks] */
-    uint16_t *cell;           /* [chain x micros] */
-    uint16_t *free;           /* [actions of the rank] */
+    uint16_t *cell;           /* [chain][micro_batches]: see dpari_pl_cell */
+    uint16_t *free;           /* [actions of this rank] local slots that are free again */
 } dpari_pl_scratch;
 
 /* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
@@ -13636,7 +14137,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     *bytes = r.used;
 }
 
-/* What all ranks have to give alike. */
+/* Lists what all ranks must give alike, for comparison. */
 static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 {
     const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
@@ -13671,9 +14172,10 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
-/* ---- what the list needs ----------------------------------------------------------------------
+/* ---- callbacks and slots of the list ----------------------------------------------------------
  */
 
+/* Returns the callback for a kind of action; NULL if there is none. */
 static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
 {
     switch (kind) {
@@ -13692,7 +14194,7 @@ static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_
     }
 }
 
-/* "1F3" into `at`. */
+/* Writes the name of an action, such as "1F3", into `at`. */
 static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
 {
     dpar_action alone = *a;
@@ -13702,6 +14204,7 @@ static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
     dpar_action_write(&alone, &t);
 }
 
+/* Checks that there is a callback for each action of this rank. */
 static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
 {
     int64_t k;
@@ -13709,37 +14212,40 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
         const int32_t kind = p->list[k].kind;
         char name[32];
         if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
-            dpari_pl_callback(&p->o, kind) != NULL) {
+            dpari_pl_callback(&p->desc, kind) != NULL) {
             continue;
         }
         dpari_pl_name(&p->list[k], name, sizeof name);
-        return dpari_wrong(why, "pipeline: rank %d has %s in its list, and no callback for it",
-                           p->c->rank, name);
+        return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
+                           p->comm->rank, name);
     }
     return DPAR_OK;
 }
 
-/* The stage of this rank that action i takes from (1) or gives to (0); -1: none. */
+/* Returns the stage of this rank that action i gets its input from (takes = 1) or gives its output
+ * to (0), or DPARI_PL_NONE. */
 static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     const dpar_action *a = &p->list[i];
     const int32_t other =
         dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
     return other >= 0 && s->rank_of[other] == s->rank_of[a->stage] ? other : DPARI_PL_NONE;
 }
 
-/* Where it is noted which buffer has what `stage` made of a's micro-batch. Forward and backward
- * share it: what F made is read before the backward of the same stage. */
+/* Returns the cell that records which local slot holds the result of `stage` for the micro-batch of
+ * a. Forward and backward share the cell, because the output of F is read before the backward of
+ * the same stage. */
 static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
                                const dpar_action *a, int32_t stage)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
 }
 
-/* Buffers between stages of this rank: from one action's end to that of the one that reads it. A
- * joined pair takes for both before it lets go. */
+/* Assigns local slots to the results that one stage of this rank gives to another. A slot is in use
+ * until the action that reads it has ended. The two actions of a joined pair run together, so both
+ * get their slots before either frees one. */
 static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     int32_t idle = 0;
@@ -13755,7 +14261,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
             if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank %d",
-                                 p->c->rank);
+                                 p->comm->rank);
             }
             p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
             *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
@@ -13772,26 +14278,27 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
     return DPAR_OK;
 }
 
-/* The proof, and which slot is whose. */
+/* Checks the schedule for deadlock, and assigns slots to the actions. */
 static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
-    const dpar_schedule *s = p->o.schedule;
-    /* a device's stream has one queue for all messages */
-    const int32_t transport = !p->o.keep_sends    ? DPAR_TRANSPORT_BLOCKING
-                              : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
-                                                  : DPAR_TRANSPORT_EDGE;
-    const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    const dpar_schedule *s = p->desc.schedule;
+    int32_t transport = DPAR_TRANSPORT_BLOCKING;
+    const dpar_slot_counts *mine = &w->counts[p->comm->rank];
     dpar_schedule_check_desc run;
     dpar_schedule_slots_desc how;
     int64_t k, m = 0;
-    dpar_status st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
+    dpar_status st;
+    if (p->desc.keep_sends) { /* a device's stream has one queue for all messages */
+        transport = p->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
+    }
+    st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
         dpari_zero(&run, sizeof(run));
         run.transport = transport;
         st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        how.in_flight = p->o.keep_sends ? INT32_MAX : 0;
+        how.in_flight = p->desc.keep_sends ? INT32_MAX : 0;
         how.slots = w->slots;
         how.counts = w->counts;
         st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
@@ -13803,7 +14310,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
         return st;
     }
     for (k = 0; k < p->actions; k++) {
-        p->item[k].slots = w->slots[s->begin[p->c->rank] + k];
+        p->item[k].slots = w->slots[s->begin[p->comm->rank] + k];
         if (dpari_pl_is_message(p->list[k].kind)) {
             p->index[m++] = k;
         }
@@ -13815,36 +14322,40 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
     return dpari_pl_assign_local(p, w, why);
 }
 
+/* Sets the size of the slots of a pool. Returns the bytes of the pool. */
 static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 {
     pool->each = dpari_room_up(each);
     return pool->each * pool->count;
 }
 
+/* Places a pool at *at and advances *at. */
 static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
 {
     pool->at = *at;
     *at += pool->each * pool->count;
 }
 
+/* Allocates the slots of all pools. */
 static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
 {
     unsigned char *at;
     int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < p->o.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&p->o, i));
+    for (i = 0; i < p->desc.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&p->desc, i));
     }
-    most = dpari_most(1, most * dpar_type_bytes(p->o.type)); /* none is NULL */
+    /* so that no slot for a message is NULL */
+    most = dpari_most(1, most * dpar_type_bytes(p->desc.type));
     bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
             dpari_pl_pool_bytes(&p->local, most) +
-            dpari_pl_pool_bytes(&p->activation, p->o.activation_bytes) +
-            dpari_pl_pool_bytes(&p->weight, p->o.weight_bytes);
-    st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
+            dpari_pl_pool_bytes(&p->activation, p->desc.activation_bytes) +
+            dpari_pl_pool_bytes(&p->weight, p->desc.weight_bytes);
+    st = dpar_comm_alloc(p->comm, dpari_most(1, bytes), &p->slots);
     if (st != DPAR_OK) {
         p->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for %ld slots, %ld B",
+        return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
                          (int64_t)p->receive.count + p->send.count + p->local.count +
                              p->activation.count + p->weight.count,
                          bytes);
@@ -13871,31 +14382,35 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
     return 0;
 }
 
+/* Splits off the communicator of the ranks that share tied weights. */
 static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
 {
-    const int32_t color = dpari_pl_at_end(p->o.schedule, p->c->rank) ? 0 : DPARI_PL_NONE;
+    const int32_t color = dpari_pl_at_end(p->desc.schedule, p->comm->rank) ? 0 : DPARI_PL_NONE;
     dpar_status st;
-    if (p->o.tied_count == 0) {
+    if (p->desc.tied_count == 0) {
         return DPAR_OK;
     }
-    st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
+    st = dpar_comm_split(p->comm, color, p->comm->rank, &p->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = p->c->why; /* why may be &p->c->why */
+        const dpar_why said = p->comm->why; /* why may be &p->comm->why */
         return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
     }
     return st;
 }
 
-/* Everything but memory of this rank's own. */
+/* Prepares what needs no other rank: slots, checks and memory. */
 static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     dpar_status st = dpari_pl_prepare(p, w, why);
-    if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
-        dpari_pl_at_end(p->o.schedule, p->c->rank)) {
-        st = dpari_wrong(why, "pipeline: rank %d has a first or last stage; tied is NULL",
-                         p->c->rank);
+    if (st == DPAR_OK && p->desc.tied_count > 0 && p->desc.tied == NULL &&
+        dpari_pl_at_end(p->desc.schedule, p->comm->rank)) {
+        st = dpari_wrong(why, "pipeline: tied is NULL, but rank %d has a first or last stage",
+                         p->comm->rank);
     }
-    return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_pl_lay(p, why);
 }
 
 /* Frees the slots and the communicator that was split off. */
@@ -13903,13 +14418,13 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 {
     const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
     if (p->slots != NULL) {
-        dpar_comm_release(p->c, p->slots);
+        dpar_comm_release(p->comm, p->slots);
     }
     return st;
 }
 
-/* Makes the schedule of desc->order, lowered to what the callbacks ask for. The descriptor gets it.
- * memory: set to its memory, which stays NULL if there is no order. */
+/* Generates the schedule of desc->order and lowers it to the actions that there are callbacks for.
+ * Stores it in the descriptor. *memory receives its memory, and stays NULL if there is no order. */
 static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_desc *desc,
                                                  void **memory, dpar_why *why)
 {
@@ -13921,7 +14436,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_wrong(why, "pipeline: give either an order or a schedule");
+        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be given");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -13939,7 +14454,8 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     bytes = dpari_schedule_generate_bytes(&order, why);
     room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
     if (bytes > 0 && room == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
     }
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
@@ -13948,7 +14464,8 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
-            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
+            st = dpari_say(DPAR_E_MEMORY, why,
+                           "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
         } else {
             st = dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head, bytes, why);
         }
@@ -13987,8 +14504,8 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     int32_t i;
     dpar_status st;
     dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
-    p->c = c;
-    p->o = *desc;
+    p->comm = c;
+    p->desc = *desc;
     p->list = desc->schedule->action + begin[c->rank];
     for (i = 0; i < c->size; i++) {
         p->rank_actions[i] = begin[i + 1] - begin[i];
@@ -14041,7 +14558,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
     }
     st = dpari_pl_give_back(p);
     dpari_made_give(p->made);
-    if (p->o.memory == NULL) {
+    if (p->desc.memory == NULL) {
         dpari_made_give(p);
     }
     return st;
@@ -14067,26 +14584,28 @@ DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p,
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
+/* Returns the nanoseconds since the step began. */
 static int64_t dpari_pl_now(const dpar_pipeline *p)
 {
     return (int64_t)((dpari_os_now() - p->began) * 1e9);
 }
 
+/* Returns the memory of a slot, or NULL if there is no slot or slots are empty. */
 static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 {
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Notes that message m is done. */
+/* Records that message m is done. */
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
-    if (p->o.end != NULL) {
-        p->o.end[p->index[m]] = dpari_pl_now(p);
+    if (p->desc.end != NULL) {
+        p->desc.end[p->index[m]] = dpari_pl_now(p);
     }
 }
 
-/* Waits until message m is done; DPARI_PL_NONE is. */
+/* Waits until message m is done. DPARI_PL_NONE counts as done. */
 static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
 {
     dpar_status st;
@@ -14119,7 +14638,7 @@ DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p)
     return DPAR_OK;
 }
 
-/* The next message, action k, and what holds it. */
+/* Fills in the call of the next message m, which is action k, and records it in its slot. */
 static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *a = &p->list[k];
@@ -14128,10 +14647,10 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     const dpar_action_slots *slots = &p->item[k].slots;
     dpari_zero(call, sizeof *call);
     call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-    call->type = p->o.type;
+    call->type = p->desc.type;
     call->root = a->peer;
-    call->tag = p->o.tag;
-    call->count = dpari_pl_between(&p->o, a, forward, !sends);
+    call->tag = p->desc.tag;
+    call->count = dpari_pl_between(&p->desc, a, forward, !sends);
     if (sends) {
         call->in = dpari_pl_slot(&p->send, slots->send);
         p->of_send[slots->send] = m;
@@ -14157,8 +14676,8 @@ static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *ca
     return i == n && n < DPARI_PL_BATCH;
 }
 
-/* Posts the messages from action k on, as many as stand there and may go together; *next: behind
- * them. */
+/* Posts the message of action k together with the messages that follow it directly, as long as they
+ * may be in one batch. *next receives the action after them. */
 static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
@@ -14167,12 +14686,12 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
     while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
            dpari_pl_joins(p, k + n, call, n)) {
         dpari_pl_call(p, k + n, p->posted + n, &call[n]);
-        if (p->o.start != NULL) {
-            p->o.start[k + n] = dpari_pl_now(p);
+        if (p->desc.start != NULL) {
+            p->desc.start[k + n] = dpari_pl_now(p);
         }
         n++;
     }
-    st = dpar_batch(p->c, call, n, &p->work[p->posted]);
+    st = dpar_batch(p->comm, call, n, &p->work[p->posted]);
     p->posted += n;
     *next = k + n;
     return st;
@@ -14181,7 +14700,7 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
 /* ---- stages -----------------------------------------------------------------------------------
  */
 
-/* Waits for what action k needs and says where everything is. */
+/* Waits for the messages that action k needs, and fills in the task for its callback. */
 static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t)
 {
     const dpar_action *a = &p->list[k];
@@ -14211,45 +14730,49 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
         t->out = dpari_pl_slot(&p->send, slots->send);
         st = dpari_pl_await(p, p->of_send[slots->send]);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 1) >= 0) {
-        t->in_count = dpari_pl_between(&p->o, a, forward, 1);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 1) >= 0) {
+        t->in_count = dpari_pl_between(&p->desc, a, forward, 1);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 0) >= 0) {
-        t->out_count = dpari_pl_between(&p->o, a, forward, 0);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 0) >= 0) {
+        t->out_count = dpari_pl_between(&p->desc, a, forward, 0);
     }
     return st;
 }
 
-/* Ends the step on all ranks: with the communicator's sentence if it is broken, else with that of
- * the callback of `a`. */
+/* Ends the step on all ranks: with the communicator's message if it is broken, otherwise with that
+ * of the callback of `a`. */
 static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_action *a,
                                  dpar_why *said)
 {
     char name[32];
     dpar_why text;
-    if (p->c->status == DPAR_OK) {
+    if (p->comm->status == DPAR_OK) {
         const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
         dpar_text t;
         dpari_pl_name(a, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpari_text_print(&t, "rank %d: %s: %s", p->c->rank, name, words);
-        dpar_comm_abort(p->c, st, text.text);
+        dpari_text_print(&t, "rank %d: %s: %s", p->comm->rank, name, words);
+        dpar_comm_abort(p->comm, st, text.text);
     }
-    return p->c->status != DPAR_OK ? p->c->status : st;
+    return p->comm->status != DPAR_OK ? p->comm->status : st;
 }
 
+/* Runs the callbacks of n actions (1, or 2 of a joined pair). */
 static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task *t, int32_t n)
 {
     dpar_why said;
-    dpar_status st;
+    dpar_status st = DPAR_OK;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->o.forward_backward != NULL) {
-        st = p->o.forward_backward(p->o.ctx, &t[0], &t[1], &said);
+    if (n == 2 && p->desc.forward_backward != NULL) {
+        st = p->desc.forward_backward(p->desc.ctx, &t[0], &t[1], &said);
     } else {
-        do {
-            st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
-        } while (st >= 0 && ++i < n);
+        for (i = 0; i < n; i++) {
+            st = dpari_pl_callback(&p->desc, t[i].action.kind)(p->desc.ctx, &t[i], &said);
+            if (st < 0) {
+                break;
+            }
+        }
     }
     return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
 }
@@ -14261,7 +14784,7 @@ static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
            (!p->last && (kind == DPAR_ACTION_REDUCE_GRAD || kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
-/* One action, or a joined pair. */
+/* Runs one action or a joined pair. *next receives the action after it. */
 static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
 {
     const int32_t n = 1 + p->list[k].joined;
@@ -14274,13 +14797,13 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
         st = dpari_pl_task(p, k + i, &t[i]);
     }
     if (st == DPAR_OK) {
-        began = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        began = p->desc.start != NULL ? dpari_pl_now(p) : 0;
         st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
-        ended = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        ended = p->desc.start != NULL ? dpari_pl_now(p) : 0;
     }
-    for (i = 0; i < n && p->o.start != NULL; i++) {
-        p->o.start[k + i] = began;
-        p->o.end[k + i] = ended;
+    for (i = 0; i < n && p->desc.start != NULL; i++) {
+        p->desc.start[k + i] = began;
+        p->desc.end[k + i] = ended;
     }
     return st;
 }
@@ -14290,11 +14813,11 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
-    if (p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->c->why.text);
+    if (p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->comm->why.text);
     }
     if (p->tied != NULL && p->tied->status == DPAR_OK) {
-        dpar_comm_abort(p->tied, st, p->c->why.text);
+        dpar_comm_abort(p->tied, st, p->comm->why.text);
     }
     for (m = 0; m < p->posted; m++) {
         (void)dpar_wait(&p->work[m]);
@@ -14302,6 +14825,7 @@ static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
     p->posted = 0;
 }
 
+/* Goes through the list of actions once, and waits for the messages that are left. */
 static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
 {
     int64_t k = 0, m;
@@ -14326,14 +14850,15 @@ static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
     if (p->tied == NULL || p->tied->size == 1 || !p->last) {
         return DPAR_OK;
     }
-    st = dpar_all_reduce(p->tied, p->o.tied, p->o.tied, p->o.tied_count, p->o.tied_type, DPAR_SUM,
-                         NULL);
-    if (st != DPAR_OK && p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->tied->why.text);
+    st = dpar_all_reduce(p->tied, p->desc.tied, p->desc.tied, p->desc.tied_count, p->desc.tied_type,
+                         DPAR_SUM, NULL);
+    if (st != DPAR_OK && p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->tied->why.text);
     }
     return st;
 }
 
+/* Prepares the state for a new step. */
 static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
 {
     int64_t m;
@@ -14350,12 +14875,12 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
 {
     dpar_status st = DPAR_OK;
     if (p == NULL || p->under_way) {
-        return dpari_wrong(why,
-                           p == NULL ? "pipeline: there is none" : "pipeline: a step is under way");
+        return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
+                                          : "dpar_pipeline_run: the previous step has not ended");
     }
-    st = p->c->status;
-    if (st == DPAR_OK && p->o.start != NULL) {
-        st = dpar_barrier(p->c, NULL);
+    st = p->comm->status;
+    if (st == DPAR_OK && p->desc.start != NULL) {
+        st = dpar_barrier(p->comm, NULL);
     }
     if (st == DPAR_OK) {
         dpari_pl_restart(p, last);
@@ -14365,30 +14890,38 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         st = dpari_pl_tied_sum(p);
     }
-    if (st == DPAR_OK && !p->o.no_final_barrier) {
-        st = dpar_barrier(p->c, NULL);
+    if (st == DPAR_OK && !p->desc.no_final_barrier) {
+        st = dpar_barrier(p->comm, NULL);
     }
     p->under_way = 0;
     if (st != DPAR_OK) {
         dpari_pl_give_up(p, st);
     }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
+    if (st == DPAR_OK) {
+        return st;
+    }
+    return dpari_repeat(st, why, p->comm->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
-        return dpari_wrong(why, "pipeline: times without desc.start, or nowhere to put them");
+    if (p == NULL || p->desc.start == NULL ||
+        (p->comm->rank == 0 && (start == NULL || end == NULL))) {
+        return dpari_wrong(
+            why, "dpar_pipeline_times: the pipeline has no desc.start, or start or end is NULL");
     }
-    st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
-                       DPAR_I64, 0, NULL);
+    st = dpar_gather_v(p->comm, p->desc.start, p->actions, start, p->rank_actions,
+                       p->desc.schedule->begin, DPAR_I64, 0, NULL);
     if (st == DPAR_OK) {
-        st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
-                           DPAR_I64, 0, NULL);
+        st = dpar_gather_v(p->comm, p->desc.end, p->actions, end, p->rank_actions,
+                           p->desc.schedule->begin, DPAR_I64, 0, NULL);
     }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
+    if (st == DPAR_OK) {
+        return st;
+    }
+    return dpari_repeat(st, why, p->comm->why.text);
 }
 
 #endif /* DPAR_TRAIN_IMPLEMENTATION */

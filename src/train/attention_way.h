@@ -9,30 +9,36 @@
 #include "../comm/agree.h"
 #include "sequence.h"
 
+/* The most sends and receives of one step: keys, values and the gradients of both, to one rank and
+ * from another. */
 enum { DPARI_ATTENTION_MAIL = 8 };
 
+/* A plan of attention. The arrays below `work` are buffers; those that are not used are NULL. */
 typedef struct dpari_attention {
     dpar_attention_plan head;
     dpar_comm *comm;
-    int32_t sums; /* DPAR_F64 or DPAR_F32 */
-    int32_t calls, posted;
+    int32_t sums;   /* type of sums: DPAR_F64 or DPAR_F32 */
+    int32_t calls;  /* entries of `call` that are to be posted */
+    int32_t posted; /* entries of `work` under way */
     dpar_call call[DPARI_ATTENTION_MAIL];
     dpar_work work[DPARI_ATTENTION_MAIL];
-    void *keys[2]; /* keys, then values, of other ranks */
-    void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[4]; /* of keys, then values: two being sent, one to add, the rank's own */
-    void *of_way;       /* state of the method, layer.way */
-    void *device;       /* buffers that are not behind the plan, and their size */
+    void *keys[2];          /* keys, then values, of other ranks; used in turns */
+    void *part, *part_lse;  /* the result of one block, before it is merged */
+    void *out, *q_gradient; /* in the type of sums, if the layer has another type */
+    void *delta;            /* out . out_gradient of each query and head */
+    void *gradients[4];     /* of keys, then values: two being sent, one to add, the rank's own */
+    void *of_way;           /* state of the method */
+    void *device;           /* memory of the device that holds the buffers, if comm->mem is one */
     int64_t device_bytes;
 } dpari_attention;
 
-/* Keys and values of a rank's tokens, or their gradients. */
+/* Keys and values of a rank's tokens, or of a slice of them, or their gradients. */
 typedef struct dpari_seq_block {
-    int32_t rank, own; /* own: of this rank */
-    int64_t lo, hi;    /* slices: which tokens */
+    int32_t rank, own; /* own: 1 for the tokens of this rank */
+    int64_t lo, hi;    /* which tokens of the packed sequence, if the method has slices */
     int64_t tokens;
     const void *k, *v;
-    void *to_k, *to_v; /* the same, where they are written */
+    void *to_k, *to_v; /* the same arrays, to write to */
 } dpari_seq_block;
 
 /* A method of attention. If a function is NULL, the ring's is used, or nothing is done. */

@@ -36,6 +36,7 @@ enum { DPARI_DDP_SHORT = 1 << 16 };
 /* ---- the descriptor ---------------------------------------------------------------------------
  */
 
+/* Returns the type in which gradients are sent. */
 static int32_t dpari_ddp_wire(const dpar_ddp_desc *desc)
 {
     return desc->wire_type != DPAR_TYPE_NONE ? desc->wire_type : desc->type;
@@ -53,6 +54,7 @@ static int dpari_ddp_given(const dpar_ddp_desc *desc)
     return desc->gradients != NULL || desc->arrays != NULL;
 }
 
+/* True if v is neither 0 nor 1. */
 static int dpari_ddp_no_flag(int32_t v)
 {
     return v != 0 && v != 1;
@@ -83,6 +85,7 @@ static dpar_status dpari_ddp_judge_counts(const dpar_ddp_desc *desc, dpar_why *w
     return DPAR_OK;
 }
 
+/* Checks a descriptor. */
 static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 {
     if (desc == NULL) {
@@ -94,16 +97,15 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
             desc->params, desc->count == NULL);
     }
     if (!dpari_is_float(desc->type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients of type %s (f64, f32, f16 and bf16 are "
-                           "allowed)",
+        return dpari_wrong(why, "dpar_ddp_make: type is %s, but must be f64, f32, f16 or bf16",
                            dpar_type_name(desc->type));
     }
     if (dpari_ddp_rounds(desc) && !dpari_narrows(desc->type, desc->wire_type)) {
-        return dpari_wrong(why,
-                           "dpar_ddp_make: gradients cannot be sent as %s (wire_type %d): f64 as "
-                           "f32, f32 as f16 or bf16",
-                           dpar_type_name(desc->wire_type), desc->wire_type);
+        return dpari_wrong(
+            why,
+            "dpar_ddp_make: wire_type is %s (%d), but only f64 can be sent as f32, and "
+            "f32 as f16 or bf16",
+            dpar_type_name(desc->wire_type), desc->wire_type);
     }
     if (dpari_ddp_no_flag(desc->sum) || dpari_ddp_no_flag(desc->require_ready) ||
         dpari_ddp_no_flag(desc->track_used) || dpari_ddp_no_flag(desc->check_finite) ||
@@ -116,7 +118,9 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
     }
     if (desc->first_bucket_bytes < 0 || desc->bucket_bytes < 0 || desc->align < 0) {
         return dpari_wrong(
-            why, "dpar_ddp_make: buckets of %ld and %ld bytes, align %ld: none may be negative",
+            why,
+            "dpar_ddp_make: first_bucket_bytes %ld, bucket_bytes %ld, align %ld: none may be "
+            "negative",
             desc->first_bucket_bytes, desc->bucket_bytes, desc->align);
     }
     if ((desc->gradients != NULL && desc->arrays != NULL) ||
@@ -161,7 +165,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
             status =
                 dpari_wrong(why,
                             "dpar_ddp_make: arrays %d and %d overlap: the second begins %ld bytes "
-                            "behind the beginning of the first, which has %ld bytes",
+                            "after the beginning of the first, which has %ld bytes",
                             at[i - 1], at[i], (int64_t)apart, bytes);
         }
     }
@@ -169,6 +173,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
     return status;
 }
 
+/* Returns how parameters are divided into buckets. */
 static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 {
     const int64_t each = dpar_type_bytes(desc->type);
@@ -221,7 +226,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
     dpari_room r;
     int32_t i;
     if (desc->gradients != NULL) {
-        works += c->size; /* zero1 cuts buckets where shares end */
+        works += c->size; /* zero1 divides buckets where shares end */
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
         works += !dpari_ddp_packs(c, desc, i);
@@ -297,14 +302,15 @@ static DPARI_COLD void dpari_ddp_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Buckets on the caller's arrays: ranges of the flat array, or of the copy. */
+/* Computes the buckets for gradients of the caller: they are ranges of the flat array, or of the
+ * copy. */
 static void dpari_ddp_follow(dpar_ddp *d)
 {
     int32_t i;
     int64_t end = 0;
     for (i = 0; i < d->params; i++) {
         d->start[i] = end;
-        if (d->array == NULL || dpari_ddp_packs(d->c, &d->desc, i)) {
+        if (d->array == NULL || dpari_ddp_packs(d->comm, &d->desc, i)) {
             end += d->count[i];
         }
         if (d->array != NULL) {
@@ -321,13 +327,13 @@ static void dpari_ddp_follow(dpar_ddp *d)
     d->elements = end;
 }
 
-/* Buckets, and memory for the gradients and their copy. */
+/* Computes the buckets and allocates memory for the gradients and their copy. */
 static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
 {
     const dpar_ddp_desc *desc = &d->desc;
     const dpar_buckets_desc how = dpari_ddp_bucketing(desc);
     const int64_t each = dpar_type_bytes(desc->type);
-    const int copies = dpari_ddp_copies(d->c, desc);
+    const int copies = dpari_ddp_copies(d->comm, desc);
     void *memory = NULL;
     int32_t i;
     dpar_status status = dpar_buckets_init(&how, d->start, d->bucket, d->buckets, &d->buckets, why);
@@ -346,39 +352,40 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, dpar_why *why)
     } else if (d->elements > INT64_MAX / 16) {
         status = DPAR_E_RANGE;
     } else {
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+        status = dpar_comm_alloc(d->comm, dpari_most(1, d->elements * each), &memory);
         d->buffer = (unsigned char *)memory;
         d->owns = 1;
     }
     if (status == DPAR_OK && (d->array != NULL ? d->elements > 0 : copies)) {
         memory = NULL;
-        status = dpar_comm_alloc(d->c, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)),
-                                 &memory);
+        status = dpar_comm_alloc(
+            d->comm, dpari_most(1, d->elements * dpar_type_bytes(d->copy_type)), &memory);
         d->copy = (unsigned char *)memory;
     }
-    if (status == DPAR_OK && d->c->mem != NULL && desc->check_finite && d->c->mem->pin != NULL) {
-        status = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+    if (status == DPAR_OK && d->comm->mem != NULL && desc->check_finite &&
+        d->comm->mem->pin != NULL) {
+        status = d->comm->mem->pin(d->comm->mem->ctx, &d->found, (int64_t)sizeof d->found);
         d->pinned = status == DPAR_OK;
     }
-    return status == DPAR_OK
-               ? status
-               : dpari_say(
-                     status, why,
+    if (status == DPAR_OK) {
+        return status;
+    }
+    return dpari_say(status, why,
                      "dpar_ddp_make: no memory for %ld gradients of %ld bytes, sent as %d bytes",
                      d->elements, each, dpar_type_bytes(dpari_ddp_wire(desc)));
 }
 
-/* Frees all of it. */
+/* Frees the memory of a ddp. */
 static void dpari_ddp_release(dpar_ddp *d)
 {
     if (d->copy != NULL) {
-        dpar_comm_release(d->c, d->copy);
+        dpar_comm_release(d->comm, d->copy);
     }
     if (d->owns && d->buffer != NULL) {
-        dpar_comm_release(d->c, d->buffer);
+        dpar_comm_release(d->comm, d->buffer);
     }
-    if (d->pinned && d->c->mem->unpin != NULL) {
-        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    if (d->pinned && d->comm->mem->unpin != NULL) {
+        (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
     }
     if (d->made) {
         dpari_made_give(d);
@@ -408,7 +415,7 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     }
     d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;
-    d->c = comm;
+    d->comm = comm;
     d->desc = *desc;
     d->made = desc->memory == NULL;
     dpari_zero(d->seen, (size_t)d->params);
@@ -470,10 +477,10 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *ddp)
     }
     each = dpar_type_bytes(ddp->desc.type);
     if (ddp->array == NULL) {
-        (void)dpari_do_copy(ddp->c, ddp->buffer, NULL, ddp->elements * each);
+        (void)dpari_do_copy(ddp->comm, ddp->buffer, NULL, ddp->elements * each);
     }
     for (i = 0; ddp->array != NULL && i < ddp->params; i++) {
-        (void)dpari_do_copy(ddp->c, ddp->array[i], NULL, ddp->count[i] * each);
+        (void)dpari_do_copy(ddp->comm, ddp->array[i], NULL, ddp->count[i] * each);
     }
     dpari_zero(ddp->used, (size_t)ddp->params);
     dpari_zero(ddp->seen, (size_t)ddp->params);
@@ -488,18 +495,18 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_begin(dpar_ddp *ddp, int32_t last)
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->c,
-                                "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
+        return dpari_comm_wrong(d->comm,
+                                "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     }
     d->under_way = 1;
     d->open = d->params;
     d->latest = d->params - 1;
     d->edge = last && d->buckets > 0 ? d->bucket[0].first_param : -1;
-    if (d->pass++ == UINT8_MAX) { /* all before are one */
+    if (d->pass++ == UINT8_MAX) { /* the numbers begin again: all earlier passes become pass 1 */
         for (i = 0; i < d->params; i++) {
             d->seen[i] = d->seen[i] != 0;
         }
@@ -530,8 +537,8 @@ static DPARI_COLD void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32
 /* Ends the pass with an error on all ranks. */
 static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
 {
-    dpar_comm_abort(d->c, DPAR_E_ARG, text);
-    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    dpar_comm_abort(d->comm, DPAR_E_ARG, text);
+    d->status = d->comm->status != DPAR_OK ? d->comm->status : DPAR_E_ARG;
     return d->status;
 }
 
@@ -547,9 +554,9 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
     f.first = first;
     f.type = d->desc.type;
     f.found = &d->found;
-    status = dpari_do_finite(d->c, &f);
+    status = dpari_do_finite(d->comm, &f);
     if (status == DPAR_OK) {
-        status = dpari_do_wait(d->c);
+        status = dpari_do_wait(d->comm);
     }
     if (d->status == DPAR_OK) {
         d->status = status;
@@ -562,7 +569,7 @@ static dpar_status dpari_ddp_look_there(dpar_ddp *d, const void *data, int64_t f
 static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
 {
     const int64_t at = d->found - d->start[i];
-    if (d->c->mem == NULL) {
+    if (d->comm->mem == NULL) {
         return dpari_kern_finite(dpari_ddp_at(d, i), d->count[i], d->desc.type);
     }
     return d->found >= 0 && at >= 0 && at < d->count[i] ? at : d->count[i];
@@ -574,7 +581,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
     dpar_status status = DPAR_OK;
-    if (d->c->mem != NULL && d->array == NULL) {
+    if (d->comm->mem != NULL && d->array == NULL) {
         status = dpari_ddp_look_there(d, d->buffer + b->lo * dpar_type_bytes(d->desc.type), b->lo,
                                       b->hi - b->lo);
     }
@@ -582,7 +589,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         int64_t at;
         dpar_why why;
         dpar_text t;
-        if (d->c->mem != NULL && d->array != NULL) {
+        if (d->comm->mem != NULL && d->array != NULL) {
             status = dpari_ddp_look_there(d, d->array[i], d->start[i], d->count[i]);
             if (status != DPAR_OK) {
                 break;
@@ -595,16 +602,18 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "ddp: the gradient of ");
         dpari_ddp_put_name(d, &t, i);
-        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->c->rank);
+        dpari_text_print(&t, " is NaN or infinite at element %ld on rank %d", at, d->comm->rank);
         return dpari_ddp_stop(d, why.text);
     }
     return status;
 }
 
-/* Converts bucket k to the copy, or (back) what has come back in the copy to the gradients. */
+/* Converts the gradients of bucket k to the copy, or with `back` the averages in the copy to the
+ * gradients. */
 static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
 {
     const int32_t type = d->desc.type, copy_type = d->copy_type;
+    const int32_t to_type = back ? type : copy_type, from_type = back ? copy_type : type;
     const int64_t each = dpar_type_bytes(type), copy_each = dpar_type_bytes(copy_type);
     const dpar_bucket *b = &d->bucket[k];
     int32_t i;
@@ -612,19 +621,20 @@ static dpar_status dpari_ddp_copy(dpar_ddp *d, int32_t k, int back)
     if (d->array == NULL) {
         unsigned char *const mine = d->buffer + b->lo * each;
         unsigned char *const copy = d->copy + b->lo * copy_each;
-        return dpari_do_convert(d->c, back ? mine : copy, back ? type : copy_type,
-                                back ? copy : mine, back ? copy_type : type, b->hi - b->lo, 0);
+        return dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine, from_type,
+                                b->hi - b->lo, 0);
     }
     for (i = b->first_param; i < b->end_param && status == DPAR_OK; i++) {
         void *const copy = d->copy + d->start[i] * copy_each;
-        status = dpari_do_convert(d->c, back ? d->array[i] : copy, back ? type : copy_type,
-                                  back ? copy : d->array[i], back ? copy_type : type,
-                                  d->start[i + 1] - d->start[i], 0);
+        const int64_t count = d->start[i + 1] - d->start[i];
+        void *const mine = d->array[i];
+        status = dpari_do_convert(d->comm, back ? mine : copy, to_type, back ? copy : mine,
+                                  from_type, count, 0);
     }
     return status;
 }
 
-/* Waits for all that was posted. */
+/* Waits for all buckets that were posted, and converts those that were sent from a copy. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
     int32_t from = d->back > 0 ? d->works[d->back - 1] : 0;
@@ -640,8 +650,8 @@ static void dpari_ddp_take(dpar_ddp *d)
     }
 }
 
-/* The next work of this pass, counted as one of bucket k; NULL if the operation is awaited at once.
- */
+/* Returns the next work of this pass, counted as one of bucket k, or NULL if the call itself
+ * waits. */
 static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
 {
     dpar_work *work = &d->work[d->work_count];
@@ -649,18 +659,18 @@ static dpar_work *dpari_ddp_work(dpar_ddp *d, int32_t k)
         return NULL;
     }
     d->works[k] = ++d->work_count;
-    work->status = DPAR_OK; /* for a hook that leaves it as it is */
+    work->status = DPAR_OK; /* for a hook that does not set it */
     return work;
 }
 
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
 {
-    return dpari_least(z->ddp->elements, z->share * z->ddp->c->rank);
+    return dpari_least(z->ddp->elements, z->share * z->ddp->comm->rank);
 }
 
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
@@ -689,16 +699,16 @@ static dpar_status dpari_ddp_scatter(dpar_ddp *d, int32_t k)
     if (b->hi - lo == d->elements) {
         unsigned char *const own = d->buffer + dpari_ddp_first(z) * each;
         dpar_work *const work = dpari_ddp_work(d, k);
-        return z->share * d->c->size == d->elements
-                   ? dpar_reduce_scatter(d->c, d->buffer, own, z->share, type, DPAR_AVG, work)
-                   : dpar_reduce_scatter_v(d->c, d->buffer, own, z->count, type, DPAR_AVG, work);
+        return z->share * d->comm->size == d->elements
+                   ? dpar_reduce_scatter(d->comm, d->buffer, own, z->share, type, DPAR_AVG, work)
+                   : dpar_reduce_scatter_v(d->comm, d->buffer, own, z->count, type, DPAR_AVG, work);
     }
-    while (lo < b->hi && status == DPAR_OK) { /* one for each rank's share */
+    while (lo < b->hi && status == DPAR_OK) { /* one reduction for each rank's share */
         const int32_t owner = (int32_t)(lo / z->share);
         const int64_t hi = dpari_least(b->hi, (owner + INT64_C(1)) * z->share);
         unsigned char *const data = d->buffer + lo * each;
         status =
-            dpar_reduce(d->c, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
+            dpar_reduce(d->comm, data, data, hi - lo, type, DPAR_AVG, owner, dpari_ddp_work(d, k));
         lo = hi;
     }
     return status;
@@ -709,8 +719,8 @@ static dpar_status dpari_ddp_reduce(dpar_ddp *d, int32_t k, void *data, int64_t 
 {
     const int32_t op = d->desc.sum ? DPAR_SUM : DPAR_AVG;
     dpar_work *const work = dpari_ddp_work(d, k);
-    return d->through ? dpari_all_reduce_through(d->c, data, count, d->desc.wire_type, op, work)
-                      : dpar_all_reduce(d->c, data, data, count, type, op, work);
+    return d->through ? dpari_all_reduce_through(d->comm, data, count, d->desc.wire_type, op, work)
+                      : dpar_all_reduce(d->comm, data, data, count, type, op, work);
 }
 
 /* Posts the reduction of bucket k. */
@@ -732,7 +742,7 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         }
     }
     d->works[k] = d->work_count;
-    d->posted++; /* what fails below may have posted */
+    d->posted++; /* counted first, because a call that fails may have posted */
     if (d->scatter) {
         return dpari_ddp_scatter(d, k);
     }
@@ -748,8 +758,8 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         data += b->lo * dpar_type_bytes(type);
     }
     if (desc->hook != NULL) {
-        status = desc->hook(desc->ctx, d->c, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
-        return status > 0 ? DPAR_OK : status; /* a condition is no error */
+        status = desc->hook(desc->ctx, d->comm, k, data, b->hi - b->lo, type, dpari_ddp_work(d, k));
+        return status > 0 ? DPAR_OK : status; /* a positive status is no error */
     }
     return dpari_ddp_reduce(d, k, data, b->hi - b->lo, type);
 }
@@ -764,23 +774,24 @@ static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
     return d->status;
 }
 
-/* Begins a pass if that is all that is missing. Otherwise refuses parameter i. */
+/* Handles the calls of dpar_ddp_ready that are not ordinary: begins a pass if none is under way,
+ * otherwise refuses parameter i. */
 static DPARI_COLD dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 {
     if (d == NULL) {
         return DPAR_E_ARG;
     }
-    if (!d->under_way && d->c->status != DPAR_OK) {
-        return d->c->status;
+    if (!d->under_way && d->comm->status != DPAR_OK) {
+        return d->comm->status;
     }
     if (i < 0 || i >= d->params) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
+            d->comm, "dpar_ddp_ready: parameter %d does not exist (the model has 0 to %ld)", i,
             d->params - INT64_C(1));
     }
     if (d->under_way) {
         return dpari_comm_wrong(
-            d->c, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
+            d->comm, "dpar_ddp_ready: parameter %d was already reported in this pass", i);
     }
     (void)dpar_ddp_begin(d, 1);
     return dpar_ddp_ready(d, i);
@@ -810,7 +821,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     dpar_text t;
     int32_t i, n = 0;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->c->rank);
+    dpari_text_print(&t, "ddp: rank %d has no gradient of ", d->comm->rank);
     for (i = 0; i < d->params; i++) {
         if (d->seen[i] == d->pass) {
             continue;
@@ -824,7 +835,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     if (n > NAMED) {
         dpari_text_print(&t, " and %d others", n - NAMED);
     }
-    dpar_text_put(&t, " (desc.require_ready = 0 sends what was not reported)");
+    dpar_text_put(&t, " (desc.require_ready = 0 sends gradients that were not reported)");
     return dpari_ddp_stop(d, why.text);
 }
 
@@ -843,7 +854,7 @@ static dpar_status dpari_ddp_agree_on_used(dpar_ddp *d)
         for (i = 0; i < count; i++) {
             flags[i] = d->used[first + i];
         }
-        status = dpar_all_reduce(d->c, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
+        status = dpar_all_reduce(d->comm, flags, flags, count, DPAR_U8, DPAR_MAX, NULL);
         if (status != DPAR_OK) {
             return status;
         }
@@ -868,7 +879,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scat
         (void)dpari_ddp_tell_missing(d);
     }
     d->latest = -1;
-    /* All of it at once, which takes no work. */
+    /* If there is only one bucket and nothing was sent yet, one call sends it and waits. */
     d->alone = d->buckets == 1 && d->next == 0 && d->desc.hook == NULL && !d->through &&
                (d->array == NULL || d->params == 1);
     (void)dpari_ddp_send_ready(d);
@@ -902,15 +913,15 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_free(dpar_ddp *ddp)
     if (ddp == NULL) {
         return DPAR_OK;
     }
-    if (ddp->under_way && ddp->c->status == DPAR_OK) {
-        return dpari_comm_wrong(ddp->c, "dpar_ddp_free: a pass is under way");
+    if (ddp->under_way && ddp->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(ddp->comm, "dpar_ddp_free: a pass is under way");
     }
-    if (ddp->zero1 != NULL) { /* refused on a broken communicator too */
-        (void)dpari_comm_wrong(ddp->c,
+    if (ddp->zero1 != NULL) { /* this is an error on a broken communicator, too */
+        (void)dpari_comm_wrong(ddp->comm,
                                "dpar_ddp_free: its zero1 exists (dpar_zero1_free comes first)");
         return DPAR_E_ARG;
     }
-    dpari_ddp_take(ddp); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_take(ddp); /* if a pass failed: its operations must end before the memory is freed */
     dpari_ddp_release(ddp);
     return DPAR_OK;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* ddp_private - private: what a ddp and a zero1 are made of, and what they use of each other. */
+/* ddp_private - private: the structs of a ddp and a zero1, and the functions of ddp.c that zero1.c
+ * calls. */
 #ifndef DPARI_TRAIN_DDP_PRIVATE_H
 #define DPARI_TRAIN_DDP_PRIVATE_H
 
@@ -8,42 +9,47 @@
 #include "zero1.h"
 
 struct dpar_ddp {
-    /* what dpar_ddp_ready touches */
-    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
-                           a 0 */
-    int32_t open;       /* params while a pass is under way, else 0 */
-    int32_t pass;       /* 1 .. 255 */
+    /* the fields that dpar_ddp_ready uses, kept together */
+    /* [params] the last pass since dpar_ddp_zero in which each was ready, or 0; a 0 precedes them,
+     * at which a search backwards stops */
+    uint8_t *seen;
+    int32_t open;       /* params while a pass is under way, otherwise 0 */
+    int32_t pass;       /* number of the pass, 1 to 255 */
     int32_t latest;     /* the last parameter that is not ready */
-    int32_t edge;       /* with `latest` before this one the next bucket leaves */
-    dpar_status status; /* of this pass */
-    dpar_comm *c;
+    int32_t edge;       /* once `latest` is below this parameter, the next bucket is sent */
+    dpar_status status; /* of this pass; the first error stays */
+    dpar_comm *comm;
     dpar_ddp_desc desc;
-    int64_t *count;        /* [params] elements of each */
-    int64_t *start;        /* [params + 1] where each begins, in elements of `buffer`; with arrays
-                              of `copy`: one that is sent in place takes no elements there */
-    void **array;          /* [params] the caller's arrays; NULL: all are in `buffer` */
-    uint8_t *used;         /* desc.track_used: on any rank, after the end */
-    dpar_bucket *bucket;   /* lo, hi: as start */
+    int64_t *count; /* [params] elements of each */
+    /* [params + 1] where each begins, in elements of `buffer`, or of `copy` with arrays; an array
+     * that is sent in place has no elements there */
+    int64_t *start;
+    void **array; /* [params] the caller's arrays; NULL if all gradients are in `buffer` */
+    /* [params] with desc.track_used: 1 if any rank reported it, valid after the end */
+    uint8_t *used;
+    dpar_bucket *bucket;   /* lo and hi count as `start` does */
     int32_t *works;        /* [buckets] works of this pass up to the end of each bucket */
     dpar_work *work;       /* in the order in which they are posted */
     unsigned char *buffer; /* all gradients; NULL with arrays */
-    unsigned char *copy;   /* what is sent from a copy, in elements of copy_type; or NULL */
+    unsigned char *copy;   /* gradients that are sent from a copy, as copy_type; or NULL */
     int32_t copy_type;
-    int32_t through;  /* the all-reduce rounds F32 to the wire type */
-    int32_t owns;     /* dpar allocated the buffer */
-    int32_t made;     /* dpar allocated the memory of this struct */
-    int64_t found;    /* desc.check_finite: which element of the buffer is not */
-    int32_t pinned;   /* a device can write it */
-    int64_t elements; /* of the buffer; with arrays of the copy */
+    int32_t through; /* 1 if the all-reduce itself rounds F32 to the wire type */
+    int32_t owns;    /* 1 if dpar allocated the buffer */
+    int32_t made;    /* 1 if dpar allocated the memory of this struct */
+    /* desc.check_finite: the first element of the buffer that is not finite, or -1 */
+    int64_t found;
+    int32_t pinned;   /* 1 if a device can write `found` */
+    int64_t elements; /* of the buffer, or of the copy with arrays */
     int32_t params, buckets;
-    int32_t next;         /* the bucket whose turn it is */
-    int32_t posted, back; /* buckets of this pass, and of these those that are back */
-    int32_t work_count;   /* works of this pass */
-    int32_t last;         /* this pass reduces */
-    int32_t under_way;
-    int32_t alone;     /* the bucket that is sent is the only one, and awaited at once */
-    int32_t scatter;   /* zero1: each bucket of this pass is sent only to the owners of its parts */
-    int32_t ended;     /* zero1: averages are there that no step has used yet */
+    int32_t next;         /* the bucket to be posted next */
+    int32_t posted, back; /* buckets of this pass that were posted, and those that have arrived */
+    int32_t work_count;   /* works of this pass so far */
+    int32_t last;         /* 1 if this pass reduces */
+    int32_t under_way;    /* 1 within a pass */
+    int32_t alone;        /* 1 while the only bucket is sent by a call that waits for it */
+    /* zero1: 1 if buckets of this pass are sent only to the owners of their parts */
+    int32_t scatter;
+    int32_t ended;     /* zero1: 1 if there are averages that no step has used yet */
     dpar_zero1 *zero1; /* or NULL */
 };
 
@@ -52,27 +58,28 @@ struct dpar_zero1 {
     unsigned char *weights;
     const dpar_optimizer *optimizer;
     int32_t kind, moments, moment_type; /* of the optimizer */
-    int32_t pinned;                     /* a device can write *squares */
-    unsigned char *moment[2];           /* the second lies behind the first */
+    int32_t pinned;                     /* 1 if a device can write *squares */
+    unsigned char *moment[2];           /* the second follows the first in memory */
     int64_t steps;
     dpar_zero1_group *group;
     int32_t groups;
-    double *squares; /* of this rank's gradients: in memory of its own, as CUDA copies no array of
-                        which a part is pinned */
-    int64_t share;   /* elements of a rank's share, but for the last ones */
-    int64_t *count;  /* [ranks] elements of each rank's share */
+    /* sum for this rank's gradients; in memory of its own, because CUDA does not copy an array of
+     * which a part is pinned */
+    double *squares;
+    int64_t share;  /* elements of a rank's share; the last shares may be shorter */
+    int64_t *count; /* [ranks] elements of each rank's share */
 };
 
-/* Ends a pass, or a whole one if none is under way. scatter: 1 if each rank needs only its share of
- * the averages. */
+/* Ends a pass; if none is under way, runs a whole one. scatter: 1 if each rank needs only its share
+ * of the averages. */
 DPARI_INTERNAL dpar_status dpari_ddp_finish(dpar_ddp *d, int32_t scatter);
 /* The address of bucket k's elements where all gradients are in one buffer, and the bucket; NULL if
  * there is none. For tests and benchmarks. */
 DPARI_INTERNAL void *dpari_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* The first element of this rank's share. */
 DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z);
-/* Gathers the shares of all ranks in all of data[elements]. hash: of what all ranks must have given
- * alike, which is checked (E_MISMATCH). Collective. */
+/* Gathers the shares of all ranks into data[elements] on all ranks. hash: of the values that all
+ * ranks must have given alike; DPAR_E_MISMATCH if it differs. Collective. */
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash);
 
 #endif

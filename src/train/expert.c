@@ -26,30 +26,38 @@
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
+/* Checks a router and the arguments of one of its functions. given: 1 if all arrays that the
+ * function needs are there. */
 static dpar_status dpari_router_check(const dpar_router *g, int64_t tokens, int given,
                                       dpar_why *why)
 {
     if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
-        return dpari_wrong(why, "a router that chooses %d of %d experts",
-                           g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
+        return dpari_wrong(
+            why, "router: choices is %d and experts is %d, but 1 <= choices <= experts is required",
+            g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts);
     }
     if (g->score < DPAR_ROUTER_SOFTMAX || g->score > DPAR_ROUTER_GIVEN) {
-        return dpari_wrong(why, "score %d of a router: DPAR_ROUTER_SOFTMAX, SIGMOID, GIVEN",
+        return dpari_wrong(why, "router: score is %d, not DPAR_ROUTER_SOFTMAX, SIGMOID or GIVEN",
                            g->score);
     }
     if (!dpari_is_wide(g->type)) {
-        return dpari_wrong(why, "a router of type %s: f64 or f32", dpar_type_name(g->type));
+        return dpari_wrong(why, "router: type is %s, but must be f64 or f32",
+                           dpar_type_name(g->type));
     }
     if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
-        return dpari_wrong(why, "%ld tokens for a router of %d experts", tokens, g->experts);
+        return dpari_wrong(why,
+                           "router: tokens is %ld with %d experts, which is negative or too large",
+                           tokens, g->experts);
     }
     if (!given) {
-        return dpari_wrong(why, "an array of %ld tokens for a router is NULL", tokens);
+        return dpari_wrong(why, "router: an array that this call needs for %ld tokens is NULL",
+                           tokens);
     }
     return DPAR_OK;
 }
 
-/* Scores of one token; their sum. */
+/* Computes the scores of one token from its logits into s[experts]. Returns their sum. Softmax
+ * subtracts the largest logit, so that no exponential overflows. */
 static double dpari_router_scores(const dpar_router *g, const void *logits, int64_t token,
                                   double *s)
 {
@@ -80,13 +88,15 @@ static double dpari_router_scores(const dpar_router *g, const void *logits, int6
     return 1.0;
 }
 
-/* True if score a, which comes later, ranks before score b. NaN ranks last. */
+/* True if score a belongs before score b in the order of choice, where b has the lower index. Equal
+ * scores keep their order, and NaN ranks last. */
 static int dpari_router_higher(double a, double b)
 {
     return a > b || (a == a && b != b);
 }
 
-/* The k best of `by`, best first: insertion from behind, so that equal ones stay in order. */
+/* Chooses the k experts with the largest by[expert], largest first. Each expert is inserted from
+ * the end of the list, so that equal ones stay in the order of their indices. */
 static void dpari_router_choose(const dpar_router *g, const double *by, int32_t *chosen)
 {
     int32_t e, n = 0, at;
@@ -102,12 +112,14 @@ static void dpari_router_choose(const dpar_router *g, const double *by, int32_t 
     }
 }
 
+/* Returns the factor of the weights, of which 0 selects 1. */
 static double dpari_router_scale(const dpar_router *g)
 {
     return g->scale != 0.0 ? g->scale : 1.0;
 }
 
-/* What the scores of a token's choices are divided by. */
+/* Returns the divisor of the weights of a token: the sum of its chosen scores with `normalise`,
+ * otherwise 1. The sum starts from 1e-20, so that it is never 0. */
 static double dpari_router_norm(const dpar_router *g, const double *s, const int32_t *chosen)
 {
     double sum = 1e-20;
@@ -148,21 +160,23 @@ DPAR_API dpar_status dpar_router_forward(const dpar_router *g, const dpar_router
     return st;
 }
 
-/* An expert that does not exist: E_ARG. */
+/* Checks that each choice is an expert or -1. */
 static dpar_status dpari_router_chosen(const dpar_router *g, int64_t tokens, const int32_t *chosen,
                                        dpar_why *why)
 {
     int64_t i;
     for (i = 0; i < tokens * g->choices; i++) {
         if (chosen[i] < -1 || chosen[i] >= g->experts) {
-            return dpari_wrong(why, "token %ld chose expert %d of %d", i / g->choices, chosen[i],
-                               g->experts);
+            return dpari_wrong(why, "router: token %ld chose expert %d, but there are %d experts",
+                               i / g->choices, chosen[i], g->experts);
         }
     }
     return DPAR_OK;
 }
 
-/* Adds up how often experts are chosen, their shares of scores, tokens. */
+/* Adds the tokens of this rank to sums[2 experts + 1]: how often each expert is chosen, then the
+ * sum of its shares of the scores, then the number of tokens. Tokens that chose nothing (padding)
+ * do not count. */
 static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *logits,
                              const int32_t *chosen, double *sums, double *scratch)
 {
@@ -187,7 +201,7 @@ static void dpari_router_add(const dpar_router *g, int64_t tokens, const void *l
     }
 }
 
-/* What follows from the sums of all ranks. */
+/* Computes the load and the balancing loss from the sums of all ranks. */
 static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_load *load)
 {
     const double tokens = sums[2 * (int64_t)g->experts];
@@ -221,7 +235,8 @@ static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *s
     return st;
 }
 
-/* The sums of all ranks, whose routers must be alike. */
+/* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
+ * differ. */
 static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *sums, int64_t n)
 {
     uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
@@ -259,7 +274,9 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
     dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
     if (c != NULL) {
         st = dpari_router_sum(g, c, a->sums, n);
-        st = st == DPAR_OK ? dpari_do_wait(c) : st; /* page-locked sums */
+        if (st == DPAR_OK) {
+            st = dpari_do_wait(c); /* a device may still be writing page-locked sums */
+        }
     }
     if (st == DPAR_OK) {
         dpari_router_loads(g, a->sums, load);
@@ -267,7 +284,8 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
     return st;
 }
 
-/* Gradients of one token's scores, into d. */
+/* Adds the gradient of one token's scores to d[experts]: through the weights of its choices, and
+ * through the balancing loss unless load is NULL. sum: of the token's scores s. */
 static void dpari_router_back(const dpar_router *g, int64_t token, const int32_t *chosen,
                               const void *dweight, const dpar_router_load *load, double sum,
                               const double *s, double *d)
@@ -310,7 +328,9 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
     dpar_status st = dpari_router_check(g, tokens, given, why);
     int64_t t;
     int32_t e;
-    st = st == DPAR_OK ? dpari_router_chosen(g, tokens, a->chosen, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_router_chosen(g, tokens, a->chosen, why);
+    }
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
         double *scores = a->scratch, *d = scores + g->experts, mean = 0.0;
         const double sum = dpari_router_scores(g, a->logits, t, scores);
@@ -321,9 +341,12 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
         }
         for (e = 0; e < g->experts; e++) {
             const double s = scores[e];
-            const double slope = g->score == DPAR_ROUTER_SOFTMAX   ? s
-                                 : g->score == DPAR_ROUTER_SIGMOID ? s * (1.0 - s)
-                                                                   : 1.0;
+            double slope = 1.0;
+            if (g->score == DPAR_ROUTER_SOFTMAX) {
+                slope = s;
+            } else if (g->score == DPAR_ROUTER_SIGMOID) {
+                slope = s * (1.0 - s);
+            }
             dpari_element_put(a->dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
         }
     }
@@ -332,46 +355,67 @@ DPAR_API dpar_status dpar_router_backward(const dpar_router *g, const dpar_route
 
 /* ---- layers and their memory ----------------------------------------------------------------- */
 
-/* A plan, and what is behind its head. */
+/* A plan. The public part comes first, so that a pointer to it is a pointer to the plan. */
 typedef struct dpari_experts {
     dpar_experts_plan head;
     dpar_comm *comm;
-    int32_t slots; /* numbers that tell of one expert */
-    int32_t tag;   /* of the layer */
-    int32_t routes, there_tag;
-    int32_t *tell, *hear, *tally, *order;
-    int64_t *told, *heard, *send, *receive, *fill;
-    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
-    double *by;        /* [2][k]: the rows that are added up, and their weights */
+    /* Counts per expert: k with DPAR_EXPERTS_DROP_POSITION, one for each position of a choice,
+     * otherwise 1. */
+    int32_t slots;
+    int32_t tag;    /* from a hash of the layer, the same on all ranks */
+    int32_t routes; /* calls of dpar_experts_route so far, modulo DPARI_EXPERT_ROUTES */
+
+    /* The exchange of counts: what is sent and received, [rank]{tokens, [slot][its experts]}, and
+     * how many numbers that is for each rank. */
+    int32_t *sent_counts, *received_counts;
+    int64_t *sent_number, *received_number;
+
+    int32_t *tally;          /* [slot][experts] counts, or free rows, of each expert */
+    int32_t *order;          /* choices sorted by expert, for DPAR_EXPERTS_DROP_WEIGHT_LOCAL */
+    int64_t *send, *receive; /* [ranks] elements of an all-to-all-v */
+    int64_t *fill;           /* [experts] a position in the order of experts */
+
+    /* [experts] the array that holds the rows of each expert. Behind it, for two tokens, [2][k]
+     * the rows that are added, whose weights are by[2][k]. */
+    const void **from;
+    double *by;
+
     dpari_peer *peer;
-    void *packed, *staged;
-    void *device; /* memory of a device that holds packed, staged and this routing's numbers: */
+    void *packed; /* kept rows in the order of experts, as they are sent */
+    void *staged; /* rows in the order of ranks; NULL if that is the order of experts */
+
+    /* Memory of the device, if comm->mem is one. It holds packed, staged, the weights of rows, and
+     * copies of three arrays of the routing `indexed`, whose tag was indexed_tag. */
+    void *device;
     int64_t device_bytes;
     int32_t *place, *token, *choice;
     void *weight; /* of each kept row */
-    const struct dpari_routing *there;
-    void *room;          /* of a plan in memory of its own: one routing */
-    dpar_mem_span *span; /* [ranks][own] */
+    const struct dpari_routing *indexed;
+    int32_t indexed_tag;
+
+    void *routing_memory; /* for one routing, if dpar_experts_make allocated the plan */
+    dpar_mem_span *span;  /* [ranks][own], and at least DPARI_EXPERT_INDICES */
 } dpari_experts;
 
-/* A routing, and what is behind its head. Other ranks read the first four arrays, which are at the
- * same places in every rank's routing. */
+/* A routing. Other ranks read the first four arrays, which are at the same offsets in every rank's
+ * routing. */
 typedef struct dpari_routing {
     dpar_experts_routing head;
     int64_t *send;   /* [ranks] rows to each */
     int64_t *take;   /* [ranks] rows from each */
     int32_t *choice; /* [tokens][k] the choice of each kept row */
-    int64_t *row;    /* [ranks][own] the first row of a piece */
-    int64_t *piece;  /* [ranks][own] */
+    int64_t *row;    /* [ranks][own] first row of the piece from a rank to an expert */
+    int64_t *piece;  /* [ranks][own] rows of that piece */
     int64_t *start;  /* [experts] the first kept row of each */
-    int32_t *expert; /* [tokens][k] of each choice that has a row */
-    int32_t *token;  /* [tokens][k] the token of each kept row; NULL: the host's memory */
-    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
+    int32_t *expert; /* [tokens][k] the expert of each choice that has a row */
+    /* [tokens][k] the token of each kept row; NULL if rows are in the host's memory */
+    int32_t *token;
+    int32_t tag; /* of the layer and this call of dpar_experts_route: the same on all ranks */
 } dpari_routing;
 
 enum { DPARI_EXPERT_INDICES = 3 }; /* arrays of a routing that a device reads */
 
-/* The capacity's factor in millionths; 0: out of its domain. */
+/* Returns the capacity factor in millionths, or 0 if it is out of its domain. */
 static int64_t dpari_expert_factor(const dpar_experts_desc *l)
 {
     return l->capacity_factor > 0.0 && l->capacity_factor <= 1e6
@@ -400,33 +444,44 @@ static dpar_status dpari_expert_check(const dpar_experts_desc *l, dpar_why *why)
     if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_split_in_order(s) ||
         l->choices < 1 || l->choices > s->count) {
         return dpari_wrong(
-            why, "%d choices of %ld experts on %d ranks, rule %d: CHUNK, EVEN, FLOOR, RAGGED",
+            why,
+            "experts: choices %d, count %ld, parts %d, rule %d; allowed are 1 <= choices <= count, "
+            "parts from 1 on, and rule CHUNK, EVEN, FLOOR or RAGGED",
             l->choices, s->count, s->parts, s->rule);
     }
     if (l->drop < DPAR_EXPERTS_DROP_NONE || l->drop > DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
-        return dpari_wrong(why, "drop %d of a layer of %ld experts", l->drop, s->count);
+        return dpari_wrong(
+            why,
+            "experts: drop is %d in a layer of %ld experts, not one of DPAR_EXPERTS_DROP_NONE, "
+            "POSITION, POSITION_LOCAL, WEIGHT_LOCAL",
+            l->drop, s->count);
     }
     if (l->drop != DPAR_EXPERTS_DROP_NONE && dpari_expert_factor(l) < 1) {
         return dpari_wrong(
-            why, "the capacity factor of a layer of %ld experts is not 0.000001 .. 1000000",
+            why, "experts: capacity_factor of a layer of %ld experts must be 0.000001 to 1000000",
             s->count);
     }
     if (l->max_tokens < 1 || l->max_rows < 0 || l->width < 1 || !dpari_is_float(l->type)) {
-        return dpari_wrong(why, "%ld tokens, %ld rows of width %ld, type %s: f64, f32, bf16 or f16",
-                           l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
+        return dpari_wrong(
+            why,
+            "experts: max_tokens %ld, max_rows %ld, width %ld, type %s; max_tokens and width must "
+            "be at least 1, max_rows at least 0, type f64, f32, bf16 or f16",
+            l->max_tokens, l->max_rows, l->width, dpar_type_name(l->type));
     }
     if (!dpari_mul(l->max_tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
         !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
         !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
         !dpari_mul(n, 64, &n)) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "%ld tokens, %d choices of %ld experts, width %ld: too large",
-                         l->max_tokens, l->choices, s->count, l->width);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "experts: max_tokens %ld, choices %d, %ld experts and width %ld are too large together",
+            l->max_tokens, l->choices, s->count, l->width);
     }
     return DPAR_OK;
 }
 
-/* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
+/* Returns the most rows that the experts of a rank can receive. dpari_expert_check has bounded the
+ * products, so that they do not overflow. */
 static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
 {
     const int64_t all = l->experts.parts * l->max_tokens;
@@ -440,12 +495,14 @@ static int64_t dpari_expert_most(const dpar_experts_desc *l, int32_t own)
     return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
 }
 
+/* Returns the type of weights for rows of the type of the layer. */
 static int32_t dpari_expert_weights(const dpar_experts_desc *l)
 {
     return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* What holds rows, from `used` on; with them what a device reads of a routing. */
+/* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
+ * numbers of a routing. Advances *used. */
 static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
                                  int64_t *used)
 {
@@ -467,7 +524,8 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
     *used = room.used;
 }
 
-/* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
+/* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
+ * counts them. */
 static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
 {
     const dpar_experts_desc *l = &p->head.layer;
@@ -480,20 +538,21 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
     p->head.max_rows = dpari_expert_most(l, p->head.count);
     p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
-    p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
-    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
+    p->sent_counts = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
+    p->received_counts =
+        (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->head.count), 4);
     p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
     p->order = (int32_t *)dpari_room_take(
         &used, l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL ? l->max_tokens * l->choices : 0, 4);
-    p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
-    p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->sent_number = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->received_number = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
     p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
     p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
-    if (c->mem != NULL) { /* rows lie there */
+    if (c->mem != NULL) { /* the buffers are in the memory of the device */
         p->span = (dpar_mem_span *)dpari_room_take(
             &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
@@ -504,7 +563,8 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     return used.used;
 }
 
-/* The same of a routing. Others read the first four arrays at the same places of theirs. */
+/* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
+ * first three have the same length on all ranks. */
 static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
                                         dpari_routing *r, unsigned char *memory)
 {
@@ -535,15 +595,16 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     dpari_routing r;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the layer is NULL");
     }
     st = dpari_expert_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->experts.parts != c->size) {
-        return dpari_wrong(why, "experts of %d ranks on a communicator of %d", layer->experts.parts,
-                           c->size);
+        return dpari_wrong(why,
+                           "experts: the split has %d parts, but the communicator has %d ranks",
+                           layer->experts.parts, c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
@@ -552,6 +613,7 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     return DPAR_OK;
 }
 
+/* Lists what describes the layer, so that ranks can compare it. */
 static void dpari_expert_state(dpari_facts *f, const void *given)
 {
     const dpar_experts_desc *l = (const dpar_experts_desc *)given;
@@ -569,7 +631,8 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
     dpari_fact(f, "width", 0, l->width);
 }
 
-/* Memory of the communicator's device, whose table has what is needed. */
+/* Allocates the buffers on the device of the communicator, if its table has the functions that are
+ * needed, and lays the plan out again with them. */
 static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
 {
     dpar_comm *c = p->comm;
@@ -577,21 +640,22 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
     if (m->wait == NULL || m->span == NULL) {
-        return dpari_say(DPAR_E_UNKNOWN, why, "experts need wait and span of comm->mem");
+        return dpari_say(DPAR_E_UNKNOWN, why, "experts: comm->mem must have wait and span");
     }
     if (l == NULL || l->gather == NULL || l->combine == NULL || l->dot == NULL) {
         return dpari_say(DPAR_E_UNKNOWN, why,
-                         "experts need gather, combine and dot of comm->mem->layers");
+                         "experts: comm->mem->layers must have gather, combine and dot");
     }
     st = dpar_comm_alloc(c, p->device_bytes, &p->device);
     if (st != DPAR_OK) {
-        return dpari_say(st, why, "%ld bytes of a device's memory: none", p->device_bytes);
+        return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
+                         p->device_bytes);
     }
     (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
     return DPAR_OK;
 }
 
-/* Lays out a plan in its memory. */
+/* Fills in a plan in its memory. each: bytes of a routing. */
 static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *c,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
@@ -604,18 +668,18 @@ static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm
     p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
     (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
     for (i = 0; i < c->size; i++) {
-        p->told[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
-        p->heard[i] = 1 + (int64_t)p->slots * p->head.count;
+        p->sent_number[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
+        p->received_number[i] = 1 + (int64_t)p->slots * p->head.count;
     }
     return c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
 }
 
-/* Gives back what is on a device, once its stream has finished with it. */
+/* Frees the memory on the device, once its stream has finished with it. */
 static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
 {
     dpar_status st = DPAR_OK;
     if (p->device != NULL) {
-        st = dpari_do_wait(p->comm); /* as in move.c: orders nothing over NCCL */
+        st = dpari_do_wait(p->comm); /* over NCCL this orders nothing, but release waits there */
         dpar_comm_release(p->comm, p->device);
     }
     return st;
@@ -630,11 +694,11 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int32_t own = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
-    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
+    st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
                       : dpari_expert_needs(c, layer, &need, &each, why);
-    if (st == DPAR_OK) { /* memory of its own also has a routing */
+    if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
         st = dpari_made_memory(c, layer->memory, layer->bytes, own ? need + each : need, "experts",
@@ -652,7 +716,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
         return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     if (own && c->mem == NULL) {
-        p->room = (unsigned char *)memory + need;
+        p->routing_memory = (unsigned char *)memory + need;
     }
     *plan = &p->head;
     return DPAR_OK;
@@ -671,12 +735,14 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
 
+/* Returns the number of choices of the tokens of a routing, dropped ones included. */
 static int64_t dpari_expert_choices(const dpari_experts *p, const dpari_routing *r)
 {
     return r->head.tokens * p->head.layer.choices;
 }
 
-/* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
+/* Returns the first token that chose an expert that does not exist, or one expert twice, or -1 if
+ * there is none. */
 static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, const int32_t *chosen)
 {
     const int32_t k = l->choices;
@@ -698,6 +764,7 @@ static int64_t dpari_expert_odd(const dpar_experts_desc *l, int64_t tokens, cons
     return -1;
 }
 
+/* Checks the arguments of dpar_experts_route. */
 static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory, int64_t bytes,
                                       const dpar_experts_choices *choices, dpar_why *why)
 {
@@ -705,27 +772,32 @@ static dpar_status dpari_expert_given(const dpari_experts *p, const void *memory
     const int64_t tokens = choices != NULL ? choices->tokens : 0;
     int64_t odd;
     if (memory == NULL || bytes < p->head.routing_bytes || (uintptr_t)memory % 64 != 0) {
-        return dpari_wrong(why, "%ld bytes for a routing of %ld, %ld past a multiple of 64",
-                           memory == NULL ? 0 : bytes, p->head.routing_bytes,
-                           (int64_t)((uintptr_t)memory % 64));
+        return dpari_wrong(
+            why,
+            "routing: memory has %ld bytes, but %ld are needed at a multiple of 64; it begins %ld "
+            "bytes past one",
+            memory == NULL ? 0 : bytes, p->head.routing_bytes, (int64_t)((uintptr_t)memory % 64));
     }
     if (tokens < 0 || tokens > l->max_tokens) {
-        return dpari_wrong(why, "%ld tokens for experts that were planned for %ld", tokens,
-                           l->max_tokens);
+        return dpari_wrong(why, "routing: tokens is %ld, but must be 0 to %ld (layer.max_tokens)",
+                           tokens, l->max_tokens);
     }
     if (choices == NULL ||
         (tokens > 0 && (choices->chosen == NULL ||
                         (l->drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL && choices->weight == NULL)))) {
-        return dpari_wrong(why, "choices or weights of %ld tokens are NULL", tokens);
+        return dpari_wrong(why, "routing: choices, chosen or weight is NULL for %ld tokens",
+                           tokens);
     }
     odd = dpari_expert_odd(l, tokens, choices->chosen);
-    return odd < 0
-               ? DPAR_OK
-               : dpari_wrong(why, "token %ld chose an expert twice, or one that is not 0 .. %ld",
-                             odd, l->experts.count - 1);
+    if (odd < 0) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "routing: token %ld chose an expert twice, or an expert outside 0 .. %ld",
+                       odd, l->experts.count - 1);
 }
 
-/* Counts kept choices in tally[slot][expert]. */
+/* Counts the kept choices in tally[slot][expert]. */
 static void dpari_expert_count(dpari_experts *p, const dpari_routing *r, const int32_t *chosen)
 {
     const int64_t experts = p->head.layer.experts.count, n = dpari_expert_choices(p, r);
@@ -745,11 +817,12 @@ static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int
     return dpari_router_higher(x, y) || (!dpari_router_higher(y, x) && a < b);
 }
 
-/* Lets a[at] sink to its place in a heap whose first stays last of all. */
+/* Moves a[at] down to its place in a heap of n choices. The first element of the heap is the one to
+ * drop next. */
 static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
 {
-    int64_t below;
-    while ((below = 2 * at + 1) < n) {
+    int64_t below = 2 * at + 1;
+    while (below < n) {
         const int32_t moved = a[at];
         if (below + 1 < n && dpari_expert_heavier(weight, type, a[below], a[below + 1])) {
             below++;
@@ -760,14 +833,15 @@ static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *wei
         a[at] = a[below];
         a[below] = moved;
         at = below;
+        below = 2 * at + 1;
     }
 }
 
 /* DPAR_EXPERTS_DROP_WEIGHT_LOCAL: sorts choices by expert, and removes the lightest ones of each
  * expert with a heap. */
-static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing *r,
-                                          const int32_t *chosen, const void *weight,
-                                          int64_t capacity)
+static DPARI_COLD void dpari_expert_drop_light(dpari_experts *p, const dpari_routing *r,
+                                               const int32_t *chosen, const void *weight,
+                                               int64_t capacity)
 {
     const int64_t n = dpari_expert_choices(p, r), experts = p->head.layer.experts.count;
     const int32_t type = dpari_expert_weights(&p->head.layer);
@@ -795,9 +869,10 @@ static DPARI_COLD void dpari_expert_light(dpari_experts *p, const dpari_routing 
     }
 }
 
-/* Slot by slot, token by token: what room[slot][expert] has no place for is dropped. */
-static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
-                              int32_t *room)
+/* Walks over the choices, first choices of all tokens first, and drops those for which
+ * room[slot][expert] has no row left. Counts room down. */
+static void dpari_expert_drop_last(const dpari_experts *p, const dpari_routing *r,
+                                   const int32_t *chosen, int32_t *room)
 {
     const int64_t experts = p->head.layer.experts.count;
     const int32_t k = p->head.layer.choices;
@@ -817,6 +892,7 @@ static void dpari_expert_late(const dpari_experts *p, const dpari_routing *r, co
     }
 }
 
+/* Drops choices by the rules that look only at the tokens of this rank. */
 static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, const int32_t *chosen,
                                   const void *weight)
 {
@@ -824,22 +900,23 @@ static void dpari_expert_drop_own(dpari_experts *p, const dpari_routing *r, cons
     int64_t e;
     if (p->head.layer.drop == DPAR_EXPERTS_DROP_WEIGHT_LOCAL) {
         dpari_expert_count(p, r, chosen);
-        dpari_expert_light(p, r, chosen, weight, capacity);
+        dpari_expert_drop_light(p, r, chosen, weight, capacity);
     } else if (p->head.layer.drop == DPAR_EXPERTS_DROP_POSITION_LOCAL) {
         for (e = 0; e < p->head.layer.experts.count; e++) {
             p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
         }
-        dpari_expert_late(p, r, chosen, p->tally);
+        dpari_expert_drop_last(p, r, chosen, p->tally);
     }
 }
 
-/* ---- what ranks tell each other -------------------------------------------------------------- */
+/* ---- the exchange of counts ------------------------------------------------------------------ */
 
-/* tally[slot][expert] to what each rank is told, [rank]{tokens, [slot][its experts]}, or back. */
+/* Copies tally[slot][expert] into the counts for each rank, [rank]{tokens, [slot][its experts]}, or
+ * with `back` the answers from there into tally. */
 static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
 {
     const int64_t experts = p->head.layer.experts.count;
-    int32_t *at = p->tell, rank, j;
+    int32_t *at = p->sent_counts, rank, j;
     int64_t first = 0, e;
     for (rank = 0; rank < p->comm->size; rank++) {
         const int64_t own = dpar_split_part_count(&p->head.layer.experts, rank);
@@ -858,7 +935,7 @@ static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
     }
 }
 
-/* Elements for other ranks. */
+/* Returns the sum of counts over the other ranks. */
 static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
 {
     int64_t n = 0;
@@ -869,7 +946,8 @@ static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
     return n;
 }
 
-/* Sends and receives everything that this module exchanges between ranks. */
+/* Exchanges values between ranks, and counts the bytes sent. All traffic of this module that is not
+ * read directly takes this function. */
 static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int64_t *in_count,
                                      void *out, const int64_t *out_count, int32_t type)
 {
@@ -881,22 +959,24 @@ static dpar_status dpari_expert_send(dpari_experts *p, const void *in, const int
     return st;
 }
 
-/* DPAR_EXPERTS_DROP_POSITION: divides the rows of this rank's experts, slot after slot and within a
- * slot rank after rank. */
+/* For DPAR_EXPERTS_DROP_POSITION: reduces the counts that this rank has received to the rows that
+ * its experts have left, slot after slot and within a slot rank after rank. They are then the
+ * answers to the ranks. */
 static void dpari_expert_grant(dpari_experts *p)
 {
     const int64_t step = 1 + (int64_t)p->slots * p->head.count;
     int64_t tokens = 0, capacity, left;
     int32_t rank, e, j;
     for (rank = 0; rank < p->comm->size; rank++) {
-        tokens += p->hear[rank * step];
+        tokens += p->received_counts[rank * step];
     }
     capacity = dpari_expert_capacity(&p->head.layer, tokens);
     for (e = 0; e < p->head.count; e++) {
         left = capacity;
         for (j = 0; j < p->slots; j++) {
             for (rank = 0; rank < p->comm->size; rank++) {
-                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
+                int32_t *wanted =
+                    &p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
                 *wanted = (int32_t)dpari_least(*wanted, left);
                 left -= *wanted;
             }
@@ -904,37 +984,44 @@ static void dpari_expert_grant(dpari_experts *p)
     }
 }
 
-/* The same of counts, which are there when it returns: page-locked memory counts as a device's. */
-static dpar_status dpari_expert_say(dpari_experts *p, const int32_t *in, const int64_t *in_count,
-                                    int32_t *out, const int64_t *out_count)
+/* Exchanges counts and waits until they have arrived, because the memory may be page-locked, on
+ * which a device works asynchronously. */
+static dpar_status dpari_expert_send_counts(dpari_experts *p, const int32_t *in,
+                                            const int64_t *in_count, int32_t *out,
+                                            const int64_t *out_count)
 {
     const dpar_status st = dpari_expert_send(p, in, in_count, out, out_count, DPAR_I32);
     return st == DPAR_OK ? dpari_do_wait(p->comm) : st;
 }
 
-/* Exchanges the counts; with DPAR_EXPERTS_DROP_POSITION also the answers. */
-static dpar_status dpari_expert_tell(dpari_experts *p, const dpari_routing *r,
-                                     const int32_t *chosen)
+/* Exchanges the counts. With DPAR_EXPERTS_DROP_POSITION also exchanges the answers, and drops the
+ * choices that the experts do not take. */
+static dpar_status dpari_expert_exchange(dpari_experts *p, const dpari_routing *r,
+                                         const int32_t *chosen)
 {
     dpar_status st;
     dpari_expert_count(p, r, chosen);
     dpari_expert_sort(p, r->head.tokens, 0);
-    st = dpari_expert_say(p, p->tell, p->told, p->hear, p->heard);
+    st = dpari_expert_send_counts(p, p->sent_counts, p->sent_number, p->received_counts,
+                                  p->received_number);
     if (st != DPAR_OK || p->head.layer.drop != DPAR_EXPERTS_DROP_POSITION) {
         return st;
     }
     dpari_expert_grant(p);
-    st = dpari_expert_say(p, p->hear, p->heard, p->tell, p->told);
+    st = dpari_expert_send_counts(p, p->received_counts, p->received_number, p->sent_counts,
+                                  p->sent_number);
     if (st == DPAR_OK) {
         dpari_expert_sort(p, r->head.tokens, 1);
-        dpari_expert_late(p, r, chosen, p->tally);
+        dpari_expert_drop_last(p, r, chosen, p->tally);
     }
     return st;
 }
 
-enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
+/* Calls of dpar_experts_route that have different tags: 8 (2^24 - 1) + 3 is below 2^31. */
+enum { DPARI_EXPERT_ROUTES = 1 << 24 };
 
-/* Rows that come, from what was heard. */
+/* Computes from the received counts which rows this rank receives, and where: grouped by expert,
+ * and within an expert in the order of the ranks. */
 static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
 {
     const int64_t step = 1 + (int64_t)p->slots * p->head.count;
@@ -947,7 +1034,7 @@ static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
             const int64_t at = rank * (int64_t)p->head.count + e;
             int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                rows += p->hear[rank * step + 1 + (int64_t)j * p->head.count + e];
+                rows += p->received_counts[rank * step + 1 + (int64_t)j * p->head.count + e];
             }
             r->piece[at] = rows;
             r->row[at] = r->head.rows;
@@ -958,7 +1045,8 @@ static void dpari_expert_expect(const dpari_experts *p, dpari_routing *r)
     }
 }
 
-/* Rows that go, by expert and token. */
+/* Computes the order in which this rank sends its rows, by expert and then by token, and where each
+ * kept choice is in it. */
 static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t *chosen)
 {
     const int64_t n = dpari_expert_choices(p, r);
@@ -990,6 +1078,7 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
     }
 }
 
+/* Returns st, with the communicator's message in why. */
 static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
 {
     return dpari_repeat(st, why, c->why.text);
@@ -1006,17 +1095,17 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
     int64_t i;
     dpar_status st;
     if (plan == NULL || routing == NULL) {
-        return dpari_wrong(why, "plan or routing is NULL");
+        return dpari_wrong(why, "dpar_experts_route: plan or routing is NULL");
     }
-    if (memory == NULL && p->room != NULL) {
-        memory = p->room;
+    if (memory == NULL && p->routing_memory != NULL) {
+        memory = p->routing_memory;
         bytes = p->head.routing_bytes;
     }
     r = (dpari_routing *)memory;
     if (dpari_expert_given(p, memory, bytes, choices, &said) != DPAR_OK) {
         return dpari_expert_wrong(p->comm, &said, why);
     }
-    st = dpari_do_wait(p->comm); /* the device may still read what these were before */
+    st = dpari_do_wait(p->comm); /* the device may still read the old contents */
     if (st != DPAR_OK) {
         return dpari_expert_ended(p->comm, st, why);
     }
@@ -1028,7 +1117,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
         r->head.position[i] = chosen[i] >= 0 ? 0 : -1;
     }
     dpari_expert_drop_own(p, r, chosen, choices->weight);
-    st = dpari_expert_tell(p, r, chosen);
+    st = dpari_expert_exchange(p, r, chosen);
     if (st != DPAR_OK) {
         return dpari_expert_ended(p->comm, st, why);
     }
@@ -1040,7 +1129,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
             dpari_needs_bytes(why, 0);
             st = dpari_say(
                 DPAR_E_ROOM, why,
-                "experts %d .. %d are given %ld rows, their bound is %ld (layer.max_rows)",
+                "experts %d .. %d receive %ld rows, but their bound is %ld (layer.max_rows)",
                 p->head.first, p->head.first + p->head.count - 1, r->head.rows, p->head.max_rows);
         }
         st = dpari_agree(p->comm, st, why);
@@ -1057,6 +1146,7 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* The address of a row. */
 static void *dpari_expert_at(void *rows, const dpar_experts_desc *l, int64_t row)
 {
     return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
@@ -1067,12 +1157,13 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts_desc *l,
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
+/* Bytes of a row. */
 static int64_t dpari_expert_row(const dpar_experts_desc *l)
 {
     return l->width * dpar_type_bytes(l->type);
 }
 
-/* 16-bit floats by way of f32. */
+/* to = by x from, for one row. 16-bit floats are scaled as f32. */
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts_desc *l, double by)
 {
     float x[DPARI_ELEMENTS];
@@ -1095,14 +1186,15 @@ static void dpari_expert_scale(void *to, const void *from, const dpar_experts_de
     }
 }
 
-/* Rows that are added up, each times its weight. */
+/* The rows that are added for one token, and their weights. */
 typedef struct dpari_expert_terms {
     const void **row;
     double *by;
-    int32_t n;
+    int32_t count;
 } dpari_expert_terms;
 
-/* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
+/* Computes out = sum of by[j] x row[j], in f64 in this order, rounded once. Prefetches the rows of
+ * `next`, the token after this one. */
 static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_terms *z,
                              const dpari_expert_terms *next, void *out, int32_t stream)
 {
@@ -1110,13 +1202,14 @@ static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_term
     int64_t at, n, i;
     int32_t j;
     if (l->type == DPAR_F32 || l->type == DPAR_F64) {
-        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        dpari_kern_mix(out, z->row, z->by, z->count, next->row, next->count, l->width, l->type,
+                       stream);
         return;
     }
     for (at = 0; at < l->width; at += n) {
         n = dpari_least(l->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = 0; j < z->n; j++) {
+        for (j = 0; j < z->count; j++) {
             dpari_elements_load(x, z->row[j], at, n, l->type);
             for (i = 0; i < DPARI_ELEMENTS; i++) {
                 sum[i] += z->by[j] * x[i];
@@ -1126,8 +1219,9 @@ static void dpari_expert_add(const dpar_experts_desc *l, const dpari_expert_term
     }
 }
 
-/* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
- * 1). */
+/* Fills in z with the rows of the kept choices of a token, which p->from and p->fill locate, and
+ * with their weights, which are 1 if weight is NULL. Two tokens use different halves of the memory
+ * of z, because dpari_expert_sums looks one token ahead. */
 static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, int64_t token,
                               const void *weight, dpari_expert_terms *z)
 {
@@ -1135,20 +1229,20 @@ static void dpari_expert_find(const dpari_experts *p, const dpari_routing *r, in
     int64_t i;
     z->row = p->from + p->head.layer.experts.count + token % 2 * k;
     z->by = p->by + token % 2 * k;
-    z->n = 0;
+    z->count = 0;
     for (i = token * k; i < (token + 1) * k && token < r->head.tokens; i++) {
         if (r->head.position[i] >= 0) {
             const int32_t e = r->expert[i];
-            z->row[z->n] =
+            z->row[z->count] =
                 dpari_expert_in(p->from[e], &p->head.layer, r->head.position[i] + p->fill[e]);
-            z->by[z->n++] = weight != NULL
-                                ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
-                                : 1.0;
+            z->by[z->count++] =
+                weight != NULL ? dpari_element_get(weight, dpari_expert_weights(&p->head.layer), i)
+                               : 1.0;
         }
     }
 }
 
-/* Copies those rows to where they stay. */
+/* Copies the rows of z into `kept`, where backward reads them, and lets z point to the copies. */
 static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, int64_t token,
                               void *kept, dpari_expert_terms *z)
 {
@@ -1164,7 +1258,8 @@ static void dpari_expert_keep(const dpari_experts *p, const dpari_routing *r, in
     }
 }
 
-/* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
+/* Computes out[token], the sum of its rows, for all tokens. kept: where the rows are also saved;
+ * NULL if they are not wanted or already there. */
 static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, const void *weight,
                               void *kept, void *out, int32_t stream)
 {
@@ -1183,7 +1278,8 @@ static void dpari_expert_sums(const dpari_experts *p, const dpari_routing *r, co
     dpari_kern_rows_end(stream);
 }
 
-/* Bytes as they are; 1, or 0 when there are none. */
+/* Fills in a copy of bytes for the device. Returns 1, or 0 if there are no bytes, so that the entry
+ * is used again. */
 static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, int64_t bytes)
 {
     dpari_zero(s, sizeof *s);
@@ -1195,7 +1291,8 @@ static int32_t dpari_expert_span(dpar_mem_span *s, void *to, const void *from, i
     return bytes > 0;
 }
 
-/* Between the order of ranks, each with its rows by expert, and that of experts. */
+/* Copies rows from the order of ranks (each with its rows by expert) to the order of experts, or
+ * with `back` the other way. */
 static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routing *r, void *to,
                                       const void *from, int back)
 {
@@ -1219,7 +1316,7 @@ static dpar_status dpari_expert_group(const dpari_experts *p, const dpari_routin
     return n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
 }
 
-/* Elements to and from each rank. */
+/* Computes the elements that are sent to and received from each rank. */
 static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
 {
     int32_t rank;
@@ -1229,9 +1326,10 @@ static void dpari_expert_sizes(dpari_experts *p, const dpari_routing *r)
     }
 }
 
-/* ---- rows where the ranks have them ---------------------------------------------------------- */
+/* ---- direct reads of other ranks' arrays ----------------------------------------------------- */
 
-/* What is exchanged, and what the ranks read of each other for that. */
+/* The four exchanges, which distinguish the tags, and the arrays that ranks read from each
+ * other. */
 enum {
     DPARI_EXPERT_DISPATCH,
     DPARI_EXPERT_COMBINE,
@@ -1240,6 +1338,9 @@ enum {
 };
 enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
 
+/* Publishes the arrays of this rank, and finds out whether all ranks can read the arrays of the
+ * others directly (peers->direct). rows: count rows that others read. weight: only combine_backward
+ * lets others read weights. */
 static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_routing *r,
                                                 int32_t what, const void *rows, int64_t count,
                                                 const void *weight, dpari_peers *peers)
@@ -1258,7 +1359,8 @@ static DPARI_COLD dpar_status dpari_expert_open(dpari_experts *p, const dpari_ro
     return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
 }
 
-/* An array of another rank's routing, from this rank's: of those at the same places in all. */
+/* Returns the array of another rank's routing that corresponds to `mine` in this rank's. Only for
+ * the arrays at the same offsets on all ranks. */
 static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
                                        const dpari_routing *r, const void *mine)
 {
@@ -1266,8 +1368,8 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
            ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
 }
 
-/* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
- * this rank, they count. */
+/* Checks that each rank has as many rows for this rank as this rank expects. They differ if the
+ * ranks use routings of different calls. back: rows from experts to tokens. */
 static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
                                      const dpari_peers *peers, int back)
 {
@@ -1278,16 +1380,19 @@ static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing
     for (rank = 0; rank < c->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
         if (theirs[c->rank] != take[rank]) {
-            (void)dpari_say(
-                DPAR_E_MISMATCH, &why,
-                "rank %d gives %ld rows to rank %d, which takes %ld: routings of one route?", rank,
-                theirs[c->rank], c->rank, take[rank]);
+            (void)dpari_say(DPAR_E_MISMATCH, &why,
+                            "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
+                            "must come from "
+                            "the same call of dpar_experts_route",
+                            rank, theirs[c->rank], c->rank, take[rank]);
             return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;
 }
 
+/* Ends the direct reads: waits until all ranks have read, and counts the bytes that others read
+ * here. rows: of this rank for each rank. */
 static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers,
                                       const int64_t *rows)
 {
@@ -1300,21 +1405,22 @@ static dpar_status dpari_expert_close(dpari_experts *p, const dpari_peers *peers
 /* Limits a number that another rank sent to 0 .. n - 1. If this rank is late, the memory may
  * already hold data of a time after the others timed out (comm.h). The result is then lost in any
  * case, but this rank must get as far as the error, and not read outside of the arrays. */
-static int64_t dpari_expert_told(int64_t i, int64_t n)
+static int64_t dpari_expert_limit(int64_t i, int64_t n)
 {
     return i >= 0 && i < n ? i : 0;
 }
 
-/* Rows of the tokens of n choices, times weights. */
+/* Copies the rows of the tokens of n choices, times their weights unless weight is NULL. Prefetches
+ * the next row. */
 static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
     const int64_t most = l->max_tokens * l->choices;
-    int64_t i, mine = n > 0 ? dpari_expert_told(choice[0], most) : 0, then;
-    for (i = 0; i < n; i++, mine = then) {
+    int64_t i, mine = n > 0 ? dpari_expert_limit(choice[0], most) : 0, then;
+    for (i = 0; i < n; i++) {
         const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
         void *at = dpari_expert_at(to, l, i);
-        then = i + 1 < n ? dpari_expert_told(choice[i + 1], most) : mine;
+        then = i + 1 < n ? dpari_expert_limit(choice[i + 1], most) : mine;
         next = dpari_expert_in(from, l, then / l->choices);
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(l));
@@ -1323,10 +1429,11 @@ static void dpari_expert_copy(const dpar_experts_desc *l, void *to, const void *
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
+        mine = then;
     }
 }
 
-/* Rows for this rank's experts, from those who have the tokens. */
+/* Reads the rows for this rank's experts from the ranks that have the tokens. */
 static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers,
                               void *rows)
 {
@@ -1339,7 +1446,7 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
         const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
         at[rank] = 0;
         for (e = 0; e < p->comm->rank; e++) {
-            at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
+            at[rank] = dpari_expert_limit(at[rank] + dpari_expert_limit(send[e], most), most);
         }
     }
     for (e = 0; e < p->head.count; e++) {
@@ -1356,8 +1463,8 @@ static void dpari_expert_take(dpari_experts *p, const dpari_routing *r, const dp
     dpari_kern_rows_end(stream);
 }
 
-/* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
- * with the number 0 among this rank's kept ones. */
+/* Locates the results in the arrays of the ranks of the experts. The kept row i of this rank, of
+ * expert e, is the row i + p->fill[e] of the array p->from[e]. */
 static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const dpari_peers *peers)
 {
     const int64_t most = p->comm->size * p->head.layer.max_tokens * p->head.layer.choices + 1;
@@ -1365,34 +1472,36 @@ static void dpari_expert_locate(dpari_experts *p, const dpari_routing *r, const 
     for (rank = 0; rank < p->comm->size; rank++) {
         const int32_t own = (int32_t)dpar_split_part_count(&p->head.layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
-        for (i = 0; i < own; i++, e++) {
+        for (i = 0; i < own; i++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
             p->fill[e] =
-                dpari_expert_told(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+                dpari_expert_limit(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
+            e++;
         }
     }
 }
 
 /* ---- in a device's memory -------------------------------------------------------------------- */
 
-/* The routing's numbers, where the last operation was of another one. */
+/* Copies the numbers of the routing to the device, unless the last operation used the same
+ * routing. */
 static dpar_status dpari_expert_index(dpari_experts *p, const dpari_routing *r)
 {
     int32_t n = 0;
     dpar_status st = DPAR_OK;
-    if (p->there == r && p->there_tag == r->tag) {
+    if (p->indexed == r && p->indexed_tag == r->tag) {
         return DPAR_OK;
     }
     n += dpari_expert_span(&p->span[n], p->place, r->head.position, 4 * dpari_expert_choices(p, r));
     n += dpari_expert_span(&p->span[n], p->token, r->token, 4 * r->head.kept);
     n += dpari_expert_span(&p->span[n], p->choice, r->choice, 4 * r->head.kept);
     st = n > 0 ? dpari_do_span(p->comm, p->span, n) : DPAR_OK;
-    p->there = r;
-    p->there_tag = r->tag;
+    p->indexed = r;
+    p->indexed_tag = r->tag;
     return st;
 }
 
-/* to[i] = from[index[i]] of `bytes` each. */
+/* to[i] = from[index[i]], of `bytes` bytes each. */
 static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *from,
                                        const int32_t *index, int64_t rows, int64_t bytes)
 {
@@ -1407,7 +1516,7 @@ static dpar_status dpari_expert_gather(dpari_experts *p, void *to, const void *f
     return rows > 0 ? dpari_do_gather(p->comm, &g) : DPAR_OK;
 }
 
-/* to[i] = the sum of k rows, each times its weight. */
+/* to[i] = the sum of k rows, each times its weight; index gives the k rows. */
 static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *from,
                                         const void *weight, const int32_t *index, int64_t rows,
                                         int64_t k)
@@ -1427,6 +1536,7 @@ static dpar_status dpari_expert_combine(dpari_experts *p, void *to, const void *
     return rows > 0 ? dpari_do_combine(p->comm, &m) : DPAR_OK;
 }
 
+/* Does what dpari_expert_pack does, on a device. */
 static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing *r,
                                            const void *from, const void *weight)
 {
@@ -1435,25 +1545,29 @@ static dpar_status dpari_expert_pack_there(dpari_experts *p, const dpari_routing
         return dpari_expert_gather(p, p->packed, from, p->token, r->head.kept,
                                    dpari_expert_row(&p->head.layer));
     }
-    st = st == DPAR_OK ? dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
-                                             dpar_type_bytes(dpari_expert_weights(&p->head.layer)))
-                       : st;
-    return st == DPAR_OK
-               ? dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1)
-               : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_gather(p, p->weight, weight, p->choice, r->head.kept,
+                                 dpar_type_bytes(dpari_expert_weights(&p->head.layer)));
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_combine(p, p->packed, from, p->weight, p->token, r->head.kept, 1);
 }
 
-/* dweight[tokens][k] = dy . result. */
+/* dweight[tokens][k] = dy . result, or 0 for choices that were dropped. */
 static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, const void *dy,
                                      const void *kept, void *dweight)
 {
     const int32_t type = dpari_expert_weights(&p->head.layer), there = p->comm->mem != NULL;
     const dpar_status st = there ? dpari_expert_index(p, r) : DPAR_OK;
     dpar_mem_dot d;
-    if (st != DPAR_OK || r->head.kept == 0) {
-        return st != DPAR_OK ? st
-                             : dpari_do_copy(p->comm, dweight, NULL,
-                                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (r->head.kept == 0) {
+        return dpari_do_copy(p->comm, dweight, NULL,
+                             dpari_expert_choices(p, r) * dpar_type_bytes(type));
     }
     dpari_zero(&d, sizeof d);
     d.to = dweight;
@@ -1469,9 +1583,10 @@ static dpar_status dpari_expert_dots(dpari_experts *p, const dpari_routing *r, c
     return dpari_do_dot(p->comm, &d);
 }
 
-/* ---- there and back -------------------------------------------------------------------------- */
+/* ---- dispatch and combine -------------------------------------------------------------------- */
 
-/* Rows of kept choices, as they are sent. */
+/* Packs the rows of the kept choices in the order in which they are sent, times weights unless
+ * weight is NULL. */
 static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, const void *from,
                                      const void *weight)
 {
@@ -1486,16 +1601,18 @@ static dpar_status dpari_expert_pack(dpari_experts *p, const dpari_routing *r, c
     return DPAR_OK;
 }
 
-/* Each token's sum of what came. */
+/* Adds the received rows of each token. */
 static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, const void *came,
                                       const void *weight, void *out)
 {
     int64_t e;
     if (p->comm->mem != NULL) {
         const dpar_status st = dpari_expert_index(p, r);
-        return st == DPAR_OK ? dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
-                                                    p->head.layer.choices)
-                             : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
+        return dpari_expert_combine(p, out, came, weight, p->place, r->head.tokens,
+                                    p->head.layer.choices);
     }
     for (e = 0; e < p->head.layer.experts.count; e++) {
         p->from[e] = came;
@@ -1505,7 +1622,7 @@ static dpar_status dpari_expert_unite(dpari_experts *p, const dpari_routing *r, 
     return DPAR_OK;
 }
 
-/* Rows of tokens, times weights (NULL: as they are), to their experts. */
+/* Sends the rows of tokens to their experts, times weights unless weight is NULL. */
 static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, int32_t what,
                                     const void *from, const void *weight, void *rows)
 {
@@ -1520,15 +1637,21 @@ static dpar_status dpari_expert_out(dpari_experts *p, const dpari_routing *r, in
         }
         return st;
     }
-    st = st == DPAR_OK ? dpari_expert_pack(p, r, from, weight) : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_pack(p, r, from, weight);
+    }
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK
-             ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type)
-             : st;
-    return st == DPAR_OK && to != rows ? dpari_expert_group(p, r, rows, to, 0) : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_send(p, p->packed, p->send, to, p->receive, p->head.layer.type);
+    }
+    if (st == DPAR_OK && to != rows) {
+        st = dpari_expert_group(p, r, rows, to, 0);
+    }
+    return st;
 }
 
-/* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
+/* Sends the rows of experts back to their tokens and adds them. kept: receives the rows that were
+ * added, which dpar_experts_combine saves; NULL if they are not wanted. */
 static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, int32_t what,
                                      const void *rows, const void *weight, void *kept, void *out)
 {
@@ -1551,9 +1674,13 @@ static dpar_status dpari_expert_back(dpari_experts *p, const dpari_routing *r, i
         rows = p->staged;
     }
     dpari_expert_sizes(p, r);
-    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type)
-                       : st;
-    return st == DPAR_OK ? dpari_expert_unite(p, r, came, weight, out) : st;
+    if (st == DPAR_OK) {
+        st = dpari_expert_send(p, rows, p->receive, came, p->send, p->head.layer.type);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_expert_unite(p, r, came, weight, out);
+    }
+    return st;
 }
 
 /* Checks that no array that has elements is NULL. */
@@ -1567,7 +1694,8 @@ static dpar_status dpari_expert_arrays(const dpari_experts *p, const dpari_routi
     if (r != NULL && a != NULL && (tokens || r->head.tokens == 0) && (rows || r->head.rows == 0)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&said, "an array of %ld tokens or %ld rows of experts is NULL",
+    (void)dpari_wrong(&said,
+                      "experts: an array that this call needs for %ld tokens or %ld rows is NULL",
                       r != NULL ? r->head.tokens : 0, r != NULL ? r->head.rows : 0);
     return dpari_expert_wrong(p->comm, &said, NULL);
 }
@@ -1580,7 +1708,10 @@ DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
     st = dpari_expert_arrays(p, r, a, a != NULL && a->x != NULL, a != NULL && a->rows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_out(p, r, DPARI_EXPERT_DISPATCH, a->x, NULL, a->rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
@@ -1592,9 +1723,10 @@ DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
     dpar_status st;
     st = dpari_expert_arrays(p, r, a, a != NULL && a->weight != NULL && a->y != NULL,
                              a != NULL && a->results != NULL);
-    return st != DPAR_OK ? st
-                         : dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight,
-                                             a->saved, a->y);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_back(p, r, DPARI_EXPERT_COMBINE, a->results, a->weight, a->saved, a->y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
@@ -1611,9 +1743,10 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
     if (st == DPAR_OK && a->dweight != NULL) {
         st = dpari_expert_dots(p, r, a->dy, a->saved, a->dweight);
     }
-    return st == DPAR_OK
-               ? dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults)
-               : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_out(p, r, DPARI_EXPERT_COMBINE_BACK, a->dy, a->weight, a->dresults);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
@@ -1624,7 +1757,8 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
     const dpari_routing *r = (const dpari_routing *)(const void *)routing;
     dpar_status st;
     st = dpari_expert_arrays(p, r, a, a != NULL && a->dx != NULL, a != NULL && a->drows != NULL);
-    return st != DPAR_OK
-               ? st
-               : dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_expert_back(p, r, DPARI_EXPERT_DISPATCH_BACK, a->drows, NULL, NULL, a->dx);
 }

@@ -32,84 +32,91 @@
 #include "made_memory.h"
 #include "optimizer_private.h"
 
+/* A unit: parameters that are gathered and reduced together. */
 typedef struct dpari_fsdp_unit {
     dpari_flat flat;
-    int64_t shard_at;    /* of its shard in arrays of shards, elements */
-    int64_t whole_at;    /* of it in arrays of whole units */
-    uint64_t key;        /* its first element among all, without padding: for random numbers that do
-                            not depend on the ranks */
+    int64_t shard_at; /* where its shard begins in arrays of shards, in elements */
+    int64_t whole_at; /* where it begins in arrays of whole units, in elements */
+    /* number of its first element among all, without padding, so that random numbers do not depend
+     * on the number of ranks */
+    uint64_t key;
     int32_t first, last; /* parameters first <= i < last */
-    int32_t slot;        /* where its weights are, or on their way to; -1: nowhere */
-    int32_t bucket;      /* where its gradients are computed; -1: nowhere */
-    int32_t used;        /* between unshard and reshard */
-    int32_t state;       /* of its gradients in this pass */
-    int32_t fresh;       /* 1: its gradients count as 0, whatever lies there */
-    int32_t adds;        /* 1: this pass adds to what lies there */
+    int32_t slot;        /* slot that has its weights or receives them, or -1 */
+    int32_t bucket;      /* bucket in which its gradients are computed, or -1 */
+    int32_t used;        /* 1 between unshard and reshard */
+    int32_t state;       /* of its gradients in this pass: DPARI_FSDP_NONE, ... */
+    int32_t fresh;       /* 1 if its gradients count as 0, whatever the memory contains */
+    int32_t adds;        /* 1 if backward of this pass adds to the contents of the bucket */
     dpar_work across;    /* the reduction over replicas */
 } dpari_fsdp_unit;
 
+/* States of gradients in a pass: not begun, being computed, ready. */
 enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
-#define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
+/* the most elements, so that no number of bytes exceeds 2^63 */
+#define DPARI_FSDP_MOST (INT64_C(1) << 50)
 
-/* Memory for a unit's weights (a slot) or gradients (a bucket), and the operation under way in
- * it. */
+/* Memory for the weights (a slot) or the gradients (a bucket) of a unit, and the operation under
+ * way in it. */
 typedef struct dpari_fsdp_slot {
-    int32_t unit;     /* -1: free */
-    int32_t sent;     /* gradients: they have left */
-    int32_t straight; /* into the sums, no longer to be added */
+    int32_t unit; /* the unit in it, or -1 if it is free */
+    int32_t sent; /* buckets: 0, or the order in which reductions were posted, from 1 on */
+    /* buckets: 1 if the reduction writes the shard itself, so that nothing is added */
+    int32_t straight;
     dpar_work work;
 } dpari_fsdp_slot;
 
 struct dpar_fsdp {
-    dpar_comm *shard, *replicas; /* replicas: NULL without */
+    dpar_comm *shard, *replicas; /* replicas: NULL if there are none */
     dpar_fsdp_desc desc;         /* with the defaults filled in */
     dpari_fsdp_unit *unit;
     dpari_fsdp_slot *slot, *bucket;
     int64_t *count, *start; /* elements of each parameter, and where it begins in its unit */
-    int32_t *home;          /* its unit */
-    unsigned char *memory;  /* all that is registered; in it: */
+    int32_t *home;          /* the unit of each parameter */
+    unsigned char *memory;  /* all registered memory; the arrays below are in it */
     unsigned char *weights, *sums, *master, *moment[2], *grads;
     int64_t largest;             /* elements of the largest unit, padding included */
-    int64_t shard_sum;           /* elements of all shards of a rank */
-    int64_t whole_sum;           /* of all units, padding included */
-    int32_t units, params, full; /* full: units that have elements */
+    int64_t shard_sum;           /* elements of all shards of this rank */
+    int64_t whole_sum;           /* elements of all units, padding included */
+    int32_t units, params, full; /* full: the number of units with elements */
     int32_t slots, buckets;
-    int64_t steps;
-    double squares; /* of the gradients' norm: a device writes it, once it is pinned */
+    int64_t steps;  /* of the optimizer so far */
+    double squares; /* sum for the norm of gradients; a device can write it if it is pinned */
     int32_t pinned;
-    int32_t last, under_way;
-    dpar_status status; /* of this pass */
+    int32_t last;       /* 1 if this pass reduces gradients */
+    int32_t under_way;  /* 1 within a pass */
+    dpar_status status; /* of this pass; the first error stays */
 };
 
-/* ---- what the descriptor means ------------------------------------------------------------------
+/* ---- the descriptor -----------------------------------------------------------------------------
  */
 
-/* Weights are whole, each unit has its own slot. */
+/* True if weights stay whole, so that each unit has a slot of its own. */
 static int dpari_fsdp_wide(const dpar_fsdp_desc *o)
 {
     return o->zero < 3;
 }
 
-/* Gradients are whole until the last micro-batch, each unit has its own bucket. */
+/* True if gradients stay whole until the last micro-batch, so that each unit has a bucket of its
+ * own. */
 static int dpari_fsdp_kept(const dpar_fsdp_desc *o)
 {
     return o->zero < 2 || o->reduce_last;
 }
 
-/* The masters are pieces of the whole weights. */
+/* True if the masters are parts of the whole weights, in place of arrays of their own. */
 static int dpari_fsdp_inside(const dpar_fsdp_desc *o)
 {
     return dpari_fsdp_wide(o) && o->type == o->compute_type;
 }
 
-/* The type in which gradients are summed. */
+/* Returns the type in which shards of gradients are summed over micro-batches. */
 static int32_t dpari_fsdp_sums(const dpar_fsdp_desc *o)
 {
     return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
-/* The type of the optimizer's moments. */
+/* Returns the type of the optimizer's moments. */
 static int32_t dpari_fsdp_moment_type(const dpar_fsdp_desc *o)
 {
     return dpari_optimizer_moment_type(&o->optimizer, o->type);
@@ -134,7 +141,7 @@ static dpar_fsdp_desc dpari_fsdp_complete(const dpar_fsdp_desc *desc)
     return full;
 }
 
-/* The number of parameters of unit u. */
+/* Returns the number of parameters of unit u. */
 static int32_t dpari_fsdp_params(const dpar_fsdp_desc *o, int32_t u)
 {
     return o->params_per_unit != NULL ? o->params_per_unit[u] : 1;
@@ -228,7 +235,8 @@ static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
     *bytes = r.used;
 }
 
-/* One parameter after the other: the elements of a unit, gaps included. */
+/* Computes the elements of a unit, in which parameters follow each other at multiples of
+ * `align`. */
 static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *count, int64_t align,
                                     int64_t *total, dpar_why *why)
 {
@@ -237,8 +245,8 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     for (i = 0; i < params; i++) {
         const int64_t at = *total + (align - *total % align) % align;
         if (count[i] < 0) {
-            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements", i, u,
-                               count[i]);
+            return dpari_wrong(why, "fsdp: parameter %d of unit %d has %ld elements (0 or more)", i,
+                               u, count[i]);
         }
         if (count[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: unit %d has more than 2^48 elements", u);
@@ -248,7 +256,7 @@ static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *co
     return DPAR_OK;
 }
 
-/* How many slots a pool has, and how many buckets. */
+/* Computes the number of slots and of buckets. */
 static void dpari_fsdp_count_slots(dpar_fsdp *d)
 {
     const dpar_fsdp_desc *o = &d->desc;
@@ -277,8 +285,9 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         const int32_t here = dpari_fsdp_params(o, u);
         dpar_status st;
         if (here < 0 || align > (INT64_C(1) << 40)) {
-            return dpari_wrong(why, "fsdp: unit %d has %d parameters, at multiples of %ld elements",
-                               u, here, align);
+            return dpari_wrong(
+                why, "fsdp: unit %d has %d parameters (0 or more), align is %ld (at most 2^40)", u,
+                here, align);
         }
         st = dpari_fsdp_total(u, here, o->count + params, align, &total, why);
         if (st != DPAR_OK) {
@@ -293,7 +302,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(
                 DPAR_E_RANGE, why,
-                "fsdp: the units up to %d have %ld parameters and %ld elements: at most "
+                "fsdp: the units up to %d have %ld parameters and %ld elements, but may have "
                 "2^31 - 1 and 2^50",
                 u, params, d->whole_sum);
         }
@@ -307,10 +316,11 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, const dpar_fsd
         pool = dpari_most(pool, d->buckets);
     }
     if (d->largest > DPARI_FSDP_MOST / pool) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "fsdp: %ld units of up to %ld elements are kept at once: at most 2^50 "
-                         "elements in all",
-                         pool, d->largest);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "fsdp: %ld units of up to %ld elements are kept at once, but may have 2^50 "
+            "elements together",
+            pool, d->largest);
     }
     return DPAR_OK;
 }
@@ -377,16 +387,16 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int
 /* ---- make and free ----------------------------------------------------------------------------
  */
 
-/* What all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
+/* The values that all ranks must give alike in dpar_fsdp_make or dpar_fsdp_load. */
 typedef struct dpari_fsdp_given {
-    const dpar_comm *shard; /* across replicas; NULL: within one */
-    const dpar_fsdp *d;
-    int32_t replicas; /* 1: there are any */
-    int32_t ranks;
-    int64_t steps;
+    const dpar_comm *shard; /* set when ranks compare across replicas, NULL within one */
+    const dpar_fsdp *fsdp;
+    int32_t replicas; /* 1 if there are replicas */
+    int32_t ranks;    /* of dpar_fsdp_load */
+    int64_t steps;    /* of dpar_fsdp_load */
 } dpari_fsdp_given;
 
-/* Replicas of one shard of as many. */
+/* Lists what tells ranks apart: across replicas they must have the same shard of as many. */
 static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_given *g)
 {
     if (g->shard != NULL) {
@@ -398,14 +408,15 @@ static DPARI_COLD void dpari_fsdp_state_place(dpari_facts *f, const dpari_fsdp_g
     }
 }
 
+/* Lists what all ranks must give alike in dpar_fsdp_make. */
 static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
-    const dpar_fsdp_desc *o = &g->d->desc;
+    const dpar_fsdp_desc *o = &g->fsdp->desc;
     const dpar_optimizer *m = &o->optimizer;
     int32_t i;
     dpari_fsdp_state_place(f, g);
-    dpari_fact(f, "the number of units", 0, g->d->units);
+    dpari_fact(f, "the number of units", 0, g->fsdp->units);
     dpari_fact(f, "zero", 0, o->zero);
     dpari_fact_type(f, "type", 0, o->type);
     dpari_fact_type(f, "compute_type", 0, o->compute_type);
@@ -427,14 +438,15 @@ static DPARI_COLD void dpari_fsdp_state(dpari_facts *f, const void *given)
     dpari_fact_real(f, "optimizer.epsilon", 0, m->epsilon);
     dpari_fact_real(f, "optimizer.momentum", 0, m->momentum);
     dpari_fact_real(f, "optimizer.decay", 0, m->decay);
-    for (i = 0; i < g->d->units; i++) {
+    for (i = 0; i < g->fsdp->units; i++) {
         dpari_fact(f, "params_per_unit[#]", i, dpari_fsdp_params(o, i));
     }
-    for (i = 0; i < g->d->params; i++) {
+    for (i = 0; i < g->fsdp->params; i++) {
         dpari_fact(f, "count[#]", i, o->count[i]);
     }
 }
 
+/* Lists what all ranks must give alike in dpar_fsdp_load. */
 static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
 {
     const dpari_fsdp_given *g = (const dpari_fsdp_given *)given;
@@ -443,7 +455,7 @@ static DPARI_COLD void dpari_fsdp_state_load(dpari_facts *f, const void *given)
     dpari_fact(f, "the number of steps", 0, g->steps);
 }
 
-/* Where each unit and parameter lies. */
+/* Computes where each unit and parameter is, and empties slots and buckets. */
 static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
 {
     const int64_t *count = d->desc.count;
@@ -486,7 +498,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, dpar_why *why)
     return DPAR_OK;
 }
 
-/* The registered memory in its parts. */
+/* Allocates the registered memory and divides it into its parts. */
 static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
 {
     const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
@@ -497,7 +509,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
         return dpari_say(st, why, "%s: no memory for %ld bytes", "fsdp", s->registered);
     }
     at = d->memory = (unsigned char *)memory;
-    d->weights = at; /* whole or a pool: one of both is 0 */
+    d->weights = at; /* whole weights or a pool; the size of the other one is 0 */
     at += dpari_room_up(s->weights) + dpari_room_up(s->gathered);
     d->grads = at; /* whole gradients, or buckets and then sums */
     if (!dpari_fsdp_kept(&d->desc)) {
@@ -516,6 +528,7 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
     return st;
 }
 
+/* Frees the registered memory. */
 static void dpari_fsdp_give_back(dpar_fsdp *d)
 {
     if (d->pinned && d->shard->mem->unpin != NULL) {
@@ -541,7 +554,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     within = st;
     given->shard = shard;
     st = dpari_agree_on(replicas, st, plan, state, given, why);
-    return within == DPAR_OK ? dpari_agree(shard, st, why) : st; /* what failed across alone */
+    /* so that an error found only across replicas reaches all ranks */
+    return within == DPAR_OK ? dpari_agree(shard, st, why) : st;
 }
 
 /* Lays out what was counted, in memory that has been provided. */
@@ -580,7 +594,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
         st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
-    given.d = &counted;
+    given.fsdp = &counted;
     st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
@@ -596,12 +610,14 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     return dpari_made_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
 
+/* True if one of the communicators is broken. */
 static int dpari_fsdp_broken(const dpar_fsdp *d)
 {
     return d->shard->status != DPAR_OK || (d->replicas != NULL && d->replicas->status != DPAR_OK);
 }
 
-/* Waits for all weights that are on their way; what was gathered counts no longer. */
+/* Waits for all weights that are being gathered, and marks all slots as free, because the masters
+ * change. */
 static DPARI_COLD dpar_status dpari_fsdp_forget(dpar_fsdp *d)
 {
     dpar_status st = DPAR_OK;
@@ -641,8 +657,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
     return dpari_made_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
 }
 
-/* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix
- * them up: the tag tells. */
+/* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
+ * of equal size in different orders get an error. */
 static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
                                    int32_t type, dpar_work *work)
 {
@@ -660,7 +676,7 @@ static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const 
     return dpari_post(d->shard, &call, work);
 }
 
-/* ---- where things lie -------------------------------------------------------------------------
+/* ---- addresses --------------------------------------------------------------------------------
  */
 
 static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
@@ -680,7 +696,7 @@ static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
     return d->grads + at * dpar_type_bytes(d->desc.gradient_type);
 }
 
-/* This rank's shard in a whole unit, in bytes. */
+/* Returns the bytes from the beginning of a whole unit to this rank's shard. */
 static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
 {
     return d->unit[u].flat.shard * d->shard->rank * dpar_type_bytes(type);
@@ -694,7 +710,7 @@ static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
     return d->master + d->unit[u].shard_at * dpar_type_bytes(d->desc.type);
 }
 
-/* Where this rank's shard of gradients is reduced, and its type. */
+/* Returns the address of this rank's shard of reduced gradients, and its type. */
 static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
 {
     if (dpari_fsdp_kept(&d->desc)) {
@@ -705,13 +721,14 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32
     return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
 }
 
-/* The reduced gradients of this rank's shard: what counts as 0 becomes it. */
+/* Returns the same address after gradients that only count as 0 have been set to 0. */
 static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t *type)
 {
     dpari_fsdp_unit *n = &d->unit[u];
     unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
     const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
-    if (n->fresh && dpari_fsdp_kept(&d->desc)) { /* all of it: later passes add to it */
+    /* the whole unit, because later passes add to it */
+    if (n->fresh && dpari_fsdp_kept(&d->desc)) {
         (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
     } else if (n->fresh) {
         (void)dpari_do_copy(d->shard, at, NULL, bytes);
@@ -725,7 +742,7 @@ static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_
     return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_moment_type(&d->desc));
 }
 
-/* The number of its shard's first element among all. */
+/* Returns the number of the first element of this rank's shard among all elements. */
 static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
 {
     return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
@@ -811,7 +828,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const voi
 /* ---- weights ----------------------------------------------------------------------------------
  */
 
-/* "unit 'wte'" or "unit 3". */
+/* Writes "unit 'wte'" or "unit 3". */
 static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int32_t u)
 {
     const char *name = d->desc.names != NULL ? d->desc.names[u] : NULL;
@@ -823,7 +840,7 @@ static DPARI_COLD void dpari_fsdp_put_unit(const dpar_fsdp *d, dpar_text *t, int
     }
 }
 
-/* More is in use at once than there is room for: which units. */
+/* Reports that no slot or bucket is left for unit u, and which units hold them. */
 static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_t gradients)
 {
     enum { NAMED = 3 };
@@ -834,7 +851,7 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     dpar_text_put(&t, gradients ? "fsdp: no memory is left for the gradients of "
                                 : "fsdp: no memory is left for the weights of ");
     dpari_fsdp_put_unit(d, &t, u);
-    dpar_text_put(&t, " beside those of ");
+    dpar_text_put(&t, " in addition to those of ");
     for (v = 0; v < d->units; v++) {
         const int holds = gradients ? d->unit[v].state == DPARI_FSDP_OPEN : d->unit[v].used;
         if (!holds) {
@@ -854,8 +871,9 @@ static DPARI_COLD dpar_status dpari_fsdp_no_room(dpar_fsdp *d, int32_t u, int32_
     return dpari_comm_say(d->shard, DPAR_E_ROOM, "%s", why.text);
 }
 
-/* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
- * needed last of those that are not wanted: forward the first one, backward the last. -1: none. */
+/* Returns a slot for unit u, or -1 if there is none: a free one, otherwise the slot of the unit
+ * that is needed last. Forward that is the first unit, backward the last. Units in use, and units
+ * lo .. hi, which are wanted next, keep their slots. */
 static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
 {
     int32_t i, best = -1;
@@ -877,7 +895,7 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
     return best;
 }
 
-/* This rank's masters become its piece of the gathered weights, of another type. */
+/* Converts this rank's masters to its part of the weights in `to`, which have another type. */
 static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_desc *o = &d->desc;
@@ -940,7 +958,7 @@ static DPARI_COLD dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo
     return st;
 }
 
-/* Unit u and those after it in this direction. */
+/* Gathers unit u and requests the units after it in this direction. Waits for u. */
 static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
 {
     const int64_t ahead = d->desc.prefetch;
@@ -948,7 +966,8 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
     const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
     int32_t k;
     dpar_status st = dpari_fsdp_ask(d, u, lo, hi, back);
-    if (st == DPAR_MORE) { /* only units in use, and wanted ones: those can come again */
+    /* all slots are in use or have wanted units; those can be gathered again */
+    if (st == DPAR_MORE) {
         st = dpari_fsdp_ask(d, u, u, u, back);
     }
     for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
@@ -981,7 +1000,7 @@ static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int
         out[0] = (unsigned char *)to + i * to_size;
         in[0] = out[0];
         in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits; F64 into F32 */
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits or F64; to F32 first */
             dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
             in[1] = f32;
         }
@@ -1038,8 +1057,9 @@ static DPARI_COLD dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
     return st;
 }
 
-/* What a pass finds in the room for unit u's gradients: those of earlier ones, where they are kept;
- * else 0, or any numbers where it assigns, with 0 between parameters and after them. */
+/* Prepares the bucket of unit u. If gradients of earlier passes are kept, they stay. Otherwise all
+ * is set to 0; with overwrite_gradients only the gaps between parameters and the end are, because
+ * backward assigns the rest. */
 static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *n = &d->unit[u];
@@ -1158,7 +1178,8 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
         return d->shard->status != DPAR_OK ? d->shard->status : d->replicas->status;
     }
     if (d->under_way) {
-        return dpari_comm_wrong(d->shard, "dpar_fsdp_begin: the pass before has not ended");
+        return dpari_comm_wrong(d->shard,
+                                "dpar_fsdp_begin: the previous pass has not ended (dpar_fsdp_end)");
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].state = DPARI_FSDP_NONE;
@@ -1201,11 +1222,11 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_unshard(dpar_fsdp *d, int32_t u, int32
     }
     if (back && !d->under_way) {
         return dpari_comm_wrong(d->shard,
-                                "dpar_fsdp_unshard: unit %d goes backward outside of a pass", u);
+                                "dpar_fsdp_unshard: unit %d for backward outside of a pass", u);
     }
     if (back && d->unit[u].state != DPARI_FSDP_NONE) {
         return dpari_comm_wrong(d->shard,
-                                "dpar_fsdp_unshard: unit %d goes backward twice in a pass", u);
+                                "dpar_fsdp_unshard: unit %d for backward twice in one pass", u);
     }
     if (d->under_way && d->status != DPAR_OK) {
         return d->status;
@@ -1287,10 +1308,13 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
         return dpari_comm_wrong(d->shard, "dpar_fsdp_end: no pass is under way");
     }
     dpari_fsdp_look(d);
-    for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
+    /* if buckets are units, this is the order of backward */
+    for (b = d->buckets - 1; b >= 0; b--) {
         if (d->bucket[b].unit >= 0 && d->bucket[b].sent) {
             const dpar_status st = dpari_fsdp_collect(d, b);
-            d->status = d->status == DPAR_OK ? st : d->status;
+            if (d->status == DPAR_OK) {
+                d->status = st;
+            }
         } else if (d->bucket[b].unit >= 0) {
             d->unit[d->bucket[b].unit].bucket = -1;
             d->bucket[b].unit = -1;
@@ -1298,7 +1322,9 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
     }
     for (u = 0; u < d->units && d->last && d->replicas != NULL; u++) {
         const dpar_status st = dpar_wait(&d->unit[u].across);
-        d->status = d->status == DPAR_OK ? st : d->status;
+        if (d->status == DPAR_OK) {
+            d->status = st;
+        }
     }
     for (u = 0; u < d->units; u++) {
         d->unit[u].used = 0;
@@ -1308,7 +1334,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_end(dpar_fsdp *d)
     return d->status;
 }
 
-/* The sum of squares of this rank's shard: waits for a device's. */
+/* Computes the sum of squares of this rank's shard, and waits for it. */
 static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
 {
     dpar_status st = DPAR_OK;
@@ -1398,7 +1424,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double
 /* ---- state ------------------------------------------------------------------------------------
  */
 
-/* True if there is such an array of unit u now. Gradients are there between passes. */
+/* True if unit u has such an array now. Gradients are available only between passes. */
 static int dpari_fsdp_has(const dpar_fsdp *d, int32_t array, int32_t u)
 {
     if (!dpari_fsdp_is_unit(d, u) || array < 0) {
@@ -1443,8 +1469,10 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
         ranks - 1 > INT32_MAX - first) {
         return dpari_wrong(
-            why, "dpar_fsdp_layout: no unit %d, or %d ranks from rank %d on, or layout is NULL", u,
-            ranks, first);
+            why,
+            "dpar_fsdp_layout: unit %d does not exist, or ranks %d or first %d is not allowed, or "
+            "layout is NULL",
+            u, ranks, first);
     }
     st = dpar_mesh_init(&mesh, "shard", &ranks, DPAR_ORDER_LAST_FASTEST, 0, why);
     if (st != DPAR_OK) {
@@ -1454,7 +1482,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, 
     return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, why);
 }
 
-/* Begins the walk over what this rank needs of a unit that `ranks` ranks saved. */
+/* Begins a walk over the parts of this rank's shard in the shards that `ranks` ranks saved. */
 static DPARI_COLD dpar_status dpari_fsdp_walk_saved(const dpar_fsdp *d, int32_t u, int32_t ranks,
                                                     dpar_redistribute_cursor *walk, dpar_why *why)
 {

@@ -20,20 +20,22 @@
 #define DPARI_LANES_VECTOR 0
 #endif
 
-/* x86-64 that may have more than it was compiled for. */
+/* 1 if this is compiled for plain x86-64, so that the CPU may have more than the compiler knows. */
 #if DPARI_LANES_VECTOR && defined(__x86_64__) && !defined(__AVX2__)
 #define DPARI_LANES_ASKED 1
 #else
 #define DPARI_LANES_ASKED 0
 #endif
 
-/* Clang needs no help; without its optimiser gcc does not see which way is not taken. */
+/* 1 if instructions are written in assembly. Clang does not need it, and without its optimiser gcc
+ * does not remove the branch that is not taken. */
 #if defined(__x86_64__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define DPARI_LANES_ASM 1
 #else
 #define DPARI_LANES_ASM 0
 #endif
 
+/* Returns the scale of block i. */
 static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
 {
     float scale;
@@ -41,7 +43,7 @@ static float dpari_lanes_scale(const dpari_lanes_blocks *b, int64_t i)
     return scale;
 }
 
-/* One NaN for all. */
+/* Replaces every NaN by the same one. */
 DPARI_FN void dpari_lanes_quiet(float *x, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -65,7 +67,7 @@ typedef float dpari_lanes_m4 __attribute__((vector_size(16), aligned(4), may_ali
 typedef uint64_t dpari_lanes_u4 __attribute__((vector_size(32)));
 typedef uint32_t dpari_lanes_u8 __attribute__((vector_size(32)));
 typedef int32_t dpari_lanes_w4 __attribute__((vector_size(16)));
-#if defined(__SSE2__) /* what the builtins take */
+#if defined(__SSE2__) /* types of the builtins */
 typedef short dpari_lanes_h8 __attribute__((vector_size(16)));
 typedef char dpari_lanes_b16 __attribute__((vector_size(16)));
 #endif
@@ -75,7 +77,8 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
 #define dpari_lanes_get(to, from) __builtin_memcpy(to, from, sizeof *(to))
 #define dpari_lanes_put(to, from) __builtin_memcpy(to, from, sizeof *(from))
 
-/* All of x; some vectors are too large to be given by value where the target has none. */
+/* A vector whose elements are all x. Vectors are passed by address, because they are too large to
+ * be passed by value on targets without such vectors. */
 #define DPARI_LANES_ALL4(x)                                                                        \
     {                                                                                              \
         x, x, x, x                                                                                 \
@@ -85,6 +88,7 @@ enum { DPARI_LANES_D = 16, DPARI_LANES_F = 8 };
         x, x, x, x, x, x, x, x                                                                     \
     }
 
+/* Sixteen doubles: the 16 chains of a sum, or 16 elements of a row. */
 typedef struct dpari_lanes_16 {
     dpari_lanes_d4 a, b, c, d;
 } dpari_lanes_16;
@@ -95,13 +99,15 @@ DPARI_LANES_INLINE void dpari_lanes_all(dpari_lanes_16 *to, double x)
     to->a = to->b = to->c = to->d = all;
 }
 
+/* Adds the 16 chains in the fixed order of lanes.h. */
 DPARI_LANES_INLINE double dpari_lanes_fold(const dpari_lanes_16 *x)
 {
     const dpari_lanes_d4 s = (x->a + x->c) + (x->b + x->d);
     return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* One instruction where vectors have 32 bytes, of which gcc makes five. */
+/* Converts a vector, with one instruction if vectors have 32 bytes, for which gcc emits five. wide:
+ * 1 in the functions for AVX2. */
 #if DPARI_LANES_ASM
 #define DPARI_LANES_CONVERT(wide, instruction, to, from, type)                                     \
     do {                                                                                           \
@@ -152,7 +158,7 @@ DPARI_LANES_INLINE void dpari_lanes_thin(float *to, const double *from, int64_t 
     }
 }
 
-/* Elements i .. i + 15, and back. */
+/* Loads elements i .. i + 15 as doubles; dpari_lanes_store is the reverse. */
 DPARI_LANES_INLINE void dpari_lanes_load(dpari_lanes_16 *to, const void *x, int64_t i, int32_t type,
                                          int wide)
 {
@@ -191,7 +197,7 @@ DPARI_LANES_INLINE void dpari_lanes_store(void *x, int64_t i, int32_t type,
     }
 }
 
-/* The last elements, from i on, and `rest` behind them. */
+/* Copies the last elements, from i on, to `room`, and fills it up with `rest`. */
 DPARI_STATIC_NOINLINE const double *dpari_lanes_last(double *room, const void *x, int64_t i,
                                                      int64_t n, int32_t type, double rest)
 {
@@ -409,13 +415,13 @@ DPARI_LANES_INLINE void dpari_lanes_slope(void *to, const void *x, const void *y
     }
 }
 
-/* The smaller of x and `most`; NaN of x stays. */
+/* Computes the smaller of x and `most`. A NaN in x stays. */
 DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_d4 *x,
                                           const dpari_lanes_d4 *most, int wide)
 {
     dpari_lanes_u4 over;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, of which gcc makes four */
+    if (wide) { /* one instruction, for which gcc emits four */
         __asm__("vminpd %1, %2, %0" : "=x"(*to) : "x"(*x), "x"(*most));
         return;
     }
@@ -425,10 +431,11 @@ DPARI_LANES_INLINE void dpari_lanes_least(dpari_lanes_d4 *to, const dpari_lanes_
     *to = (dpari_lanes_d4)(((dpari_lanes_u4)*x & ~over) | ((dpari_lanes_u4)*most & over));
 }
 
-/* x = e^x. x = k ln 2 + f: adding 1.5 2^52 leaves the integer k in the last bits; ln 2 in two parts
- * of which the first times k is exact; Taylor of degree 12 for |f| < 0.347, whose rest is below
- * 2e-16, in pairs (Estrin): few operations wait for one another; 2^k by its bits. NaN stays NaN, as
- * f is. */
+/* Computes x = e^x and z = e^z, two vectors at once, because their operations do not wait for each
+ * other. x = k ln 2 + f, where k is an integer: adding 1.5 2^52 leaves it in the last bits. ln 2 is
+ * in two parts, of which the first times k is exact. e^f is a Taylor sum of degree 12 for |f| <
+ * 0.347, whose error is below 2e-16, added in pairs (Estrin), so that few operations wait for one
+ * another. 2^k is made from its bits. NaN stays NaN, because f is NaN. */
 DPARI_LANES_INLINE void dpari_lanes_exp(dpari_lanes_d4 *x, dpari_lanes_d4 *z, int wide)
 {
     const dpari_lanes_d4 low = DPARI_LANES_ALL4(-708.0), high = DPARI_LANES_ALL4(709.0);
@@ -485,7 +492,7 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
         dpari_lanes_exp(&each[0], &each[1], wide);
         dpari_lanes_exp(&each[2], &each[3], wide);
     }
-    for (k = 0; k < 4 && !wide; k += 2) { /* fewer registers: a loop is as fast */
+    for (k = 0; k < 4 && !wide; k += 2) { /* with fewer registers a loop is as fast */
         dpari_lanes_exp(&each[k], &each[k + 1], wide);
     }
     sum->a += each[0];
@@ -501,7 +508,8 @@ DPARI_LANES_INLINE void dpari_lanes_exps_16(dpari_lanes_16 *sum, void *to, const
     }
 }
 
-/* Whole sixteens, then the last elements in `room`: one loop does both. */
+/* One loop for full groups of 16 elements, and then for the last elements, which are copied to
+ * `room`. */
 DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type, const double *by,
                                            int64_t n, int wide)
 {
@@ -533,8 +541,8 @@ DPARI_LANES_INLINE double dpari_lanes_exps(void *to, const void *x, int32_t type
     return dpari_lanes_fold(&sum);
 }
 
-/* x = log(1 + x) = 2 atanh(x / (2 + x)), 0 <= x <= 1: the argument is at most 1 / 3, and what the
- * series of 16 terms leaves below 1e-16. */
+/* Computes x = log(1 + x) = 2 atanh(x / (2 + x)) for 0 <= x <= 1. The argument of atanh is at most
+ * 1 / 3, so that 16 terms of its series leave an error below 1e-16. */
 DPARI_LANES_INLINE void dpari_lanes_log(dpari_lanes_d4 *x)
 {
     const dpari_lanes_d4 y = *x / (*x + 2.0), y2 = y * y;
@@ -579,7 +587,7 @@ DPARI_LANES_INLINE void dpari_lanes_logs(double *x, int64_t n)
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+/* A vector of the words i, j, k and l, where 0 .. 3 are those of a and 4 .. 7 those of b. */
 #if defined(__clang__)
 #define DPARI_LANES_WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
@@ -592,7 +600,7 @@ DPARI_LANES_INLINE dpari_lanes_f4 dpari_lanes_words(dpari_lanes_f4 a, dpari_lane
 }
 #endif
 
-/* The halves of eight, added. */
+/* Adds the two halves of a vector. */
 DPARI_LANES_INLINE void dpari_lanes_half(dpari_lanes_f4 *to, const dpari_lanes_f8 *x)
 {
     dpari_lanes_f4 a, b;
@@ -601,7 +609,7 @@ DPARI_LANES_INLINE void dpari_lanes_half(dpari_lanes_f4 *to, const dpari_lanes_f
     *to = a + b;
 }
 
-/* Four rows at once: each element of x is read once for all. */
+/* Computes the scores of four rows at once, so that each element of x is loaded once. */
 DPARI_LANES_INLINE void dpari_lanes_scores_four(double *to, const float *x,
                                                 const float *const row[4], int64_t width,
                                                 double scale)
@@ -648,7 +656,7 @@ DPARI_LANES_INLINE void dpari_lanes_scores(double *to, const float *x, const flo
     int64_t j, k;
     for (j = 0; j < n; j += 4) {
         const float *each[4];
-        for (k = 0; k < 4; k++) { /* of fewer than four the last again */
+        for (k = 0; k < 4; k++) { /* if fewer than four are left, the last one is repeated */
             each[k] = row + dpari_least(j + k, n - 1) * step;
         }
         dpari_lanes_scores_four(n - j < 4 ? room : to + j, x, each, width, scale);
@@ -726,14 +734,15 @@ DPARI_LANES_INLINE void dpari_lanes_add(float *y, float keep, float by, const fl
 
 /* ---- codes of 8 bits ------------------------------------------------------------------------- */
 
-/* Sizes are ordered as the integers of their bits. */
+/* Computes the larger of each |x| and `most`, as integers: the bits of |x| have the order of
+ * |x|. */
 DPARI_LANES_INLINE void dpari_lanes_sizes(dpari_lanes_i8 *most, const float *x, int wide)
 {
     dpari_lanes_i8 p, above;
     dpari_lanes_get(&p, x);
     p &= 0x7fffffff;
 #if DPARI_LANES_ASM
-    if (wide) { /* one instruction, of which gcc makes two that take longer */
+    if (wide) { /* one instruction, for which gcc emits two slower ones */
         __asm__("vpmaxsd %1, %0, %0" : "+x"(*most) : "x"(p));
         return;
     }
@@ -775,15 +784,15 @@ DPARI_LANES_INLINE uint32_t dpari_lanes_size(const float *x, int64_t n, int wide
     return (uint32_t)most;
 }
 
-/* Of sizes below 2^22 adding 1.5 2^23 leaves the rounded integer in the last bits, with its sign.
- */
+/* Rounds to integers: for |x| below 2^22, adding 1.5 2^23 leaves the rounded integer in the last
+ * bits, with its sign. */
 DPARI_LANES_INLINE void dpari_lanes_code_i8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     *code = (dpari_lanes_i8)(*x + 12582912.0f) & 0xff;
 }
 
-/* Below 2^-6 in steps of 2^-9, which are the last bits of a sum with 2^14. Codes do not pass 0x7e:
- * x is at most 448 and what division rounds. */
+/* Computes codes of F8. Below 2^-6 its numbers are 2^-9 apart, which are the last bits of a sum
+ * with 2^14. No code exceeds 0x7e, because x is at most 448, up to the rounding of a division. */
 DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_lanes_f8 *x)
 {
     const dpari_lanes_i8 bits = (dpari_lanes_i8)*x, size = bits & 0x7fffffff;
@@ -794,7 +803,8 @@ DPARI_LANES_INLINE void dpari_lanes_code_f8(dpari_lanes_i8 *code, const dpari_la
     *code = all | (((bits >> 24) & 0x80) & (all != 0));
 }
 
-/* Sixteen integers of 0 to 255 as bytes, and the signed values of 16 bytes. */
+/* Stores sixteen integers of 0 to 255 as bytes. dpari_lanes_unpack loads 16 bytes as signed
+ * integers. */
 DPARI_LANES_INLINE void dpari_lanes_pack(unsigned char *to, const dpari_lanes_i8 *x)
 {
 #if defined(__SSE2__)
@@ -905,8 +915,8 @@ DPARI_LANES_INLINE void dpari_lanes_lesser(dpari_lanes_f8 *x, const dpari_lanes_
     }
 }
 
-/* With the exponent's bits of an f32 a code is u: its value from 2^-6 on; below, where the value is
- * 2 u - 2^-6, that is less than u, and from there on it is not. */
+/* Computes the values of codes of F8. u is the code with the exponent of an f32. From 2^-6 on the
+ * value is u; below, it is 2 u - 2^-6. The smaller of both is right everywhere. */
 DPARI_LANES_INLINE void dpari_lanes_value_f8(dpari_lanes_f8 *x, const dpari_lanes_i8 *code,
                                              int wide)
 {
@@ -935,7 +945,8 @@ DPARI_LANES_INLINE void dpari_lanes_value(dpari_lanes_f8 *p, const float *x,
     }
 }
 
-/* Some element of `all` becomes a NaN where one of x is, and may where one is infinite. */
+/* Computes 16 values. If one of x is NaN, an element of `all` becomes NaN, and it may become NaN if
+ * one is infinite. */
 DPARI_LANES_INLINE void dpari_lanes_sixteen_values(float *x, const unsigned char *code, float scale,
                                                    int32_t type, int add, dpari_lanes_f8 *all,
                                                    int wide)
@@ -969,7 +980,8 @@ DPARI_LANES_INLINE void dpari_lanes_last_values(float *x, const unsigned char *c
     }
 }
 
-/* A block: what takes few operations an element has loops of its own where they pay. */
+/* Computes the values of a block. Cases with few operations for each element have loops of their
+ * own. */
 DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *code, float scale,
                                                  int64_t n, int32_t type, int add,
                                                  dpari_lanes_f8 *all, int wide)
@@ -993,7 +1005,8 @@ DPARI_LANES_INLINE void dpari_lanes_values_block(float *x, const unsigned char *
     }
 }
 
-/* A product with a scale that is a number makes no NaN but that of an F8. */
+/* Computes the values of all blocks, and replaces NaN by the same one if there may be any. If the
+ * scale is a number, only a code of F8 can give NaN. */
 DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b, int wide)
 {
     const int64_t count = b->count, block = b->block, step = b->code_step;
@@ -1017,7 +1030,8 @@ DPARI_LANES_INLINE void dpari_lanes_values(float *x, const dpari_lanes_blocks *b
 
 #endif
 
-/* By elements, in the same order: small, and for calls so small that the CPU is not asked. */
+/* Element by element, in the same order. Used without vectors, and for calls so small that the CPU
+ * is not queried. */
 #if !DPARI_LANES_VECTOR || DPARI_LANES_ASKED
 
 static double dpari_each_fold(const double *c)
@@ -1116,7 +1130,7 @@ static void dpari_each_slope(void *to, const void *x, const void *y, int32_t typ
 }
 
 #if DPARI_LANES_VECTOR
-/* As dpari_lanes_exp. */
+/* Computes e^x with the operations of dpari_lanes_exp. */
 static double dpari_each_exp(double x)
 {
     const double y = x > 709.0 ? 709.0 : x;
@@ -1150,7 +1164,7 @@ static double dpari_each_exps(void *to, const void *x, int32_t type, const doubl
     for (i = 0; i < n; i++) {
 #if DPARI_LANES_VECTOR
         const double power = dpari_each_exp(dpari_element_get(x, type, i) - by[0]);
-#else /* of doubles of any kind */
+#else /* doubles may have extra precision here, which the sums of dpari_each_exp do not allow */
         const double power = dpari_exp(dpari_element_get(x, type, i) - by[0]);
 #endif
         c[i % 16] += power;
@@ -1226,7 +1240,7 @@ static uint32_t dpari_each_size(const float *x, int64_t n, int wide)
     return most;
 }
 
-/* To the nearest integer, of two the even one: 0 <= x < 2^31. */
+/* Rounds 0 <= x < 2^31 to the nearest integer, ties to even. */
 static uint32_t dpari_each_even(float x)
 {
     const uint32_t n = (uint32_t)x;
@@ -1234,7 +1248,7 @@ static uint32_t dpari_each_even(float x)
     return n + (rest > 0.5f || (!(rest < 0.5f) && n % 2 != 0));
 }
 
-/* A number's code without its sign. */
+/* Returns the code of a number without its sign. */
 static uint32_t dpari_each_code(float x, int32_t type)
 {
     uint32_t bits;
@@ -1298,7 +1312,7 @@ static void dpari_each_values(float *x, const dpari_lanes_blocks *b, int wide)
 
 /* ---- the tables ------------------------------------------------------------------------------ */
 
-/* What is inlined becomes what the CPU has. */
+/* Defines the functions of a table. The inlined loops are compiled for the CPU that `in` names. */
 #define DPARI_LANES_PLAIN
 #define DPARI_LANES_TABLE(in, table, loop, wide)                                                   \
     in static void table##_widen(double *to, const float *from, int64_t n)                         \
@@ -1406,7 +1420,7 @@ DPARI_LANES_TABLE(__attribute__((target("avx2"))), dpari_lanes_wide, dpari_lanes
 
 /* ---- vectors of 64 bytes ---------------------------------------------------------------------
  *
- * Of what takes few operations an element; the rest is that of 32 bytes. */
+ * Only loops with few operations for each element; the others are those of 32 bytes. */
 
 #define DPARI_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw"))) static
 #define DPARI_EIGHT_INLINE                                                                         \
@@ -1420,7 +1434,7 @@ typedef struct dpari_eight {
     dpari_lanes_d8 a, b; /* chains 0 to 7, 8 to 15 */
 } dpari_eight;
 
-/* Not fused with what is added, which a compiler does where it may. */
+/* In assembly, because a compiler may fuse a product with a sum. */
 DPARI_EIGHT_INLINE void dpari_eight_times(dpari_lanes_d8 *to, const dpari_lanes_d8 *x,
                                           const dpari_lanes_d8 *y)
 {
@@ -1467,8 +1481,8 @@ DPARI_EIGHT_INLINE double dpari_eight_fold(const dpari_eight *x)
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-/* For parts of 16 elements, `part` of where they are; the last is filled up with what changes no
- * sum. */
+/* Defines a loop that adds parts of 16 elements with `part`. The last part is filled up with
+ * `rest`, which changes no sum. */
 #define DPARI_EIGHT_SUM(name, part, rest)                                                          \
     DPARI_EIGHT_INLINE double name##_of(const void *x, const void *y, int32_t type, double mean,   \
                                         int64_t n, double *total)                                  \
@@ -1722,7 +1736,9 @@ static dpari_lanes dpari_lanes_eights(void)
 }
 #endif
 
-enum { DPARI_LANES_ASKS = 4096 }; /* asking takes as long as some thousands of them */
+/* From this number of elements on the CPU is queried, which takes as long as some thousands of
+ * elements. */
+enum { DPARI_LANES_ASKS = 4096 };
 
 DPARI_INTERNAL dpari_lanes dpari_lanes_for(int64_t work)
 {

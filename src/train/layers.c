@@ -19,7 +19,7 @@
 
 /* ---- norms of gradients ---------------------------------------------------------------------- */
 
-/* Part by part. */
+/* Returns the sum of squares, part by part. */
 static double dpari_mem_sum_squares(const void *in, int64_t count, int32_t type)
 {
     const dpari_lanes l = dpari_lanes_for(count);
@@ -70,7 +70,7 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
         (r->count > 0 && (r->to == NULL || r->from == NULL))) {
         return DPAR_E_ARG;
     }
-    if (r->from_type == DPAR_F32) { /* as they are, NaN too */
+    if (r->from_type == DPAR_F32) { /* without conversion, so that NaN keep their bits */
         dpari_random_round(r->to, r->from, r->count, r->seed, r->stream, r->index, 16);
         return DPAR_OK;
     }
@@ -84,7 +84,8 @@ static dpar_status dpari_mem_round(void *ctx, const dpar_mem_round *r)
     return DPAR_OK;
 }
 
-/* F32 from its halves, and back. */
+/* Computes F32 from BF16 and the remainder of 16 bits. dpari_mem_halve is the reverse; the high
+ * half is rounded, so that the remainder has a sign. */
 static void dpari_mem_join(float *to, const uint16_t *high, const int16_t *low, int64_t n)
 {
     int64_t i;
@@ -105,7 +106,7 @@ static void dpari_mem_halve(uint16_t *high, int16_t *low, const float *from, int
     }
 }
 
-/* Weights in two halves: some at a time become F32. */
+/* Updates weights that are stored in two halves. Some at a time are joined to F32. */
 static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double factor)
 {
     const dpar_optimizer_piece *all = o->piece;
@@ -131,7 +132,7 @@ static dpar_status dpari_mem_optimize_halves(const dpar_mem_optimize *o, double 
     return st;
 }
 
-/* The new weights once more. */
+/* Stores a copy of the new weights in another type. */
 static dpar_status dpari_optimize_copy(const dpar_mem_optimize *o)
 {
     const dpar_optimizer_piece *p = o->piece;
@@ -175,7 +176,8 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
         return DPAR_E_ARG;
     }
     none = *p;
-    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count; /* is it in the domain? */
+    /* with 0 elements this only checks the arguments */
+    none.count = o->remainder != NULL && p->count >= 0 ? 0 : p->count;
     st = dpar_optimizer_step(o->optimizer, &none, o->step, o->rate, factor);
     if (st == DPAR_OK && o->remainder != NULL) {
         st = dpari_mem_optimize_halves(o, factor);
@@ -188,18 +190,20 @@ static dpar_status dpari_mem_optimize(void *ctx, const dpar_mem_optimize *o)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* True if an index is in its domain. */
 static int dpari_mem_index_fits(const dpar_mem_index *x, int64_t rows)
 {
     return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
            (x->at != NULL || rows == 0);
 }
 
+/* Returns number i of an index. */
 static int64_t dpari_mem_at(const dpar_mem_index *x, int64_t i)
 {
     return x->type == DPAR_I32 ? ((const int32_t *)x->at)[i] : ((const int64_t *)x->at)[i];
 }
 
-/* The row of a number, below 0: none. */
+/* Returns the row for a number of an index; below 0 there is none. */
 DPARI_STATIC_NOINLINE int64_t dpari_mem_row(const dpar_mem_index *x, int64_t number)
 {
     int32_t w;
@@ -234,6 +238,7 @@ static dpar_status dpari_mem_gather(void *ctx, const dpar_mem_gather *g)
     return DPAR_OK;
 }
 
+/* Adds n elements of F64 or F32. */
 static void dpari_mem_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
                           int64_t n)
 {
@@ -267,7 +272,7 @@ static dpar_status dpari_mem_scatter(void *ctx, const dpar_mem_scatter *s)
     return DPAR_OK;
 }
 
-/* One row of `to`. */
+/* Computes one row of `to`. */
 static void dpari_mem_combine_row(const dpar_mem_combine *c, int64_t t)
 {
     double x[DPARI_ELEMENTS], sum[DPARI_ELEMENTS];
@@ -338,18 +343,20 @@ static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
 
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
+/* True if a token with this target counts in the loss. */
 static int dpari_entropy_counts(const dpar_mem_cross_entropy *e, int64_t target)
 {
     return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
 }
 
-/* Elements of the logits. */
+/* Returns the address of a logit. */
 static void *dpari_entropy_at(const dpar_mem_cross_entropy *e, int64_t at)
 {
     return (unsigned char *)e->logits + at * dpar_type_bytes(e->type);
 }
 
-/* The largest of a run, of all that came before (first: none did) too; their sum is added. */
+/* Updates *most with the largest logit of a run, and adds the logits to *sum. *first: 1 if no run
+ * came before, so that *most is not used. */
 static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                                   int64_t hi, int *first, double *most, double *sum)
 {
@@ -362,6 +369,7 @@ static void dpari_entropy_largest(const dpari_lanes *l, const dpar_mem_cross_ent
     }
 }
 
+/* Returns the sum of e^(logit - most) over a run. */
 static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                                   int64_t hi, double most)
 {
@@ -374,7 +382,9 @@ static double dpari_entropy_below(const dpari_lanes *l, const dpar_mem_cross_ent
     return sum;
 }
 
-/* Smoothing is linear in the logits: it needs no number of its own. */
+/* Computes the three numbers of a token on this rank: the largest logit, the sum of exponentials
+ * relative to it, and what is subtracted from lse in the loss. Smoothing is linear in the logits,
+ * so it is part of the third one. */
 static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t token)
 {
     const int64_t at = token * e->rows;
@@ -385,14 +395,14 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     for (w = 0; w < 2; w++) {
         dpari_entropy_largest(l, e, at + e->lo[w], at + e->hi[w], &first, &most, &sum);
     }
-    for (w = 0; w < 2; w++) { /* all of them -infinity: sums of 0 */
+    for (w = 0; w < 2; w++) { /* if all are -infinity, the sums are 0 */
         below +=
             dpari_entropy_below(l, e, at + e->lo[w], at + e->hi[w], most < -1.7e308 ? 0.0 : most);
     }
     if (row >= 0) {
         own = (1.0 - e->smoothing) * dpari_element_get(e->logits, e->type, at + row);
     }
-    if (e->smoothing > 0.0) { /* else 0 x infinity */
+    if (e->smoothing > 0.0) { /* without smoothing this could be 0 x infinity */
         own += e->smoothing / (double)e->vocabulary * sum;
     }
     dpari_element_put(e->partial, e->type, 3 * token, most);
@@ -400,7 +410,8 @@ static void dpari_entropy_part(const dpari_lanes *l, const dpar_mem_cross_entrop
     dpari_element_put(e->partial, e->type, 3 * token + 2, own);
 }
 
-/* From all ranks' numbers of a token: lse, and what is subtracted. 0 exponentials: NaN. */
+/* Returns lse of a token from the numbers of all ranks, and in *subtracted what the loss subtracts.
+ * Returns NaN if no rank has an exponential above 0. */
 static double dpari_entropy_unite(const dpar_mem_cross_entropy *e, int64_t token,
                                   double *subtracted)
 {
@@ -449,7 +460,8 @@ static void dpari_entropy_loss(const dpar_mem_cross_entropy *e)
     }
 }
 
-/* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
+/* Replaces one run of a token's logits by scale ((1 + 2 z lse) exp(logit - lse) - smoothing /
+ * V). */
 static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy *e, int64_t lo,
                               int64_t hi, const double *by)
 {
@@ -458,6 +470,7 @@ static void dpari_entropy_run(const dpari_lanes *l, const dpar_mem_cross_entropy
     }
 }
 
+/* Replaces the logits of a token by their gradient. Columns that are padding become 0. */
 static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_entropy *e,
                                    int64_t token)
 {
@@ -469,7 +482,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
     double hot = row >= 0 ? dpari_element_get(e->logits, e->type, at + row) : 0.0;
     unsigned char *line = (unsigned char *)e->logits + at * bytes;
     const double by[3] = {lse, factor, -smooth};
-    int64_t done = 0; /* columns that stand for tokens and come before */
+    int64_t done = 0; /* columns before this one are done */
     int32_t w;
     for (w = 0; w < 2; w++) {
         const int64_t lo = e->lo[w], hi = counts ? e->hi[w] : lo;
@@ -478,7 +491,7 @@ static void dpari_entropy_gradient(const dpari_lanes *l, const dpar_mem_cross_en
         done = hi;
     }
     dpari_zero(line + done * bytes, (size_t)((e->rows - done) * bytes));
-    if (row >= 0 && counts) { /* in f64: they nearly cancel */
+    if (row >= 0 && counts) { /* in f64, because the terms nearly cancel */
         hot = factor * dpari_exp(hot - lse) - smooth - e->scale * (1.0 - e->smoothing);
         dpari_element_put(e->logits, e->type, at + row, hot);
     }
@@ -529,16 +542,17 @@ static dpar_status dpari_mem_cross_entropy(void *ctx, const dpar_mem_cross_entro
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Some rows from i on: of the smaller lse e^(it - the larger), and log(1 + that). */
+/* Merges rows i .. i + rows - 1 into out and lse. less: e^(smaller lse - larger lse); more: log(1 +
+ * less). */
 static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merge *m, int64_t i,
                              int64_t rows)
 {
-    const double nothing = -1e30; /* at most this is the lse of a query that sees no key */
+    const double nothing = -1e30; /* the lse of a query that sees no key is at most this */
     const double by[3] = {0.0, 1.0, 0.0};
     const int64_t bytes = m->values * dpar_type_bytes(m->type);
     DPARI_ROW double less[DPARI_ROW_PART], more[DPARI_ROW_PART];
     int64_t k;
-    less[0] = 0.0; /* gcc -O1 does not see that there are rows */
+    less[0] = 0.0; /* gcc -O1 does not see that rows is above 0, and warns */
     for (k = 0; k < rows; k++) {
         const double a = dpari_element_get(m->lse, m->type, i + k);
         const double b = dpari_element_get(m->more_lse, m->type, i + k);
@@ -556,7 +570,7 @@ static void dpari_merge_rows(const dpari_lanes *l, const dpar_mem_attention_merg
         if (a <= nothing && !(b <= nothing)) {
             dpari_kern_copy(y, x, bytes, 0);
             dpari_element_put(m->lse, m->type, i + k, b);
-        } else if (!(b <= nothing)) { /* NaN too: it must be seen */
+        } else if (!(b <= nothing)) { /* also if b is NaN, which must not be lost */
             dpari_row_add(l, m->type, y, a > b ? larger : lesser, a > b ? lesser : larger, x,
                           m->values);
             dpari_element_put(m->lse, m->type, i + k, (a > b ? a : b) + more[k]);
@@ -583,7 +597,7 @@ DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_a
 
 /* ---- 8 bits ---------------------------------------------------------------------------------- */
 
-/* The scale of elements lo .. hi - 1. */
+/* Returns the scale of elements lo .. hi - 1. */
 static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t lo,
                                int64_t hi)
 {
@@ -601,6 +615,7 @@ static float dpari_quant_scale(const dpari_lanes *l, const dpar_mem_quantize *q,
     return scale < 1.1754944e-38f ? 0.0f : scale;
 }
 
+/* Quantizes block b. */
 static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, int64_t b)
 {
     const int64_t lo = b * q->block, hi = dpari_least(lo + q->block, q->count);
@@ -619,6 +634,7 @@ static void dpari_quant_block(const dpari_lanes *l, const dpar_mem_quantize *q, 
     }
 }
 
+/* Returns the blocks of q as lanes.h describes them. */
 static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
 {
     dpari_lanes_blocks b;
@@ -633,7 +649,7 @@ static dpari_lanes_blocks dpari_quant_blocks(const dpar_mem_quantize *q)
     return b;
 }
 
-/* A block of another type than F32. */
+/* Dequantizes block b into a type other than F32. */
 DPARI_STATIC_NOINLINE void dpari_quant_values(const dpari_lanes *l, const dpar_mem_quantize *q,
                                               int64_t b)
 {
@@ -667,7 +683,7 @@ static int dpari_quant_fits(const dpar_mem_quantize *q)
            q->code_step >= q->block && q->scale_step >= 4 && q->scale_step % 4 == 0;
 }
 
-/* How many blocks. */
+/* Returns the number of blocks. */
 static int64_t dpari_quant_count(const dpar_mem_quantize *q)
 {
     return dpari_ceil_div(q->count, q->format != 0 ? dpari_micro_elements(q->format) : q->block);
@@ -693,7 +709,8 @@ static dpar_status dpari_mem_quantize(void *ctx, const dpar_mem_quantize *q)
     return DPAR_OK;
 }
 
-/* Of F32 in F32: a sum of two of them in f64 that is rounded is the one in f32 (Figueroa 1995). */
+/* F32 is accumulated in f32. This gives the same bits as in f64: a sum of two F32 that is computed
+ * in f64 and then rounded is the sum in f32 (Figueroa 1995). */
 static dpar_status dpari_mem_dequantize(void *ctx, const dpar_mem_quantize *q)
 {
     dpari_lanes l;
@@ -742,22 +759,23 @@ DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
     return l;
 }
 
-/* ---- in the memory of a communicator --------------------------------------------------------- */
+/* ---- operations in the memory of a communicator ---------------------------------------------- */
 
+/* Breaks a communicator whose memory has no table of layers. */
 static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 {
     dpar_why why;
     if (c->status >= 0) {
         (void)dpari_say(DPAR_E_UNKNOWN, &why,
-                        "rank %d: its memory has no operations of layers (dpar_mem.layers is "
-                        "NULL): %s is needed",
+                        "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
                         c->rank, what);
         dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
     }
     return DPAR_E_UNKNOWN;
 }
 
-/* By the table of c's memory, or the host's. */
+/* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
+ * NULL. */
 #define DPARI_DO_LAYER(linkage, name)                                                              \
     linkage dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)                 \
     {                                                                                              \

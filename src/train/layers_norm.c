@@ -11,8 +11,8 @@
 
 /* ---- moments --------------------------------------------------------------------------------- */
 
-/* As memcpy, for rows that are too short for a call of it. Four at a time are read before they are
- * written: so compilers take them together, whether or not `to` may be `from`. */
+/* Copies like memcpy, for rows that are too short for a call. Four elements are read before they
+ * are written, so that compilers use vectors even though `to` may be `from`. */
 static void dpari_moments_copy(double *to, const double *from, int64_t count)
 {
     int64_t i;
@@ -28,7 +28,6 @@ static void dpari_moments_copy(double *to, const double *from, int64_t count)
     }
 }
 
-/* Floats as above. */
 DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
                                    int64_t step, int64_t count, double *to)
 {
@@ -83,7 +82,7 @@ DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, 
     }
 }
 
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+/* Merges the moments of set b into those of set a (Chan, Golub, LeVeque). Counts may be 0. */
 static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
 {
     const double n = a->count + b->count, delta = b->mean - a->mean;
@@ -99,14 +98,15 @@ static void dpari_moments_merge(dpar_moments *a, const dpar_moments *b)
     a->count = n;
 }
 
-/* What of a plane was read and is not yet in `to`. */
+/* Elements of a plane that were read and are not yet merged into `to`. */
 typedef struct dpari_moments_held {
     DPARI_ROW double part[DPARI_ROW_PART];
     int64_t count;
     dpar_moments *to;
 } dpari_moments_held;
 
-/* Two passes, merged: no number is far from the mean it is compared with. */
+/* Computes the moments of the elements held, in two passes, and merges them. No number is then far
+ * from the mean that is subtracted from it. */
 static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
 {
     dpar_moments one;
@@ -119,6 +119,7 @@ static void dpari_moments_flush(const dpari_lanes *l, dpari_moments_held *h)
     h->count = 0;
 }
 
+/* Reads a row into h, and merges each full part. */
 static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, int64_t at,
                               int64_t step, int64_t count, dpari_moments_held *h)
 {
@@ -133,7 +134,7 @@ static void dpari_moments_row(const dpari_lanes *l, const dpar_mem_moments *m, i
     }
 }
 
-/* A plane: rows along the last dim. */
+/* Computes the moments of a plane, row by row along the last dim. */
 static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m, int64_t plane,
                                 dpar_moments *to)
 {
@@ -164,7 +165,7 @@ static void dpari_moments_plane(const dpari_lanes *l, const dpar_mem_moments *m,
     dpari_moments_flush(l, &held);
 }
 
-/* Of one plane. */
+/* Returns the number of points of a plane. */
 static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
 {
     int64_t n = 1;
@@ -175,6 +176,7 @@ static int64_t dpari_layer_points(const int64_t *extent, int32_t dims)
     return n;
 }
 
+/* True if the call is in the domain of moments. */
 static int dpari_moments_fits(const dpar_mem_moments *m, int64_t sets)
 {
     int64_t points = 1;
@@ -220,12 +222,13 @@ DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
+/* Returns the scale of the channel of a plane. */
 static double dpari_norm_scale(const dpar_mem_norm *m, int64_t plane)
 {
     return m->scale != NULL ? dpari_element_get(m->scale, m->type, plane % m->channels) : 1.0;
 }
 
-/* The set that a plane belongs to. */
+/* Returns the set that a plane belongs to: its channel, or the group of its sample. */
 static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t channel = plane % m->channels;
@@ -233,7 +236,7 @@ static int64_t dpari_norm_set(const dpar_mem_norm *m, int64_t plane)
                           : plane / m->channels * m->groups + channel / (m->channels / m->groups);
 }
 
-/* One plane: rows along the last dim; 0 at the end. */
+/* Advances `at` to the next row of a plane. Returns 0 at the end. */
 static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
 {
     int32_t d;
@@ -246,7 +249,7 @@ static int dpari_norm_row(const dpar_mem_norm *m, int64_t *at)
     return 0;
 }
 
-/* Where a row begins. */
+/* Returns the element at which a row begins. */
 static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, int64_t plane,
                              const int64_t *at)
 {
@@ -258,13 +261,13 @@ static int64_t dpari_norm_at(const dpar_mem_norm *m, const dpar_mem_planes *p, i
     return first;
 }
 
-/* From point to point of a row. */
+/* Returns the elements from one point of a row to the next. */
 static int64_t dpari_norm_step(const dpar_mem_norm *m, const dpar_mem_planes *p)
 {
     return m->dims > 0 ? p->stride[m->dims - 1] : 0;
 }
 
-/* Begins at the first row; its length. 0: there are no points. */
+/* Sets `at` to the first row. Returns the length of a row, or 0 if the plane has no points. */
 static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
 {
     dpari_zero(at, DPAR_MAX_DIMS * sizeof *at);
@@ -273,7 +276,8 @@ static int64_t dpari_norm_rows(const dpar_mem_norm *m, int64_t *at)
                                                        : 1;
 }
 
-/* Some elements of a row of planes from `at` on: where they lie, or in `room` as F64. */
+/* Returns elements of a row from `at` on: in place if `direct`, otherwise converted to F64 in
+ * `room`. */
 static const void *dpari_norm_read(const dpari_lanes *l, const dpar_mem_norm *m,
                                    const dpar_mem_planes *p, int64_t at, int64_t count, int direct,
                                    double *room)
@@ -294,6 +298,7 @@ static void dpari_norm_write(const dpar_mem_norm *m, int64_t at, int64_t count, 
     }
 }
 
+/* Merges the moments of all ranks, and saves the mean and 1 / deviation of each set. */
 static void dpari_norm_merge(const dpar_mem_norm *m, int64_t sets)
 {
     int64_t i;
@@ -319,7 +324,7 @@ static void *dpari_norm_there(const dpar_mem_norm *m, int64_t at)
     return (unsigned char *)m->to.data + at * dpar_type_bytes(m->type);
 }
 
-/* y = a (x - mean) + b in a plane. */
+/* Computes y = a (x - mean) + b in a plane. */
 static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const double *saved = &m->saved[2 * dpari_norm_set(m, plane)];
@@ -349,7 +354,7 @@ static void dpari_norm_apply(const dpari_lanes *l, const dpar_mem_norm *m, int64
     } while (dpari_norm_row(m, at));
 }
 
-/* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
+/* Computes for a plane sum[0] of dy and sum[1] of dy (x - mean) / deviation. */
 static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane,
                             double *sum)
 {
@@ -380,6 +385,7 @@ static void dpari_norm_sums(const dpari_lanes *l, const dpar_mem_norm *m, int64_
     } while (dpari_norm_row(m, at));
 }
 
+/* Computes the sums of each plane, and adds them, times the scale, to the totals of its set. */
 static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int64_t sets)
 {
     const double points = (double)dpari_layer_points(m->extent, m->dims);
@@ -400,7 +406,8 @@ static void dpari_norm_totals(const dpari_lanes *l, const dpar_mem_norm *m, int6
     }
 }
 
-/* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
+/* Computes in a plane dx = (scale dy - mean of scale dy - xhat x mean of scale dy xhat) /
+ * deviation, where xhat = (x - mean) / deviation. */
 static void dpari_norm_gradient(const dpari_lanes *l, const dpar_mem_norm *m, int64_t plane)
 {
     const int64_t set = dpari_norm_set(m, plane);

@@ -10,20 +10,21 @@
 DPARI_INTERNAL dpar_status dpari_mem_moments(void *ctx, const dpar_mem_moments *m);
 DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m);
 
-/* Loops over a row take so many elements at a time, as doubles: they know no type. */
+/* Loops over a row process this many elements at a time. */
 enum { DPARI_ROW_PART = 256 };
 #if defined(__GNUC__)
 #define DPARI_ROW __attribute__((aligned(64)))
 #else
 #define DPARI_ROW
 #endif
-/* Elements at, at + step, ... of x, F64, F32, BF16 or F16: `count` of them. */
+/* Reads `count` elements at, at + step, ... of x (F64, F32, BF16 or F16) as doubles. */
 DPARI_INTERNAL void dpari_row_read(const dpari_lanes *l, const void *x, int32_t type, int64_t at,
                                    int64_t step, int64_t count, double *to);
-/* Elements at .. at + count - 1: where they lie, or in `room` as F64. *as: their type. */
+/* Returns elements at .. at + count - 1: in place if x is F64 or F32, otherwise converted to F64 in
+ * `room`. *as receives their type. */
 DPARI_INTERNAL const void *dpari_row_at(const dpari_lanes *l, const void *x, int32_t type,
                                         int64_t at, int64_t count, double *room, int32_t *as);
-/* y = keep y + scale x: F64, or else F32, in f32. x may be y. */
+/* to = keep to + scale from, for F64 in f64, for F32 in f32. `from` may be `to`. */
 DPARI_INTERNAL void dpari_row_add(const dpari_lanes *l, int32_t type, void *to, double keep,
                                   double scale, const void *from, int64_t n);
 

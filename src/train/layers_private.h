@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layers_private - private: operations of layers.h in the memory that a communicator's strategies
- * work in, as mem_private.h. A memory without a table of layers breaks the communicator: E_UNKNOWN.
- */
+/* layers_private - private: runs the operations of layers.h in the memory of a communicator, as
+ * mem_private.h does for those of mem.h. If comm->mem has no table of layers, the communicator
+ * breaks with DPAR_E_UNKNOWN. */
 #ifndef DPARI_TRAIN_LAYERS_PRIVATE_H
 #define DPARI_TRAIN_LAYERS_PRIVATE_H
 
@@ -9,16 +9,16 @@
 #include "../comm/comm.h"
 #include "layers.h"
 
-/* Those of c. */
+/* Run one operation in the memory of c. */
 DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
 DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
 
 /* ---- of this header's own modules ---- */
 
-/* The host's. */
+/* Runs the operation in the memory of the host. */
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
-/* Those of c. */
+/* Run one operation in the memory of c. */
 DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
 DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
 DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);

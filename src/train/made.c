@@ -12,7 +12,7 @@
 
 /* The header before the memory. */
 typedef struct dpari_made {
-    dpar_comm *c;
+    dpar_comm *comm;
     int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_made;
 
@@ -30,7 +30,7 @@ DPARI_INTERNAL DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
         return NULL;
     }
     m = (dpari_made *)at;
-    m->c = c;
+    m->comm = c;
     m->pages = c->mem != NULL ? all : 0;
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
@@ -42,7 +42,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
         if (m->pages > 0) {
             dpari_os_unmap(m, m->pages);
         } else {
-            dpar_comm_release(m->c, m);
+            dpar_comm_release(m->comm, m);
         }
     }
 }
@@ -71,8 +71,8 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
     }
     return dpari_say(
         DPAR_E_ROOM, why,
-        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes, %ld "
-        "past one",
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
+        "bytes past one",
         module, need, given != NULL ? bytes : 0, past);
 }
 

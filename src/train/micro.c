@@ -8,6 +8,7 @@
 #include "../comm/elements.h"
 #include "random_private.h"
 
+/* Converts elements of another type than F32 in `room`. */
 DPARI_STATIC_NOINLINE const float *dpari_quant_narrow(const dpar_mem_quantize *q, int64_t i,
                                                       int64_t n, float *room)
 {
@@ -36,16 +37,17 @@ DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int6
     dpari_elements_store(q->x, x, i, n, q->type);
 }
 
-/* Floats of few bits, their blocks. */
+/* A format: the floats of few bits that its codes are, and its blocks. */
 typedef struct dpari_micro {
-    uint8_t digits; /* of the fraction */
-    uint8_t least;  /* exponent of the least normal number, as F32 has it; */
-    uint8_t most;   /* of the largest, without bias */
-    uint8_t top;    /* code of the largest */
-    uint8_t bits, block;
+    uint8_t digits; /* bits of the fraction */
+    uint8_t least;  /* biased exponent in F32 of the least normal number */
+    uint8_t most;   /* exponent of the largest number, without bias */
+    uint8_t top;    /* code of the largest number */
+    uint8_t bits;   /* of a code */
+    uint8_t block;  /* elements of a block */
 } dpari_micro;
 
-enum { DPARI_MICRO_NV = 16 }; /* the blocks of NVFP4, and only these */
+enum { DPARI_MICRO_NV = 16 }; /* size of a block of NVFP4, which identifies the format */
 
 static const dpari_micro *dpari_micro_of(int32_t format)
 {
@@ -72,21 +74,26 @@ DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format)
     return dpari_micro_of(format)->block;
 }
 
-/* The code of a number above 0, of which these are the bits; word: NULL: to nearest even. Its
- * significand gets 23 digits behind the point of its own exponent, or of the least normal one. The
- * last of them go: what is added before carries into the code, and so into its exponent. */
+/* Returns the code of a number without its sign, given by its bits `size`. word: a random word for
+ * stochastic rounding, or NULL to round to nearest even. The significand is aligned to its own
+ * exponent, or to that of the least normal number if that is larger. Then `cut` bits are cut off.
+ * What is added before, for rounding, carries into the code and thus into its exponent. */
 static uint32_t dpari_micro_code(const dpari_micro *f, uint32_t size, const uint32_t *word)
 {
     const int32_t own = (int32_t)(size >> 23), cut = 23 - f->digits, under = f->least - own;
-    const int32_t shift = under < 0 ? 0 : under < 25 ? under : 25; /* no subnormal is less */
+    int32_t shift = 0;
     uint32_t x = (size & 0x7fffffu) | 0x800000u, code;
-    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0); /* no tie, then */
+    if (under > 0) {
+        shift = under < 25 ? under : 25; /* 25 leaves nothing of a significand of 24 bits */
+    }
+    /* a bit that is lost rules out a tie */
+    x = x >> shift | (word == NULL && (x & (((uint32_t)1 << shift) - 1)) != 0);
     x += word != NULL ? *word >> (32 - cut) : ((uint32_t)1 << (cut - 1)) - 1 + (x >> cut & 1u);
     code = ((uint32_t)(under < 0 ? -under : 0) << f->digits) + (x >> cut);
     return code < f->top ? code : f->top;
 }
 
-/* The value of a code without its sign. */
+/* Returns the value of a code without its sign. */
 static float dpari_micro_value(const dpari_micro *f, uint32_t code)
 {
     const uint32_t least = (uint32_t)f->least << 23, under = code >> f->digits == 0;
@@ -100,21 +107,26 @@ static float dpari_micro_value(const dpari_micro *f, uint32_t code)
     return under ? x - less : x;
 }
 
-/* What the codes of a block with this scale are multiples of. */
+/* Returns the value of a scale, by which the numbers of the codes of its block are multiplied. */
 DPARI_STATIC_NOINLINE float dpari_micro_unit(const dpar_mem_quantize *q, const dpari_micro *f,
                                              uint32_t scale)
 {
-    const uint32_t bits = scale == 0xffu ? 0x7fc00000u : scale == 0 ? 0x400000u : scale << 23;
+    uint32_t bits = scale << 23;
     float x;
     if (f->block == DPARI_MICRO_NV) {
         x = dpari_micro_value(dpari_micro_of(DPAR_MEM_MXFP8), scale & 0x7fu);
         return q->tensor != NULL ? x * *q->tensor : x;
     }
+    if (scale == 0xffu) {
+        bits = 0x7fc00000u; /* NaN */
+    } else if (scale == 0) {
+        bits = 0x400000u; /* 2^-127, which is subnormal in F32 */
+    }
     dpari_elements_bits(&x, &bits, 4);
     return x;
 }
 
-/* The scale of a block whose largest |x| has these bits. */
+/* Returns the scale of a block whose largest |x| has the bits `most`. */
 static uint32_t dpari_micro_scale(const dpar_mem_quantize *q, const dpari_micro *f, uint32_t most)
 {
     const int nv = f->block == DPARI_MICRO_NV;
@@ -152,7 +164,7 @@ DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b)
     by = dpari_micro_unit(q, f, scale);
     for (i = 0; i < n; i++) {
         const uint64_t at = q->index + (uint64_t)(lo + i);
-        const float v = by > 0.0f ? x[i] / by : 0.0f; /* NaN: 0 */
+        const float v = by > 0.0f ? x[i] / by : 0.0f; /* 0 if the scale is 0 or NaN */
         dpari_elements_bits(&size, &v, 4);
         if (q->stochastic && (i == 0 || at % 4 == 0)) {
             dpari_random_block(q->seed, q->stream, at / 4, words);

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* micro - private: blocks in the formats of tensor cores (layers.h), in the host's memory; what
- * blocks of all formats read and write. */
+/* micro - private: quantizes and dequantizes blocks in the formats of tensor cores (layers.h) in
+ * the host's memory. Also reads and writes elements for blocks of all formats. */
 #ifndef DPARI_TRAIN_MICRO_H
 #define DPARI_TRAIN_MICRO_H
 
 #include "../base/arith.h"
 #include "layers.h"
 
-/* True if q is in the domain of such a format. The caller has checked what all formats share. */
+/* True if q is in the domain of its format. The caller has checked what all formats have in
+ * common. */
 DPARI_INTERNAL int dpari_micro_fits(const dpar_mem_quantize *q);
-/* Elements of a block. */
+/* Returns the elements of a block. */
 DPARI_INTERNAL int64_t dpari_micro_elements(int32_t format);
-/* Block b of one that fits is quantized, or dequantized. */
+/* Quantize and dequantize block b of a q that fits. */
 DPARI_INTERNAL void dpari_micro_block(const dpar_mem_quantize *q, int64_t b);
 DPARI_INTERNAL void dpari_micro_unblock(const dpar_mem_quantize *q, int64_t b);
 
-/* ---- of all formats ---- */
+/* ---- for all formats ---- */
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, as floats: in `room`, or where they lie. */
+/* Returns elements i .. i + n - 1 of x as floats, n <= DPARI_ELEMENTS: in place, or converted in
+ * `room`. */
 DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t i, int64_t n,
                                              float *room);
-/* They become these numbers, or are added to. */
+/* Stores n numbers in elements i .. i + n - 1 of q->x. With q->accumulate it adds them, and
+ * overwrites its argument x. */
 DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
 
 #endif

@@ -25,7 +25,7 @@ DPAR_API DPARI_COLD void dpar_optimizer_init(dpar_optimizer *o, int32_t kind)
     }
 }
 
-/* Within 0 and below 1. */
+/* True if x is at least 0 and below 1. */
 static int dpari_optim_share(double x)
 {
     return x >= 0.0 && x < 1.0;
@@ -33,14 +33,18 @@ static int dpari_optim_share(double x)
 
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o)
 {
-    return o->kind == DPAR_OPTIMIZER_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+    if (o->kind == DPAR_OPTIMIZER_ADAMW) {
+        return 2;
+    }
+    return o->momentum > 0.0 ? 1 : 0;
 }
 
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type)
 {
-    return o->moment_type != DPAR_TYPE_NONE ? o->moment_type
-           : weight_type == DPAR_F64        ? DPAR_F64
-                                            : DPAR_F32;
+    if (o->moment_type != DPAR_TYPE_NONE) {
+        return o->moment_type;
+    }
+    return weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)
@@ -61,7 +65,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                                      dpar_why *why)
 {
     if (o == NULL) {
-        return dpari_wrong(why, "optimizer: it is NULL");
+        return dpari_wrong(why, "optimizer: the optimizer is NULL");
     }
     if ((o->kind != DPAR_OPTIMIZER_ADAMW && o->kind != DPAR_OPTIMIZER_SGD) ||
         (o->nesterov != 0 && o->nesterov != 1) || (o->stochastic != 0 && o->stochastic != 1)) {
@@ -70,12 +74,12 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
             o->kind, o->nesterov, o->stochastic);
     }
     if (o->moment_type != DPAR_TYPE_NONE && o->moment_type != DPAR_BF16) {
-        return dpari_wrong(why, "optimizer: moments of type %s: bf16, or left out",
+        return dpari_wrong(why, "optimizer: moment_type is %s, but must be bf16 or left out",
                            dpar_type_name(o->moment_type));
     }
     if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_optimizer_say(why, "optimizer: decay is %.9g: 0 or more, and finite",
-                                   o->decay);
+        return dpari_optimizer_say(
+            why, "optimizer: decay is %.9g, but must be 0 or more, and finite", o->decay);
     }
     if (o->kind == DPAR_OPTIMIZER_ADAMW &&
         (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) || !(o->epsilon > 0.0) ||
@@ -91,12 +95,12 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
                                    o->momentum);
     }
     if (!dpari_is_float(weight_type)) {
-        return dpari_wrong(why, "optimizer: weights of type %s: f64, f32, bf16 or f16",
+        return dpari_wrong(why, "optimizer: weights are %s, but must be f64, f32, bf16 or f16",
                            dpar_type_name(weight_type));
     }
     if (o->moment_type != DPAR_TYPE_NONE && weight_type == DPAR_F64) {
         return dpari_wrong(
-            why, "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
+            why, "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
     }
     if (moments != NULL) {
         *moments = dpari_optimizer_moments(o);
@@ -110,7 +114,7 @@ DPAR_API DPARI_COLD dpar_status dpar_optimizer_check(const dpar_optimizer *o, in
 /* ---- numbers -----------------------------------------------------------------------------------
  */
 
-/* b^t by squaring: 1 - b^t keeps its digits. */
+/* Returns b^t by squaring, accurately enough that 1 - b^t keeps its digits. */
 static double dpari_optim_power(double b, int64_t t)
 {
     double power = 1.0;
@@ -135,19 +139,20 @@ DPAR_API DPARI_COLD double dpar_optimizer_clip(double norm, double limit)
 /* ---- steps -------------------------------------------------------------------------------------
  */
 
-/* What is the same for all elements of a step. */
+/* The values of a step that are the same for all elements. */
 typedef struct dpari_optim_now {
     double rate, factor;
     double shrink;     /* AdamW: 1 - rate decay */
     double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
     int64_t t;
-    uint64_t index; /* of element 0, for random numbers */
-    int32_t wide;   /* the CPU takes four of f64 at once */
+    uint64_t index; /* number of element 0, for random numbers */
+    /* 0 if the CPU has no vectors of 4 doubles, otherwise 1, or 2 or more with vectors of 8 */
+    int32_t wide;
 } dpari_optim_now;
-enum { DPARI_OPTIM_ASKS = 4096 }; /* elements from which on asking the CPU pays */
+enum { DPARI_OPTIM_ASKS = 4096 }; /* number of elements from which on it pays to query the CPU */
 
-/* Some elements at once, in f64, of arrays that are all F64 or all F32. Each operation is exactly
- * rounded: the bits are the same for any number at once. */
+/* Several elements at a time, in f64, of arrays that are all F64 or all F32. Each operation is
+ * rounded exactly, so the bits do not depend on how many elements are processed at once. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_OPTIM_INLINE static inline __attribute__((always_inline))
 enum { DPARI_OPTIM_STEP = 4 };
@@ -174,7 +179,7 @@ DPARI_OPTIM_INLINE void dpari_optim_get(dpari_optim_some *x, const void *from, i
     }
 }
 
-/* One NaN for all, as dpari_elements_store. */
+/* Stores elements. All NaN get the same bits, as in dpari_elements_store. */
 DPARI_OPTIM_INLINE void dpari_optim_put(void *to, int64_t i, int32_t type,
                                         const dpari_optim_some *x)
 {
@@ -221,7 +226,8 @@ static void dpari_optim_root(double *x)
 }
 #endif
 
-/* On x86-64 a product is not fused with what is added, though -mfma lets a compiler do so. */
+/* Keeps a compiler that is given -mfma from fusing a product with a sum, which would change the
+ * bits. */
 #if defined(__FMA__)
 #define DPARI_OPTIM_ROUNDED(x) __asm__("" : "+x"(x))
 #else
@@ -245,7 +251,7 @@ DPARI_OPTIM_INLINE void dpari_optim_times_each(dpari_optim_some *to, const dpari
 }
 
 typedef struct dpari_optim_arrays {
-    void *w, *m, *v; /* SGD: no v, and no m without momentum */
+    void *w, *m, *v; /* SGD has no v, and without momentum no m */
     const void *g;
 } dpari_optim_arrays;
 
@@ -318,7 +324,7 @@ DPARI_OPTIM_SGD(dpari_optim_sgd_f64, DPAR_F64, dpari_optim_some, dpari_optim_get
 DPARI_OPTIM_SGD(dpari_optim_sgd_f32, DPAR_F32, dpari_optim_some, dpari_optim_get, dpari_optim_put,
                 dpari_optim_times)
 
-/* The same where the CPU takes four of f64 at once. */
+/* The same functions for a CPU with vectors of 4 doubles. */
 #if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) && defined(__x86_64__)
 #define DPARI_OPTIM_WIDE 1
 #define DPARI_OPTIM_IN_WIDE __attribute__((target("avx2")))
@@ -328,7 +334,7 @@ dpari_optim_get_wide(dpari_optim_some *x, const void *from, int64_t i, int32_t t
     dpari_optim_f4 f;
     if (type == DPAR_F64) {
         dpari_optim_get(x, from, i, type);
-    } else { /* one instruction, of which gcc makes five */
+    } else { /* one instruction, for which gcc emits five */
         __builtin_memcpy(&f, (const float *)from + i, sizeof f);
         __asm__("vcvtps2pd %1, %0" : "=x"(*x) : "xm"(f));
     }
@@ -338,7 +344,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_INLINE void dpari_optim_root_wide(dpari_optim_so
 {
     const dpari_optim_some zero = {0.0, 0.0, 0.0, 0.0};
     dpari_optim_some y = *x;
-    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN of x stays */
+    __asm__("vmaxpd %1, %2, %0" : "=x"(y) : "x"(*x), "x"(zero)); /* a NaN in x stays */
     __asm__("vsqrtpd %1, %0" : "=x"(*x) : "x"(y));
 }
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_ADAMW(dpari_optim_adamw_wide_f64, DPAR_F64, dpari_optim_some,
@@ -352,7 +358,7 @@ DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f64, DPAR_F64, dpari_op
 DPARI_OPTIM_IN_WIDE DPARI_OPTIM_SGD(dpari_optim_sgd_wide_f32, DPAR_F32, dpari_optim_some,
                                     dpari_optim_get_wide, dpari_optim_put, dpari_optim_times)
 
-/* And where it takes eight, of F32. */
+/* And for a CPU with vectors of 8 doubles; only for F32. */
 #define DPARI_OPTIM_IN_EIGHT __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw")))
     typedef double dpari_optim_eight __attribute__((vector_size(64)));
 typedef float dpari_optim_f8 __attribute__((vector_size(32)));
@@ -388,7 +394,7 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void dpari_optim_root_eight(dpari_optim_
     __asm__("vsqrtpd %1, %0" : "=v"(*x) : "v"(y));
 }
 
-/* Not fused with what is added, which a compiler does where it may. */
+/* In assembly, because a compiler may fuse a product with a sum. */
 DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_INLINE void
 dpari_optim_times_eight_each(dpari_optim_eight *to, const dpari_optim_eight *x,
                              const dpari_optim_eight *y)
@@ -412,7 +418,8 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
 #define DPARI_OPTIM_WIDE 0
 #endif
 
-    /* n elements, a multiple of DPARI_OPTIM_STEP. */
+    /* Updates n elements, a multiple of DPARI_OPTIM_STEP, with the function for the kind, the type
+     * and the CPU. */
     static void dpari_optim_update(const dpar_optimizer *o, const dpari_optim_now *now,
                                    const dpari_optim_arrays *p, int32_t type, int64_t n)
 {
@@ -423,20 +430,25 @@ DPARI_OPTIM_IN_EIGHT DPARI_OPTIM_SGD(dpari_optim_sgd_eight, DPAR_F32, dpari_opti
         return;
     }
     if (now->wide) {
-        (adamw ? f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32
-         : f64 ? dpari_optim_sgd_wide_f64
-               : dpari_optim_sgd_wide_f32)(o, now, p, n);
+        if (adamw) {
+            (f64 ? dpari_optim_adamw_wide_f64 : dpari_optim_adamw_wide_f32)(o, now, p, n);
+        } else {
+            (f64 ? dpari_optim_sgd_wide_f64 : dpari_optim_sgd_wide_f32)(o, now, p, n);
+        }
         return;
     }
 #endif
-    (adamw ? f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32
-     : f64 ? dpari_optim_sgd_f64
-           : dpari_optim_sgd_f32)(o, now, p, n);
+    if (adamw) {
+        (f64 ? dpari_optim_adamw_f64 : dpari_optim_adamw_f32)(o, now, p, n);
+    } else {
+        (f64 ? dpari_optim_sgd_f64 : dpari_optim_sgd_f32)(o, now, p, n);
+    }
 }
 
 enum { DPARI_OPTIM_WEIGHT, DPARI_OPTIM_M, DPARI_OPTIM_V };
 
-/* What is updated goes back in its type. */
+/* Stores updated elements in their type, with stochastic rounding for BF16 if the optimizer asks
+ * for it. Weights and moments use different random numbers. */
 static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *now, int32_t what,
                               void *to, int32_t type, const double *from, int64_t i, int64_t n)
 {
@@ -452,8 +464,9 @@ static void dpari_optim_store(const dpar_optimizer *o, const dpari_optim_now *no
                        what == DPARI_OPTIM_V ? 0 : 16);
 }
 
-/* Where weights and moments are all F64 or all F32, and gradients are too or become it exactly,
- * elements are updated where they lie, but for some at the end; returns how many were. */
+/* Updates elements in place, if weights and moments are all F64 or all F32, and gradients have that
+ * type or convert to it exactly. Leaves a few elements at the end. Returns the number of elements
+ * that were updated. */
 static int64_t dpari_optim_direct(const dpar_optimizer *o, const dpari_optim_now *now,
                                   const dpar_optimizer_piece *p, int32_t moment_type)
 {
@@ -507,7 +520,7 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     now.index = p->index;
     now.wide = DPARI_OPTIM_WIDE && p->count >= DPARI_OPTIM_ASKS ? dpari_os_wide() : 0;
     blocks.w = w;
-    blocks.g = g; /* a factor of 0: zeros, as NaN and Inf times 0 are NaN */
+    blocks.g = g; /* with a factor of 0 these are zeros, because NaN and infinity times 0 are NaN */
     blocks.m = moments > 0 ? m : NULL;
     blocks.v = v;
     for (i = dpari_optim_direct(o, &now, p, type); i < p->count; i += DPARI_ELEMENTS) {
@@ -522,7 +535,8 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
         if (moments > 1) {
             dpari_elements_load(v, p->v, i, n, type);
         }
-        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS); /* what is beyond n stays */
+        /* elements after n are ignored */
+        dpari_optim_update(o, &now, &blocks, DPAR_F64, DPARI_ELEMENTS);
         if (moments > 1) {
             dpari_optim_store(o, &now, DPARI_OPTIM_V, p->v, type, v, i, n);
         }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* optimizer_private - private: what strategies ask of an optimizer that was judged. */
+/* optimizer_private - private: properties of an optimizer that dpar_optimizer_check has accepted,
+ * for the strategies that run it. */
 #ifndef DPARI_TRAIN_OPTIMIZER_PRIVATE_H
 #define DPARI_TRAIN_OPTIMIZER_PRIVATE_H
 
 #include "../base/arith.h"
 #include "optimizer.h"
 
-/* How many arrays it keeps beside weights: 2, 1 or 0. dpar_optimizer_check took it. */
+/* Returns the number of moments of an optimizer: 2, 1 or 0. */
 DPARI_INTERNAL int32_t dpari_optimizer_moments(const dpar_optimizer *o);
-/* And their type, beside weights of this one. */
+/* Returns the type of the moments for weights of this type. */
 DPARI_INTERNAL int32_t dpari_optimizer_moment_type(const dpar_optimizer *o, int32_t weight_type);
 /* Writes a message into why and returns DPAR_E_ARG. The form is that of dpari_text_print. */
 DPARI_INTERNAL dpar_status dpari_optimizer_say(dpar_why *why, const char *form, ...)

@@ -25,42 +25,44 @@
 #include "made_memory.h"
 
 enum {
-    DPARI_PL_BATCH = 8, /* messages posted at once */
+    DPARI_PL_BATCH = 8, /* the most messages of one batch */
     DPARI_PL_NONE = -1
 };
-#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* of a slot */
+#define DPARI_PL_MOST_BYTES (INT64_C(1) << 40) /* the largest slot */
 
-/* An action of this rank: the schedule's slots, and those between its own stages. */
+/* An action of this rank: its slots for messages and activations, and the local ones between stages
+ * of this rank. */
 typedef struct dpari_pl_item {
     dpar_action_slots slots;
     uint16_t local_in, local_out;
 } dpari_pl_item;
 
-/* Slots of one kind, one behind the other. */
+/* Slots of one kind, stored one after the other. */
 typedef struct dpari_pl_pool {
     unsigned char *at;
-    int64_t each;
+    int64_t each; /* bytes of a slot */
     int32_t count;
 } dpari_pl_pool;
 
 struct dpar_pipeline {
-    dpar_comm *c, *tied; /* tied: of the first and last stages; NULL: nothing to add up */
-    dpar_pipeline_desc o;
-    const dpar_action *list; /* this rank's */
+    dpar_comm *comm, *tied; /* tied: ranks with a first or last stage; NULL if nothing is tied */
+    dpar_pipeline_desc desc;
+    const dpar_action *list; /* actions of this rank */
     int64_t actions, messages;
     dpari_pl_item *item;   /* [actions] */
     dpar_work *work;       /* [messages], in the order of the list */
-    int64_t *index;        /* [messages]: which action */
-    uint8_t *seen;         /* [messages]: done in this step */
-    int64_t *of_receive;   /* [receive slots]: the message in it */
-    int64_t *of_send;      /* so; DPARI_PL_NONE: none yet */
-    int64_t *rank_actions; /* [ranks] */
+    int64_t *index;        /* [messages] the action of each message */
+    uint8_t *seen;         /* [messages] 1 if it is done in this step */
+    int64_t *of_receive;   /* [receive slots] the message in it, or DPARI_PL_NONE */
+    int64_t *of_send;      /* [send slots] the same */
+    int64_t *rank_actions; /* [ranks] the number of actions of each */
     dpari_pl_pool receive, send, local, activation, weight;
-    void *slots;            /* memory of all pools */
-    int64_t oldest, posted; /* messages: those before are seen, those from here on not posted */
+    void *slots; /* memory of all pools */
+    /* messages before `oldest` are done, those from `posted` on are not posted */
+    int64_t oldest, posted;
     double began;
     int32_t last, under_way;
-    void *made; /* memory of the schedule, of dpar_pipeline_make */
+    void *made; /* memory of the schedule, if dpar_pipeline_make generated it */
 };
 
 static int dpari_pl_is_message(int32_t kind)
@@ -68,7 +70,7 @@ static int dpari_pl_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
-/* F, B, I: those that take and give. */
+/* True for F, B and I: the actions that have an input and an output. */
 static int dpari_pl_passes(int32_t kind)
 {
     return kind == DPAR_ACTION_FORWARD || kind == DPAR_ACTION_BACKWARD || kind == DPAR_ACTION_INPUT;
@@ -78,22 +80,24 @@ static int dpari_pl_passes(int32_t kind)
  * none. */
 static int32_t dpari_pl_neighbour(const dpar_schedule *s, const dpar_action *a, int takes)
 {
-    return (a->kind == DPAR_ACTION_FORWARD) == (takes != 0)
-               ? dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage)
-               : dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
+    if ((a->kind == DPAR_ACTION_FORWARD) == (takes != 0)) {
+        return dpar_schedule_partner(s, DPAR_ACTION_RECV_F, a->stage);
+    }
+    return dpar_schedule_partner(s, DPAR_ACTION_SEND_F, a->stage);
 }
 
-/* Elements of the stage's output. */
+/* Returns the elements of the output of a stage. */
 static int64_t dpari_pl_elements(const dpar_pipeline_desc *o, int32_t stage)
 {
     return o->count_per_stage != NULL ? o->count_per_stage[stage] : o->count;
 }
 
-/* Elements that go from `a`, or whose input it is: those of the stage that stands first. */
+/* Returns the elements of the output of action a, or with `takes` of its input. Between two stages
+ * it is the output of the earlier one, in both directions. */
 static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *a, int forward,
                                 int takes)
 {
-    const int own = forward != takes; /* F's output and the gradient of it */
+    const int own = forward != takes; /* F's output, or its gradient, which is the input of B */
     const int32_t stage =
         own ? a->stage : dpar_schedule_partner(o->schedule, DPAR_ACTION_RECV_F, a->stage);
     return stage < 0 ? 0 : dpari_pl_elements(o, stage);
@@ -102,6 +106,7 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
 /* ---- options and memory -----------------------------------------------------------------------
  */
 
+/* Checks a descriptor, whose schedule has been made. */
 static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
 {
     const dpar_schedule *s = o->schedule;
@@ -111,35 +116,43 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
         return st < 0 ? st : DPAR_E_ARG;
     }
     if (s->ranks != c->size) {
-        return dpari_wrong(why, "pipeline: a schedule of %d ranks, a communicator of %d", s->ranks,
-                           c->size);
+        return dpari_wrong(why,
+                           "pipeline: the schedule is for %d ranks, but the communicator has %d",
+                           s->ranks, c->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
-        return dpari_wrong(why, "pipeline: what goes from stage to stage is of type %s (%d)",
+        return dpari_wrong(why, "pipeline: type is %s (%d), but must be a type of elements",
                            dpar_type_name(o->type), o->type);
     }
     if (o->tag < 0 || o->tied_count < 0 ||
         (o->tied_count > 0 && !dpari_type_can_reduce(o->tied_type))) {
-        return dpari_wrong(why, "pipeline: tag %d; %ld tied elements of type %s: there is no such",
+        return dpari_wrong(why,
+                           "pipeline: tag is %d and tied_count %ld, neither of which may be "
+                           "negative; tied_type is %s, which must be a type that can be added",
                            o->tag, o->tied_count, dpar_type_name(o->tied_type));
     }
     if (o->activation_bytes < 0 || o->activation_bytes > DPARI_PL_MOST_BYTES ||
         o->weight_bytes < 0 || o->weight_bytes > DPARI_PL_MOST_BYTES) {
-        return dpari_wrong(why, "pipeline: slots of %ld and %ld B: 0 to 2^40", o->activation_bytes,
-                           o->weight_bytes);
+        return dpari_wrong(
+            why, "pipeline: activation_bytes is %ld and weight_bytes %ld, but must be 0 to 2^40",
+            o->activation_bytes, o->weight_bytes);
     }
     for (i = 0; i < s->stages; i++) {
         const int64_t n = dpari_pl_elements(o, i);
         if (n < 0 || n > DPARI_PL_MOST_BYTES / dpar_type_bytes(o->type)) {
-            return dpari_wrong(why, "pipeline: stage %d gives %ld elements of %d B: 0 to 2^40 B", i,
-                               n, dpar_type_bytes(o->type));
+            return dpari_wrong(
+                why,
+                "pipeline: stage %d has %ld elements of %d bytes, but must have 0 to 2^40 bytes", i,
+                n, dpar_type_bytes(o->type));
         }
     }
-    return (o->start == NULL) == (o->end == NULL)
-               ? DPAR_OK
-               : dpari_wrong(why, "pipeline: start without end, or end without start");
+    if ((o->start == NULL) == (o->end == NULL)) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why, "pipeline: start and end must both be given or both be NULL");
 }
 
+/* Returns the number of messages of a rank. */
 static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
 {
     int64_t k, n = 0;
@@ -149,14 +162,15 @@ static int64_t dpari_pl_count_messages(const dpar_schedule *s, int32_t rank)
     return n;
 }
 
-/* What init works with: the proof, the slots of all ranks, the local slots. */
+/* Memory that dpar_pipeline_make works with: for the check of the schedule, the slots of all ranks,
+ * and the local slots. */
 typedef struct dpari_pl_scratch {
     void *mem;
     int64_t bytes;
-    dpar_action_slots *slots; /* [all actions] */
+    dpar_action_slots *slots; /* [actions of all ranks] */
     dpar_slot_counts *counts; /* [ranks] */
-    uint16_t *cell;           /* [chain x micros] */
-    uint16_t *free;           /* [actions of the rank] */
+    uint16_t *cell;           /* [chain][micro_batches]: see dpari_pl_cell */
+    uint16_t *free;           /* [actions of this rank] local slots that are free again */
 } dpari_pl_scratch;
 
 /* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
@@ -193,7 +207,7 @@ static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
     *bytes = r.used;
 }
 
-/* What all ranks have to give alike. */
+/* Lists what all ranks must give alike, for comparison. */
 static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
 {
     const dpar_pipeline_desc *o = (const dpar_pipeline_desc *)given;
@@ -228,9 +242,10 @@ static DPARI_COLD void dpari_pl_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "tied_type", 0, o->tied_count > 0 ? o->tied_type : 0);
 }
 
-/* ---- what the list needs ----------------------------------------------------------------------
+/* ---- callbacks and slots of the list ----------------------------------------------------------
  */
 
+/* Returns the callback for a kind of action; NULL if there is none. */
 static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_t kind)
 {
     switch (kind) {
@@ -249,7 +264,7 @@ static dpar_stage_callback dpari_pl_callback(const dpar_pipeline_desc *o, int32_
     }
 }
 
-/* "1F3" into `at`. */
+/* Writes the name of an action, such as "1F3", into `at`. */
 static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
 {
     dpar_action alone = *a;
@@ -259,6 +274,7 @@ static void dpari_pl_name(const dpar_action *a, char *at, size_t bytes)
     dpar_action_write(&alone, &t);
 }
 
+/* Checks that there is a callback for each action of this rank. */
 static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
 {
     int64_t k;
@@ -266,37 +282,40 @@ static dpar_status dpari_pl_callbacks(const dpar_pipeline *p, dpar_why *why)
         const int32_t kind = p->list[k].kind;
         char name[32];
         if (kind == DPAR_ACTION_IDLE || dpari_pl_is_message(kind) ||
-            dpari_pl_callback(&p->o, kind) != NULL) {
+            dpari_pl_callback(&p->desc, kind) != NULL) {
             continue;
         }
         dpari_pl_name(&p->list[k], name, sizeof name);
-        return dpari_wrong(why, "pipeline: rank %d has %s in its list, and no callback for it",
-                           p->c->rank, name);
+        return dpari_wrong(why, "pipeline: rank %d has %s in its list, but no callback for it",
+                           p->comm->rank, name);
     }
     return DPAR_OK;
 }
 
-/* The stage of this rank that action i takes from (1) or gives to (0); -1: none. */
+/* Returns the stage of this rank that action i gets its input from (takes = 1) or gives its output
+ * to (0), or DPARI_PL_NONE. */
 static int32_t dpari_pl_inside(const dpar_pipeline *p, int64_t i, int takes)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     const dpar_action *a = &p->list[i];
     const int32_t other =
         dpari_pl_passes(a->kind) ? dpari_pl_neighbour(s, a, takes) : DPARI_PL_NONE;
     return other >= 0 && s->rank_of[other] == s->rank_of[a->stage] ? other : DPARI_PL_NONE;
 }
 
-/* Where it is noted which buffer has what `stage` made of a's micro-batch. Forward and backward
- * share it: what F made is read before the backward of the same stage. */
+/* Returns the cell that records which local slot holds the result of `stage` for the micro-batch of
+ * a. Forward and backward share the cell, because the output of F is read before the backward of
+ * the same stage. */
 static uint16_t *dpari_pl_cell(const dpar_pipeline *p, const dpari_pl_scratch *w,
                                const dpar_action *a, int32_t stage)
 {
-    const dpar_schedule *s = p->o.schedule;
+    const dpar_schedule *s = p->desc.schedule;
     return &w->cell[(int64_t)(stage % s->chain) * s->micro_batches + a->micro_batch];
 }
 
-/* Buffers between stages of this rank: from one action's end to that of the one that reads it. A
- * joined pair takes for both before it lets go. */
+/* Assigns local slots to the results that one stage of this rank gives to another. A slot is in use
+ * until the action that reads it has ended. The two actions of a joined pair run together, so both
+ * get their slots before either frees one. */
 static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     int32_t idle = 0;
@@ -312,7 +331,7 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
             if (idle == 0 && p->local.count == DPAR_SLOT_NONE) {
                 return dpari_say(DPAR_E_RANGE, why,
                                  "pipeline: more than 65535 buffers between stages of rank %d",
-                                 p->c->rank);
+                                 p->comm->rank);
             }
             p->item[i].local_out = idle > 0 ? w->free[--idle] : (uint16_t)p->local.count++;
             *dpari_pl_cell(p, w, a, a->stage) = p->item[i].local_out;
@@ -329,26 +348,27 @@ static dpar_status dpari_pl_assign_local(dpar_pipeline *p, const dpari_pl_scratc
     return DPAR_OK;
 }
 
-/* The proof, and which slot is whose. */
+/* Checks the schedule for deadlock, and assigns slots to the actions. */
 static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
-    const dpar_schedule *s = p->o.schedule;
-    /* a device's stream has one queue for all messages */
-    const int32_t transport = !p->o.keep_sends    ? DPAR_TRANSPORT_BLOCKING
-                              : p->c->mem != NULL ? DPAR_TRANSPORT_RANK
-                                                  : DPAR_TRANSPORT_EDGE;
-    const dpar_slot_counts *mine = &w->counts[p->c->rank];
+    const dpar_schedule *s = p->desc.schedule;
+    int32_t transport = DPAR_TRANSPORT_BLOCKING;
+    const dpar_slot_counts *mine = &w->counts[p->comm->rank];
     dpar_schedule_check_desc run;
     dpar_schedule_slots_desc how;
     int64_t k, m = 0;
-    dpar_status st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
+    dpar_status st;
+    if (p->desc.keep_sends) { /* a device's stream has one queue for all messages */
+        transport = p->comm->mem != NULL ? DPAR_TRANSPORT_RANK : DPAR_TRANSPORT_EDGE;
+    }
+    st = dpar_schedule_check(s, NULL, w->mem, w->bytes, why);
     if (st == DPAR_OK && s->ranks > 1) {
         dpari_zero(&run, sizeof(run));
         run.transport = transport;
         st = dpar_schedule_check(s, &run, w->mem, w->bytes, why);
     }
     if (st == DPAR_OK) {
-        how.in_flight = p->o.keep_sends ? INT32_MAX : 0;
+        how.in_flight = p->desc.keep_sends ? INT32_MAX : 0;
         how.slots = w->slots;
         how.counts = w->counts;
         st = dpar_schedule_slots(s, &how, w->mem, w->bytes, why);
@@ -360,7 +380,7 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
         return st;
     }
     for (k = 0; k < p->actions; k++) {
-        p->item[k].slots = w->slots[s->begin[p->c->rank] + k];
+        p->item[k].slots = w->slots[s->begin[p->comm->rank] + k];
         if (dpari_pl_is_message(p->list[k].kind)) {
             p->index[m++] = k;
         }
@@ -372,36 +392,40 @@ static dpar_status dpari_pl_prepare(dpar_pipeline *p, const dpari_pl_scratch *w,
     return dpari_pl_assign_local(p, w, why);
 }
 
+/* Sets the size of the slots of a pool. Returns the bytes of the pool. */
 static int64_t dpari_pl_pool_bytes(dpari_pl_pool *pool, int64_t each)
 {
     pool->each = dpari_room_up(each);
     return pool->each * pool->count;
 }
 
+/* Places a pool at *at and advances *at. */
 static void dpari_pl_pool_lay(dpari_pl_pool *pool, unsigned char **at)
 {
     pool->at = *at;
     *at += pool->each * pool->count;
 }
 
+/* Allocates the slots of all pools. */
 static dpar_status dpari_pl_lay(dpar_pipeline *p, dpar_why *why)
 {
     unsigned char *at;
     int64_t most = 0, bytes;
     int32_t i;
     dpar_status st;
-    for (i = 0; i < p->o.schedule->stages; i++) {
-        most = dpari_most(most, dpari_pl_elements(&p->o, i));
+    for (i = 0; i < p->desc.schedule->stages; i++) {
+        most = dpari_most(most, dpari_pl_elements(&p->desc, i));
     }
-    most = dpari_most(1, most * dpar_type_bytes(p->o.type)); /* none is NULL */
+    /* so that no slot for a message is NULL */
+    most = dpari_most(1, most * dpar_type_bytes(p->desc.type));
     bytes = dpari_pl_pool_bytes(&p->receive, most) + dpari_pl_pool_bytes(&p->send, most) +
             dpari_pl_pool_bytes(&p->local, most) +
-            dpari_pl_pool_bytes(&p->activation, p->o.activation_bytes) +
-            dpari_pl_pool_bytes(&p->weight, p->o.weight_bytes);
-    st = dpar_comm_alloc(p->c, dpari_most(1, bytes), &p->slots);
+            dpari_pl_pool_bytes(&p->activation, p->desc.activation_bytes) +
+            dpari_pl_pool_bytes(&p->weight, p->desc.weight_bytes);
+    st = dpar_comm_alloc(p->comm, dpari_most(1, bytes), &p->slots);
     if (st != DPAR_OK) {
         p->slots = NULL;
-        return dpari_say(st, why, "pipeline: no memory for %ld slots, %ld B",
+        return dpari_say(st, why, "pipeline: no memory for %ld slots, which need %ld bytes",
                          (int64_t)p->receive.count + p->send.count + p->local.count +
                              p->activation.count + p->weight.count,
                          bytes);
@@ -428,31 +452,35 @@ static int dpari_pl_at_end(const dpar_schedule *s, int32_t rank)
     return 0;
 }
 
+/* Splits off the communicator of the ranks that share tied weights. */
 static dpar_status dpari_pl_tie(dpar_pipeline *p, dpar_why *why)
 {
-    const int32_t color = dpari_pl_at_end(p->o.schedule, p->c->rank) ? 0 : DPARI_PL_NONE;
+    const int32_t color = dpari_pl_at_end(p->desc.schedule, p->comm->rank) ? 0 : DPARI_PL_NONE;
     dpar_status st;
-    if (p->o.tied_count == 0) {
+    if (p->desc.tied_count == 0) {
         return DPAR_OK;
     }
-    st = dpar_comm_split(p->c, color, p->c->rank, &p->tied);
+    st = dpar_comm_split(p->comm, color, p->comm->rank, &p->tied);
     if (st != DPAR_OK) {
-        const dpar_why said = p->c->why; /* why may be &p->c->why */
+        const dpar_why said = p->comm->why; /* why may be &p->comm->why */
         return dpari_say(st, why, "pipeline: tied weights: %s", said.text);
     }
     return st;
 }
 
-/* Everything but memory of this rank's own. */
+/* Prepares what needs no other rank: slots, checks and memory. */
 static dpar_status dpari_pl_open(dpar_pipeline *p, const dpari_pl_scratch *w, dpar_why *why)
 {
     dpar_status st = dpari_pl_prepare(p, w, why);
-    if (st == DPAR_OK && p->o.tied_count > 0 && p->o.tied == NULL &&
-        dpari_pl_at_end(p->o.schedule, p->c->rank)) {
-        st = dpari_wrong(why, "pipeline: rank %d has a first or last stage; tied is NULL",
-                         p->c->rank);
+    if (st == DPAR_OK && p->desc.tied_count > 0 && p->desc.tied == NULL &&
+        dpari_pl_at_end(p->desc.schedule, p->comm->rank)) {
+        st = dpari_wrong(why, "pipeline: tied is NULL, but rank %d has a first or last stage",
+                         p->comm->rank);
     }
-    return st == DPAR_OK ? dpari_pl_lay(p, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_pl_lay(p, why);
 }
 
 /* Frees the slots and the communicator that was split off. */
@@ -460,13 +488,13 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 {
     const dpar_status st = p->tied != NULL ? dpar_comm_free(p->tied) : DPAR_OK;
     if (p->slots != NULL) {
-        dpar_comm_release(p->c, p->slots);
+        dpar_comm_release(p->comm, p->slots);
     }
     return st;
 }
 
-/* Makes the schedule of desc->order, lowered to what the callbacks ask for. The descriptor gets it.
- * memory: set to its memory, which stays NULL if there is no order. */
+/* Generates the schedule of desc->order and lowers it to the actions that there are callbacks for.
+ * Stores it in the descriptor. *memory receives its memory, and stays NULL if there is no order. */
 static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_desc *desc,
                                                  void **memory, dpar_why *why)
 {
@@ -478,7 +506,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     int64_t bytes;
     dpar_status st;
     if ((desc->order == NULL) == (desc->schedule == NULL)) {
-        return dpari_wrong(why, "pipeline: give either an order or a schedule");
+        return dpari_wrong(why, "pipeline: exactly one of order and schedule must be given");
     }
     if (desc->order == NULL) {
         return DPAR_OK;
@@ -496,7 +524,8 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     bytes = dpari_schedule_generate_bytes(&order, why);
     room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
     if (bytes > 0 && room == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
     }
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
@@ -505,7 +534,8 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
-            st = dpari_say(DPAR_E_MEMORY, why, "pipeline: no memory for %ld B of lists", bytes);
+            st = dpari_say(DPAR_E_MEMORY, why,
+                           "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
         } else {
             st = dpar_schedule_lower(list, &plain, &how, (unsigned char *)list + head, bytes, why);
         }
@@ -544,8 +574,8 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     int32_t i;
     dpar_status st;
     dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
-    p->c = c;
-    p->o = *desc;
+    p->comm = c;
+    p->desc = *desc;
     p->list = desc->schedule->action + begin[c->rank];
     for (i = 0; i < c->size; i++) {
         p->rank_actions[i] = begin[i + 1] - begin[i];
@@ -598,7 +628,7 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
     }
     st = dpari_pl_give_back(p);
     dpari_made_give(p->made);
-    if (p->o.memory == NULL) {
+    if (p->desc.memory == NULL) {
         dpari_made_give(p);
     }
     return st;
@@ -624,26 +654,28 @@ DPAR_API DPARI_COLD dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p,
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
+/* Returns the nanoseconds since the step began. */
 static int64_t dpari_pl_now(const dpar_pipeline *p)
 {
     return (int64_t)((dpari_os_now() - p->began) * 1e9);
 }
 
+/* Returns the memory of a slot, or NULL if there is no slot or slots are empty. */
 static void *dpari_pl_slot(const dpari_pl_pool *pool, uint16_t slot)
 {
     return slot == DPAR_SLOT_NONE || pool->each == 0 ? NULL : pool->at + pool->each * slot;
 }
 
-/* Notes that message m is done. */
+/* Records that message m is done. */
 static void dpari_pl_arrived(dpar_pipeline *p, int64_t m)
 {
     p->seen[m] = 1;
-    if (p->o.end != NULL) {
-        p->o.end[p->index[m]] = dpari_pl_now(p);
+    if (p->desc.end != NULL) {
+        p->desc.end[p->index[m]] = dpari_pl_now(p);
     }
 }
 
-/* Waits until message m is done; DPARI_PL_NONE is. */
+/* Waits until message m is done. DPARI_PL_NONE counts as done. */
 static dpar_status dpari_pl_await(dpar_pipeline *p, int64_t m)
 {
     dpar_status st;
@@ -676,7 +708,7 @@ DPAR_API dpar_status dpar_pipeline_progress(dpar_pipeline *p)
     return DPAR_OK;
 }
 
-/* The next message, action k, and what holds it. */
+/* Fills in the call of the next message m, which is action k, and records it in its slot. */
 static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *call)
 {
     const dpar_action *a = &p->list[k];
@@ -685,10 +717,10 @@ static void dpari_pl_call(dpar_pipeline *p, int64_t k, int64_t m, dpar_call *cal
     const dpar_action_slots *slots = &p->item[k].slots;
     dpari_zero(call, sizeof *call);
     call->kind = sends ? DPAR_CALL_SEND : DPAR_CALL_RECV;
-    call->type = p->o.type;
+    call->type = p->desc.type;
     call->root = a->peer;
-    call->tag = p->o.tag;
-    call->count = dpari_pl_between(&p->o, a, forward, !sends);
+    call->tag = p->desc.tag;
+    call->count = dpari_pl_between(&p->desc, a, forward, !sends);
     if (sends) {
         call->in = dpari_pl_slot(&p->send, slots->send);
         p->of_send[slots->send] = m;
@@ -714,8 +746,8 @@ static int dpari_pl_joins(const dpar_pipeline *p, int64_t k, const dpar_call *ca
     return i == n && n < DPARI_PL_BATCH;
 }
 
-/* Posts the messages from action k on, as many as stand there and may go together; *next: behind
- * them. */
+/* Posts the message of action k together with the messages that follow it directly, as long as they
+ * may be in one batch. *next receives the action after them. */
 static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
 {
     dpar_call call[DPARI_PL_BATCH];
@@ -724,12 +756,12 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
     while (k + n < p->actions && dpari_pl_is_message(p->list[k + n].kind) &&
            dpari_pl_joins(p, k + n, call, n)) {
         dpari_pl_call(p, k + n, p->posted + n, &call[n]);
-        if (p->o.start != NULL) {
-            p->o.start[k + n] = dpari_pl_now(p);
+        if (p->desc.start != NULL) {
+            p->desc.start[k + n] = dpari_pl_now(p);
         }
         n++;
     }
-    st = dpar_batch(p->c, call, n, &p->work[p->posted]);
+    st = dpar_batch(p->comm, call, n, &p->work[p->posted]);
     p->posted += n;
     *next = k + n;
     return st;
@@ -738,7 +770,7 @@ static dpar_status dpari_pl_post(dpar_pipeline *p, int64_t k, int64_t *next)
 /* ---- stages -----------------------------------------------------------------------------------
  */
 
-/* Waits for what action k needs and says where everything is. */
+/* Waits for the messages that action k needs, and fills in the task for its callback. */
 static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t)
 {
     const dpar_action *a = &p->list[k];
@@ -768,45 +800,49 @@ static dpar_status dpari_pl_task(dpar_pipeline *p, int64_t k, dpar_stage_task *t
         t->out = dpari_pl_slot(&p->send, slots->send);
         st = dpari_pl_await(p, p->of_send[slots->send]);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 1) >= 0) {
-        t->in_count = dpari_pl_between(&p->o, a, forward, 1);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 1) >= 0) {
+        t->in_count = dpari_pl_between(&p->desc, a, forward, 1);
     }
-    if (dpari_pl_neighbour(p->o.schedule, a, 0) >= 0) {
-        t->out_count = dpari_pl_between(&p->o, a, forward, 0);
+    if (dpari_pl_neighbour(p->desc.schedule, a, 0) >= 0) {
+        t->out_count = dpari_pl_between(&p->desc, a, forward, 0);
     }
     return st;
 }
 
-/* Ends the step on all ranks: with the communicator's sentence if it is broken, else with that of
- * the callback of `a`. */
+/* Ends the step on all ranks: with the communicator's message if it is broken, otherwise with that
+ * of the callback of `a`. */
 static dpar_status dpari_pl_fail(dpar_pipeline *p, dpar_status st, const dpar_action *a,
                                  dpar_why *said)
 {
     char name[32];
     dpar_why text;
-    if (p->c->status == DPAR_OK) {
+    if (p->comm->status == DPAR_OK) {
         const char *words = said->text[0] != 0 ? said->text : dpar_status_text(st);
         dpar_text t;
         dpari_pl_name(a, name, sizeof name);
         dpar_text_init(&t, text.text, sizeof text.text);
-        dpari_text_print(&t, "rank %d: %s: %s", p->c->rank, name, words);
-        dpar_comm_abort(p->c, st, text.text);
+        dpari_text_print(&t, "rank %d: %s: %s", p->comm->rank, name, words);
+        dpar_comm_abort(p->comm, st, text.text);
     }
-    return p->c->status != DPAR_OK ? p->c->status : st;
+    return p->comm->status != DPAR_OK ? p->comm->status : st;
 }
 
+/* Runs the callbacks of n actions (1, or 2 of a joined pair). */
 static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task *t, int32_t n)
 {
     dpar_why said;
-    dpar_status st;
+    dpar_status st = DPAR_OK;
     int32_t i = 0;
     dpari_zero(&said, sizeof said);
-    if (n == 2 && p->o.forward_backward != NULL) {
-        st = p->o.forward_backward(p->o.ctx, &t[0], &t[1], &said);
+    if (n == 2 && p->desc.forward_backward != NULL) {
+        st = p->desc.forward_backward(p->desc.ctx, &t[0], &t[1], &said);
     } else {
-        do {
-            st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
-        } while (st >= 0 && ++i < n);
+        for (i = 0; i < n; i++) {
+            st = dpari_pl_callback(&p->desc, t[i].action.kind)(p->desc.ctx, &t[i], &said);
+            if (st < 0) {
+                break;
+            }
+        }
     }
     return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
 }
@@ -818,7 +854,7 @@ static int dpari_pl_left_out(const dpar_pipeline *p, int32_t kind)
            (!p->last && (kind == DPAR_ACTION_REDUCE_GRAD || kind == DPAR_ACTION_WAIT_REDUCE));
 }
 
-/* One action, or a joined pair. */
+/* Runs one action or a joined pair. *next receives the action after it. */
 static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
 {
     const int32_t n = 1 + p->list[k].joined;
@@ -831,13 +867,13 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
         st = dpari_pl_task(p, k + i, &t[i]);
     }
     if (st == DPAR_OK) {
-        began = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        began = p->desc.start != NULL ? dpari_pl_now(p) : 0;
         st = dpari_pl_left_out(p, p->list[k].kind) ? DPAR_OK : dpari_pl_callback_run(p, t, n);
-        ended = p->o.start != NULL ? dpari_pl_now(p) : 0;
+        ended = p->desc.start != NULL ? dpari_pl_now(p) : 0;
     }
-    for (i = 0; i < n && p->o.start != NULL; i++) {
-        p->o.start[k + i] = began;
-        p->o.end[k + i] = ended;
+    for (i = 0; i < n && p->desc.start != NULL; i++) {
+        p->desc.start[k + i] = began;
+        p->desc.end[k + i] = ended;
     }
     return st;
 }
@@ -847,11 +883,11 @@ static dpar_status dpari_pl_work(dpar_pipeline *p, int64_t k, int64_t *next)
 static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
 {
     int64_t m;
-    if (p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->c->why.text);
+    if (p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->comm->why.text);
     }
     if (p->tied != NULL && p->tied->status == DPAR_OK) {
-        dpar_comm_abort(p->tied, st, p->c->why.text);
+        dpar_comm_abort(p->tied, st, p->comm->why.text);
     }
     for (m = 0; m < p->posted; m++) {
         (void)dpar_wait(&p->work[m]);
@@ -859,6 +895,7 @@ static void dpari_pl_give_up(dpar_pipeline *p, dpar_status st)
     p->posted = 0;
 }
 
+/* Goes through the list of actions once, and waits for the messages that are left. */
 static DPARI_COLD dpar_status dpari_pl_list(dpar_pipeline *p)
 {
     int64_t k = 0, m;
@@ -883,14 +920,15 @@ static dpar_status dpari_pl_tied_sum(dpar_pipeline *p)
     if (p->tied == NULL || p->tied->size == 1 || !p->last) {
         return DPAR_OK;
     }
-    st = dpar_all_reduce(p->tied, p->o.tied, p->o.tied, p->o.tied_count, p->o.tied_type, DPAR_SUM,
-                         NULL);
-    if (st != DPAR_OK && p->c->status == DPAR_OK) {
-        dpar_comm_abort(p->c, st, p->tied->why.text);
+    st = dpar_all_reduce(p->tied, p->desc.tied, p->desc.tied, p->desc.tied_count, p->desc.tied_type,
+                         DPAR_SUM, NULL);
+    if (st != DPAR_OK && p->comm->status == DPAR_OK) {
+        dpar_comm_abort(p->comm, st, p->tied->why.text);
     }
     return st;
 }
 
+/* Prepares the state for a new step. */
 static void dpari_pl_restart(dpar_pipeline *p, int32_t last)
 {
     int64_t m;
@@ -907,12 +945,12 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
 {
     dpar_status st = DPAR_OK;
     if (p == NULL || p->under_way) {
-        return dpari_wrong(why,
-                           p == NULL ? "pipeline: there is none" : "pipeline: a step is under way");
+        return dpari_wrong(why, p == NULL ? "dpar_pipeline_run: pipeline is NULL"
+                                          : "dpar_pipeline_run: the previous step has not ended");
     }
-    st = p->c->status;
-    if (st == DPAR_OK && p->o.start != NULL) {
-        st = dpar_barrier(p->c, NULL);
+    st = p->comm->status;
+    if (st == DPAR_OK && p->desc.start != NULL) {
+        st = dpar_barrier(p->comm, NULL);
     }
     if (st == DPAR_OK) {
         dpari_pl_restart(p, last);
@@ -922,28 +960,36 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last
     if (st == DPAR_OK) {
         st = dpari_pl_tied_sum(p);
     }
-    if (st == DPAR_OK && !p->o.no_final_barrier) {
-        st = dpar_barrier(p->c, NULL);
+    if (st == DPAR_OK && !p->desc.no_final_barrier) {
+        st = dpar_barrier(p->comm, NULL);
     }
     p->under_way = 0;
     if (st != DPAR_OK) {
         dpari_pl_give_up(p, st);
     }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
+    if (st == DPAR_OK) {
+        return st;
+    }
+    return dpari_repeat(st, why, p->comm->why.text);
 }
 
 DPAR_API dpar_status dpar_pipeline_times(dpar_pipeline *p, int64_t *start, int64_t *end,
                                          dpar_why *why)
 {
     dpar_status st;
-    if (p == NULL || p->o.start == NULL || (p->c->rank == 0 && (start == NULL || end == NULL))) {
-        return dpari_wrong(why, "pipeline: times without desc.start, or nowhere to put them");
+    if (p == NULL || p->desc.start == NULL ||
+        (p->comm->rank == 0 && (start == NULL || end == NULL))) {
+        return dpari_wrong(
+            why, "dpar_pipeline_times: the pipeline has no desc.start, or start or end is NULL");
     }
-    st = dpar_gather_v(p->c, p->o.start, p->actions, start, p->rank_actions, p->o.schedule->begin,
-                       DPAR_I64, 0, NULL);
+    st = dpar_gather_v(p->comm, p->desc.start, p->actions, start, p->rank_actions,
+                       p->desc.schedule->begin, DPAR_I64, 0, NULL);
     if (st == DPAR_OK) {
-        st = dpar_gather_v(p->c, p->o.end, p->actions, end, p->rank_actions, p->o.schedule->begin,
-                           DPAR_I64, 0, NULL);
+        st = dpar_gather_v(p->comm, p->desc.end, p->actions, end, p->rank_actions,
+                           p->desc.schedule->begin, DPAR_I64, 0, NULL);
     }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, p->c->why.text);
+    if (st == DPAR_OK) {
+        return st;
+    }
+    return dpari_repeat(st, why, p->comm->why.text);
 }

@@ -31,6 +31,7 @@ DPARI_INTERNAL void dpari_random_block(uint64_t seed, uint64_t stream, uint64_t 
     words[3] = d;
 }
 
+/* Returns word `index` of a stream. */
 static uint32_t dpari_random_word(uint64_t seed, uint64_t stream, uint64_t index)
 {
     uint32_t words[4];
@@ -53,13 +54,15 @@ DPARI_INTERNAL void dpari_random_round(void *to, const void *from, int64_t count
         if ((x & 0x7f800000u) != 0x7f800000u) {
             x += words[at % 4] >> shift & 0xffffu;
         } else {
-            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+            /* so that a NaN stays one when its low bits are cut */
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u;
         }
         h = (uint16_t)(x >> 16);
         dpari_elements_bits((unsigned char *)to + 2 * i, &h, 2);
     }
 }
 
+/* Maps a word to a number above 0 and below 1: the middle of one of 2^32 equal intervals. */
 static double dpari_random_between(uint32_t word)
 {
     return ((double)word + 0.5) * (1.0 / 4294967296.0);
@@ -70,6 +73,7 @@ DPAR_API double dpar_random_uniform(uint64_t seed, uint64_t stream, uint64_t ind
     return dpari_random_between(dpari_random_word(seed, stream, index));
 }
 
+/* Returns the ratio of two polynomials of degree 7 in r. */
 static double dpari_random_ratio(const double *over, const double *under, double r)
 {
     double a = over[7], b = under[7];
@@ -81,8 +85,9 @@ static double dpari_random_ratio(const double *over, const double *under, double
     return a / b;
 }
 
-/* Wichura, Applied Statistics 37 (1988), PPND16: rational functions near the middle, and of
- * sqrt(-ln p) in the tails. */
+/* Returns the number below which a normal variable is with probability p. Wichura, Applied
+ * Statistics 37 (1988), PPND16: a rational function near the middle, and one of sqrt(-ln p) in the
+ * tails. */
 static double dpari_random_inverse(double p)
 {
     static const double middle[2][8] = {
@@ -104,7 +109,8 @@ static double dpari_random_inverse(double p)
     if (q >= -0.425 && q <= 0.425) {
         return q * dpari_random_ratio(middle[0], middle[1], 0.180625 - q * q);
     }
-    r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p)); /* below 5: p is not below 1e-10 */
+    /* r is below 5, because p is at least 1e-10 */
+    r = dpari_sqrt(-dpari_log(q < 0.0 ? p : 1.0 - p));
     z = dpari_random_ratio(tail[0], tail[1], r - 1.6);
     return q < 0.0 ? -z : z;
 }

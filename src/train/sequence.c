@@ -27,7 +27,8 @@
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-/* At most this is the lse of a query that sees no key. */
+/* The lse that dpar_attention_host writes for a query that sees no key. Other kernels may write
+ * less. */
 static const double dpari_seq_nothing = -1e30;
 
 DPARI_INTERNAL int32_t dpari_seq_sums(int32_t type)
@@ -60,12 +61,13 @@ static dpari_attention_method dpari_seq_way(const dpar_attention_desc *layer)
     return way;
 }
 
-/* Elements of keys and values a token. */
+/* Returns the number of elements of keys and values for each token. */
 static int64_t dpari_seq_each(const dpar_attention_desc *a)
 {
     return (int64_t)a->groups * ((int64_t)a->width + a->value_width);
 }
 
+/* Checks a layer. The defaults need not be filled in. */
 static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *why)
 {
     const dpar_attention_desc a = dpari_seq_filled(layer);
@@ -74,32 +76,45 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
     int64_t room;
     dpar_status st;
     if (a.tokens.docs < 1 || a.tokens.ends == NULL) {
-        return dpari_wrong(why, "%d documents: at least one", a.tokens.docs);
+        return dpari_wrong(
+            why, "attention: tokens.docs is %d, but must be at least 1, and ends must not be NULL",
+            a.tokens.docs);
     }
     st = dpar_packed_init(&p, a.tokens.docs, a.tokens.ends, a.tokens.ranks, a.tokens.rule, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (a.heads < 1 || a.groups < 1 || a.width < 1 || a.value_width < 1) {
-        return dpari_wrong(why, "%d heads, %d groups, width %d and %d: at least 1 each", a.heads,
-                           a.groups, a.width, a.value_width);
+        return dpari_wrong(
+            why,
+            "attention: heads %d, groups %d, width %d, value_width %d: each must be at least 1",
+            a.heads, a.groups, a.width, a.value_width);
     }
     if (a.heads % a.groups != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why, "%d groups do not divide %d heads", a.groups, a.heads);
+        return dpari_say(DPAR_E_DIVIDE, why, "attention: %d groups do not divide %d heads",
+                         a.groups, a.heads);
     }
     if (!dpari_is_float(a.type)) {
-        return dpari_wrong(why, "type %s: f64, f32, bf16 and f16 attend", dpar_type_name(a.type));
+        return dpari_wrong(why, "attention: type is %s, but must be f64, f32, bf16 or f16",
+                           dpar_type_name(a.type));
     }
     if (!dpari_is_wide(a.type) && (layer->forward == NULL || layer->backward == NULL)) {
-        return dpari_wrong(why, "16-bit floats (type %d) need kernels of your own", a.type);
+        return dpari_wrong(
+            why, "attention: 16-bit floats (type %d) need forward and backward, your own kernels",
+            a.type);
     }
     if (a.window < 0 || a.tag < 0 || a.tag > INT32_MAX - DPARI_ATTENTION_MAIL) {
-        return dpari_wrong(why, "window %ld and tag %d: from 0 on", a.window, a.tag);
+        return dpari_wrong(why,
+                           "attention: window is %ld and tag %d: both must be at least 0, and tag "
+                           "at most 2^31 - 9",
+                           a.window, a.tag);
     }
     if (!dpari_mul(a.tokens.ends[a.tokens.docs], (int64_t)a.heads, &room) ||
         !dpari_mul(room, (int64_t)a.width + a.value_width, &room) || !dpari_mul(room, 256, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %d heads, width %d and %d: too large",
-                         a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "attention: %ld tokens, %d heads and widths %d and %d are too large together",
+            a.tokens.ends[a.tokens.docs], a.heads, a.width, a.value_width);
     }
     way = dpari_seq_way(&a);
     return way.check != NULL ? way.check(&a, why) : DPAR_OK;
@@ -107,25 +122,28 @@ static dpar_status dpari_seq_check(const dpar_attention_desc *layer, dpar_why *w
 
 /* ---- which keys queries see ------------------------------------------------------------------ */
 
-/* A walk over the blocks of the queries of one rank and the keys of another: runs of tokens of a
- * document. */
+/* One side of a walk over blocks: the queries of one rank, or the keys of another. */
 typedef struct dpari_seq_side {
     int32_t rank;
-    int64_t lo, hi; /* slices: which tokens of the packed sequence */
-    int64_t base;   /* its tokens of the documents before */
-    int64_t local;  /* of this document */
+    int64_t lo, hi; /* which tokens of the packed sequence, if the method has slices */
+    int64_t base;   /* tokens of the rank in earlier documents */
+    int64_t local;  /* tokens of the rank in this document before the current run */
 } dpari_seq_side;
 
+/* A walk over the blocks of queries of one rank and keys of another. A block is a pair of runs of
+ * consecutive tokens in one document. */
 typedef struct dpari_seq_walk {
-    const dpar_attention_desc *a;
+    const dpar_attention_desc *layer;
     dpari_seq_side q, k;
-    int32_t doc, open; /* open: `split` is that of doc */
+    int32_t doc, open; /* open: 1 if `split` is that of doc */
     dpar_split split;
-    int64_t q_at, k_at;    /* the block found: the first row in the ranks' arrays, */
-    int64_t query, key;    /* and where it lies in the packed sequence, */
-    int64_t queries, keys; /* and how many */
-    int64_t low, high;
-    int32_t again; /* another block of these queries was found before */
+
+    /* The block that was found. */
+    int64_t q_at, k_at;    /* its first rows in the ranks' arrays */
+    int64_t query, key;    /* its first tokens in the packed sequence */
+    int64_t queries, keys; /* how many */
+    int64_t low, high;     /* query i sees keys i + low to i + high of the block */
+    int32_t again;         /* 1 if another block of these queries was found before */
 } dpari_seq_walk;
 
 DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64_t *lo, int64_t *hi)
@@ -137,10 +155,11 @@ DPARI_API void dpari_seq_slice(const dpar_attention_desc *a, int32_t rank, int64
     *hi = *lo + dpar_split_part_count(&s, rank);
 }
 
+/* Begins a walk over the queries of rank q and the keys of rank k. */
 static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int32_t q, int32_t k)
 {
     dpari_zero(w, sizeof *w);
-    w->a = a;
+    w->layer = a;
     w->q.rank = q;
     w->k.rank = k;
     if (a->method != NULL) {
@@ -149,13 +168,14 @@ static void dpari_seq_begin(dpari_seq_walk *w, const dpar_attention_desc *a, int
     }
 }
 
-/* The next run of a side; 0: no more in this document. */
+/* Finds the next run of a side in this document. Returns 0 if there are no more. With slices a
+ * document has one run, otherwise the runs of the split of the document. */
 static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64_t *at,
                          int64_t *first, int64_t *count)
 {
-    const int64_t *ends = w->a->tokens.ends + w->doc;
+    const int64_t *ends = w->layer->tokens.ends + w->doc;
     int64_t i;
-    if (w->a->method != NULL) {
+    if (w->layer->method != NULL) {
         *first = dpari_most(ends[0], s->lo);
         *count = dpari_least(ends[1], s->hi) - *first;
         *at = *first - s->lo;
@@ -167,59 +187,69 @@ static int dpari_seq_run(const dpari_seq_walk *w, const dpari_seq_side *s, int64
     return i >= 0;
 }
 
-/* low and high of the block; 0: nothing is seen in it. */
+/* Computes low and high of the block from the mask. Returns 0 if no query of the block sees a key
+ * of it. */
 static int dpari_seq_band(dpari_seq_walk *w)
 {
-    const int64_t apart = w->query - w->key, window = w->a->window;
+    const int64_t apart = w->query - w->key, window = w->layer->window;
     w->low = window > 0 && window < apart + w->queries ? apart - window : -w->queries;
-    w->high = w->a->causal                             ? apart
-              : window > 0 && apart < w->keys - window ? apart + window
-                                                       : w->keys;
+    if (w->layer->causal) {
+        w->high = apart;
+    } else if (window > 0 && apart < w->keys - window) {
+        w->high = apart + window;
+    } else {
+        w->high = w->keys;
+    }
     w->low = dpari_most(w->low, -w->queries);
     w->high = dpari_least(w->high, w->keys);
     return w->low < w->keys && w->high > -w->queries;
 }
 
-/* The next block in which something is seen; 0 at the end. */
+/* Advances to the next block in which a query sees a key. Returns 0 at the end. */
 static DPARI_COLD int dpari_seq_next(dpari_seq_walk *w)
 {
-    const dpar_packed *p = &w->a->tokens;
-    for (; w->doc < p->docs; w->doc++, w->open = 0) {
+    const dpar_packed *p = &w->layer->tokens;
+    for (; w->doc < p->docs; w->doc++) {
         if (!w->open) {
             (void)dpar_split_init(&w->split, p->rule, p->ends[w->doc + 1] - p->ends[w->doc],
                                   p->ranks, 1, NULL);
             w->open = 1;
         }
-        for (; dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries);
-             w->q.local += w->queries, w->k.local = 0, w->again = 0) {
+        while (dpari_seq_run(w, &w->q, &w->q_at, &w->query, &w->queries)) {
             while (dpari_seq_run(w, &w->k, &w->k_at, &w->key, &w->keys)) {
                 w->k.local += w->keys;
                 if (dpari_seq_band(w)) {
                     return 1;
                 }
             }
+            w->q.local += w->queries;
+            w->k.local = 0;
+            w->again = 0;
         }
         w->q.base += w->q.local;
         w->k.base += dpar_split_part_count(&w->split, w->k.rank);
         w->q.local = 0;
+        w->open = 0;
     }
     return 0;
 }
 
-/* n (n + 1) / 2, or the largest number. */
+/* Returns n (n + 1) / 2, or INT64_MAX if that overflows. */
 static int64_t dpari_seq_triangle(int64_t n)
 {
+    const int64_t even = n % 2 == 0 ? n : n + 1, odd = n % 2 == 0 ? n + 1 : n;
     int64_t product;
-    return dpari_mul(n % 2 == 0 ? n / 2 : n, n % 2 == 0 ? n + 1 : (n + 1) / 2, &product)
-               ? product
-               : INT64_MAX;
+    return dpari_mul(even / 2, odd, &product) ? product : INT64_MAX;
 }
 
-/* The sum over rows 0 <= i < n of i + shift, cut to 0 .. most. */
+/* Returns the sum over rows 0 <= i < n of i + shift, limited to 0 .. most, or INT64_MAX if that
+ * overflows. */
 static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
 {
-    const int64_t begin = dpari_least(n, dpari_most(0, -shift));         /* below: 0 */
-    const int64_t end = dpari_most(begin, dpari_least(n, most - shift)); /* from here on: most */
+    /* rows before this one give 0 */
+    const int64_t begin = dpari_least(n, dpari_most(0, -shift));
+    /* rows from here on give `most` */
+    const int64_t end = dpari_most(begin, dpari_least(n, most - shift));
     int64_t flat;
     if (!dpari_mul(n - end, most, &flat)) {
         return INT64_MAX;
@@ -232,7 +262,7 @@ static int64_t dpari_seq_ramp(int64_t n, int64_t shift, int64_t most)
     return flat;
 }
 
-/* Pairs of the block that a walk is at. */
+/* Returns the number of pairs of a query and a key that it sees in the current block. */
 static int64_t dpari_seq_pairs(const dpari_seq_walk *w)
 {
     const int64_t all = dpari_seq_ramp(w->queries, w->high + 1, w->keys);
@@ -252,16 +282,17 @@ DPARI_INTERNAL DPARI_NOINLINE void *dpari_seq_at(void *base, int64_t elements, i
     return base != NULL ? (unsigned char *)base + elements * dpar_type_bytes(type) : NULL;
 }
 
-/* Sums to the layer's type. */
+/* Rounds n sums to the layer's type. Does nothing if they are the same array. */
 DPARI_INTERNAL dpar_status dpari_seq_round(const dpari_attention *p, void *to, const void *from,
                                            int64_t n)
 {
-    return n == 0 || to == from
-               ? DPAR_OK
-               : dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
+    if (n == 0 || to == from) {
+        return DPAR_OK;
+    }
+    return dpari_do_convert(p->comm, to, p->head.layer.type, from, p->sums, n, 0);
 }
 
-/* Zeros. */
+/* Sets bytes to 0. */
 static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t bytes)
 {
     return dpari_do_copy(p->comm, to, NULL, bytes);
@@ -269,7 +300,7 @@ static dpar_status dpari_seq_clear(const dpari_attention *p, void *to, int64_t b
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* The keys lo <= j < hi of a block that its query i sees; none: lo = hi. */
+/* Computes the keys lo <= j < hi of a block that its query i sees; lo = hi if it sees none. */
 static void dpari_seq_row(const dpar_attention_call *call, int64_t i, int64_t *lo, int64_t *hi)
 {
     const int64_t begin = dpari_least(call->keys, dpari_most(0, i + call->low));
@@ -308,6 +339,8 @@ static void dpari_seq_mix(const dpari_lanes *l, int32_t type, void *y, double ke
     }
 }
 
+/* Computes out and lse of query i and head h. Keys are taken in parts of DPARI_ROW_PART; when a
+ * part has a larger score than those before, the sum and the result so far are scaled down. */
 static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *call,
                             const dpar_attention_desc *a, int64_t i, int64_t h)
 {
@@ -341,6 +374,8 @@ static void dpari_seq_query(const dpari_lanes *l, const dpar_attention_call *cal
     dpari_element_put(call->lse, a->type, row, most + dpari_log(sum));
 }
 
+/* Adds the gradients that query i with head h gives to itself, its keys and its values. The weights
+ * of the keys are computed again from lse. */
 static void dpari_seq_query_gradient(const dpari_lanes *l, const dpar_attention_call *call,
                                      const dpar_attention_desc *a, int64_t i, int64_t h)
 {
@@ -394,7 +429,19 @@ DPAR_API void dpar_attention_host(const dpar_attention_call *call)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* The ring's buffers. */
+/* Returns the number of the buffer for the gradients that this rank's queries give to its own keys
+ * and values. The buffers before it are for other ranks: two for gradients that are sent and
+ * received, and with more than two ranks one for what this rank adds to them. */
+static int32_t dpari_seq_home_buffer(int32_t ranks)
+{
+    if (ranks > 2) {
+        return 3;
+    }
+    return ranks == 2 ? 2 : 0;
+}
+
+/* Assigns memory to the buffers of the ring. Forward and backward use the same memory, because they
+ * do not overlap. */
 static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
 {
     const dpar_attention_desc *a = &p->head.layer;
@@ -410,7 +457,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
     for (i = 0; i < 2 && c->size > 1; i++) {
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
-    forward = *buffers; /* what forward needs, then in its place what backward does */
+    forward = *buffers; /* forward's buffers; backward's are in the same place */
     p->part = dpari_room_take(&forward, heads * a->value_width * sum, 1);
     p->part_lse = dpari_room_take(&forward, heads * sum, 1);
     if (a->type != p->sums) {
@@ -420,14 +467,14 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
     if (a->type != p->sums) {
         p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
     }
-    for (i = 0; i < (c->size > 2 ? 4 : c->size == 2 ? 3 : 1); i++) {
+    for (i = 0; i < dpari_seq_home_buffer(c->size) + 1; i++) {
         p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
     }
     buffers->used = dpari_most(buffers->used, forward.used);
 }
 
-/* Where the parts of a plan in memory (NULL: counted alone) lie, and its bytes. Where arrays are on
- * a device buffers are too, device_bytes of them from p->device on. */
+/* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
+ * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at p->device. */
 static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
@@ -438,7 +485,7 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     there.at = (unsigned char *)p->device;
     behind.used = there.used = 0;
     (void)dpari_room_take(&behind, 1, sizeof *p);
-    (void)dpari_room_take(&there, 1, 1); /* never nothing */
+    (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
     if (way.lay != NULL) {
         st = way.lay(p, c, &behind, c->mem != NULL ? &there : &behind, why);
     } else {
@@ -456,15 +503,15 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     dpari_attention p;
     dpar_status st;
     if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the layer is NULL");
     }
     st = dpari_seq_check(layer, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (layer->tokens.ranks != c->size) {
-        return dpari_wrong(why, "tokens of %d ranks on a communicator of %d", layer->tokens.ranks,
-                           c->size);
+        return dpari_wrong(why, "attention: tokens.ranks is %d, but the communicator has %d ranks",
+                           layer->tokens.ranks, c->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
@@ -498,21 +545,28 @@ static void dpari_seq_state(dpari_facts *f, const void *given)
     }
 }
 
-/* Buffers in the memory of the communicator's device; kernels that are written for it. */
+/* Allocates the buffers on the communicator's device, and checks that the kernels are not those of
+ * the host. */
 static dpar_status dpari_seq_elsewhere(dpari_attention *p, dpar_why *why)
 {
     int64_t need;
     dpar_status st;
     if (p->head.layer.forward == dpar_attention_host ||
         p->head.layer.backward == dpar_attention_host) {
-        return dpari_wrong(why, "attention in a device's memory needs kernels for it");
+        return dpari_wrong(
+            why,
+            "attention: arrays on a device need forward and backward, kernels for that device");
     }
     st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
-    return st == DPAR_OK ? dpari_seq_lay(p, p->comm, p, &need, why)
-                         : dpari_say(st, why, "rank %d: %ld bytes of a device's memory: none",
-                                     p->comm->rank, p->device_bytes);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why,
+                         "attention: rank %d: no %ld bytes of the device's memory are free",
+                         p->comm->rank, p->device_bytes);
+    }
+    return dpari_seq_lay(p, p->comm, p, &need, why);
 }
 
+/* Frees the memory on the device. */
 static void dpari_seq_give_back(dpari_attention *p)
 {
     if (p->device != NULL) {
@@ -521,7 +575,7 @@ static void dpari_seq_give_back(dpari_attention *p)
     }
 }
 
-/* Lays out a plan in its memory. */
+/* Fills in a plan in its memory. */
 static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *c,
                                                   const dpar_attention_desc *layer, dpar_why *why)
 {
@@ -546,10 +600,10 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     int64_t need = 0;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "the communicator is NULL");
+        return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
-    st =
-        plan == NULL ? dpari_wrong(why, "the plan is NULL") : dpari_seq_count(c, layer, &need, why);
+    st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
+                      : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
         st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
@@ -611,7 +665,8 @@ static dpar_status dpari_seq_given(const dpari_attention *p, const dpar_attentio
     if (missing == 0 || (p->head.tokens == 0 && !kept)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: %d arrays of an attention are NULL, for %ld tokens",
+    (void)dpari_wrong(&why,
+                      "rank %d: attention: %d arrays that this call needs for %ld tokens are NULL",
                       p->comm->rank, missing, p->head.tokens);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
@@ -636,6 +691,8 @@ static dpari_seq_block dpari_seq_block_in(const dpari_attention *p, int32_t step
     return b;
 }
 
+/* Adds a send to the next rank (in is not NULL) or a receive from the rank before (in is NULL) to
+ * the calls of this step. */
 static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_t count,
                            int32_t type, int32_t tag)
 {
@@ -651,11 +708,14 @@ static void dpari_seq_mail(dpari_attention *p, const void *in, void *out, int64_
         call->root = (p->comm->rank + step) % size;
         call->tag = p->head.layer.tag + tag;
         p->calls++;
-        p->head.sent_bytes += in != NULL ? count * dpar_type_bytes(type) : 0;
+        if (in != NULL) {
+            p->head.sent_bytes += count * dpar_type_bytes(type);
+        }
     }
 }
 
-/* Asks for block `from` to go to the next rank and for `to` to come from the one before. */
+/* Adds the messages that send block `from` to the next rank and receive block `to` from the one
+ * before. */
 static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
                            const dpari_seq_block *to, int32_t type, int32_t tag)
 {
@@ -667,6 +727,7 @@ static void dpari_seq_pass(dpari_attention *p, const dpari_seq_block *from,
     dpari_seq_mail(p, NULL, to->to_v, to->tokens * v, type, tag + 1);
 }
 
+/* Posts the calls of this step. */
 static dpar_status dpari_seq_post(dpari_attention *p)
 {
     const dpar_status st = dpar_batch(p->comm, p->call, p->calls, p->work);
@@ -675,6 +736,7 @@ static dpar_status dpari_seq_post(dpari_attention *p)
     return st;
 }
 
+/* Waits for the calls of this step. */
 static dpar_status dpari_seq_wait(dpari_attention *p)
 {
     const dpar_status st = dpar_wait_all(p->work, p->posted);
@@ -695,7 +757,7 @@ static void dpari_seq_push(dpari_attention *p)
     }
 }
 
-/* The kernel's arguments that both directions have. */
+/* Fills in the arguments of the kernel that forward and backward have in common. */
 static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_attention_arrays *x,
                                          const dpari_seq_block *b, const dpari_seq_walk *w,
                                          dpar_attention_call *call)
@@ -716,7 +778,8 @@ static DPARI_COLD void dpari_seq_call_of(const dpari_attention *p, const dpar_at
     call->lse = dpari_seq_at(x->lse, w->q_at * a->heads, p->sums);
 }
 
-/* The queries of the rank (of all, when one has them) and the keys of a block. */
+/* Begins a walk over the queries of this rank and the keys of a block. If the layer has one rank,
+ * as within ulysses, the queries are those of rank 0. */
 static void dpari_seq_walk_of(const dpari_attention *p, const dpari_seq_block *b, dpari_seq_walk *w)
 {
     dpari_seq_begin(w, &p->head.layer, p->head.layer.tokens.ranks > 1 ? p->comm->rank : 0, b->rank);
@@ -766,6 +829,8 @@ DPARI_API dpar_status dpari_seq_attend(dpari_attention *p, const dpar_attention_
     return st;
 }
 
+/* Forward around the ring. In step t the rank attends to the keys of the rank t before it, while it
+ * sends them on and receives those of the next step. */
 static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_arrays *a)
 {
     dpar_status st = DPAR_OK, ended;
@@ -784,7 +849,9 @@ static dpar_status dpari_seq_ring(dpari_attention *p, const dpar_attention_array
             st = dpari_seq_attend(p, a, &here);
         }
         ended = dpari_seq_wait(p);
-        st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            st = ended;
+        }
         here = next;
     }
     return st;
@@ -808,8 +875,9 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_forward(dpar_attention_plan *plan
     return st;
 }
 
-/* ---- and back -------------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
+/* Does dpari_seq_delta in the memory of the host. */
 static void dpari_seq_delta_here(dpari_attention *p, const dpar_attention_arrays *a)
 {
     const int64_t rows = p->head.tokens * p->head.layer.heads, values = p->head.layer.value_width;
@@ -872,7 +940,7 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
     }
 }
 
-/* sum += more, all of a block's gradients. */
+/* Computes sum += more for all gradients of a block. */
 static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_block *sum,
                                     const dpari_seq_block *more)
 {
@@ -889,18 +957,16 @@ static dpar_status dpari_seq_gather(const dpari_attention *p, const dpari_seq_bl
     return DPAR_OK;
 }
 
-/* What this rank's queries give to its own keys and values: it stays here. */
+/* Returns the block for the gradients that this rank's queries give to its own keys and values. It
+ * is not sent. */
 static dpari_seq_block dpari_seq_home(const dpari_attention *p)
 {
-    return dpari_seq_block_in(p, 0,
-                              p->gradients[p->comm->size > 2    ? 3
-                                           : p->comm->size == 2 ? 2
-                                                                : 0],
-                              p->sums);
+    return dpari_seq_block_in(p, 0, p->gradients[dpari_seq_home_buffer(p->comm->size)], p->sums);
 }
 
-/* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
- * go on too, and those of this step's come, to which this rank's are added. */
+/* Step t of backward. Keys and values are sent on as in forward. From t = 2 on the gradients of the
+ * block of step t - 1 are sent on too, and those of this step's block are received; this rank's are
+ * added to them. */
 static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_arrays *a,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
@@ -908,10 +974,13 @@ static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_
     const dpari_seq_block gone =
         dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
     const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
-    const dpari_seq_block mine = t == 0   ? dpari_seq_home(p)
-                                 : t == 1 ? sum
-                                          : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    dpari_seq_block mine = sum; /* receives the gradients of this rank's queries */
     dpar_status st, ended;
+    if (t == 0) {
+        mine = dpari_seq_home(p);
+    } else if (t > 1) {
+        mine = dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    }
     if (t + 1 < p->comm->size) {
         dpari_seq_pass(p, here, &next, p->head.layer.type, 0);
     }
@@ -925,7 +994,9 @@ static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_
         dpari_seq_attend_back(p, a, here, &mine, dq);
     }
     ended = dpari_seq_wait(p);
-    st = st == DPAR_OK ? ended : st;
+    if (st == DPAR_OK) {
+        st = ended;
+    }
     if (st == DPAR_OK && t > 1) {
         st = dpari_seq_gather(p, &sum, &mine);
     }
@@ -933,7 +1004,7 @@ static dpar_status dpari_seq_step_back(dpari_attention *p, const dpar_attention_
     return st;
 }
 
-/* The ring's way back. *home: the gradients of this rank's keys and values. */
+/* Backward around the ring. *home receives the gradients of this rank's keys and values. */
 static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_arrays *a, void *dq,
                                        dpari_seq_block *home)
 {
@@ -954,7 +1025,9 @@ static dpar_status dpari_seq_ring_back(dpari_attention *p, const dpar_attention_
         dpari_seq_pass(p, &last, &come, p->sums, 2);
         st = dpari_seq_post(p);
         ended = dpari_seq_wait(p);
-        st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            st = ended;
+        }
         if (st == DPAR_OK) {
             st = dpari_seq_gather(p, home, &come);
         }
@@ -994,6 +1067,8 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_backward(dpar_attention_plan *pla
     if (st == DPAR_OK) {
         st = dpari_seq_round(p, a->k_gradient, home.k, keys * layer->width);
     }
-    return st == DPAR_OK ? dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width)
-                         : st;
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(p, a->v_gradient, home.v, keys * layer->value_width);
+    }
+    return st;
 }

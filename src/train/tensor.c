@@ -18,10 +18,12 @@
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Tiles of c, over depths that stay in the first cache: 10 KB of frame in all. */
+/* c is computed in tiles of 16 x 16, over 32 values of k at a time. The three arrays are then 10 KB
+ * of the stack, which the first cache holds. */
 enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
 
-/* to[d * TILE + i] = data[at + i * along + d * down]; lanes that are not there become 0. */
+/* Packs a tile: to[d * TILE + i] = data[at + i * along + d * down], as f64. Lanes from `lanes` on
+ * become 0. */
 static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
                               int64_t down, int32_t lanes, int32_t deep)
 {
@@ -45,7 +47,7 @@ static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_
     }
 }
 
-/* sum[i][j] += a[d][i] * b[d][j], of `rows` rows. */
+/* Computes sum[i][j] += sum over d of a[d][i] * b[d][j], for `rows` rows i. */
 static void dpari_matmul_tile(double *sum, const double *a, const double *b, int32_t rows,
                               int32_t deep)
 {
@@ -67,6 +69,7 @@ static void dpari_matmul_tile(double *sum, const double *a, const double *b, int
     }
 }
 
+/* Stores a tile: c = alpha sum + beta c. With beta 0, c is not read. */
 static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t i0, int64_t j0,
                                int32_t rows, int32_t columns)
 {
@@ -83,14 +86,17 @@ static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t 
     }
 }
 
+/* Computes the tile of c at row i0 and column j0. */
 static void dpari_matmul_one(const dpar_matmul *p, int64_t i0, int64_t j0)
 {
     double sum[DPARI_MATMUL_TILE * DPARI_MATMUL_TILE];
     double a[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP], b[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP];
     const int32_t rows = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->m - i0);
     const int32_t columns = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->n - j0);
-    const int64_t a_along = p->transpose_a ? 1 : p->lda, a_down = p->transpose_a ? p->lda : 1;
-    const int64_t b_along = p->transpose_b ? p->ldb : 1, b_down = p->transpose_b ? 1 : p->ldb;
+    const int64_t a_along = p->transpose_a ? 1 : p->lda;
+    const int64_t a_down = p->transpose_a ? p->lda : 1;
+    const int64_t b_along = p->transpose_b ? p->ldb : 1;
+    const int64_t b_down = p->transpose_b ? 1 : p->ldb;
     int64_t k;
     dpari_zero(sum, sizeof sum);
     for (k = 0; k < p->k; k += DPARI_MATMUL_DEEP) {
@@ -118,7 +124,7 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
     return DPAR_OK;
 }
 
-/* ---- what layers share ----------------------------------------------------------------------- */
+/* ---- functions of all layers ----------------------------------------------------------------- */
 
 DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c,
                                                           int32_t type, int64_t tokens,
@@ -130,7 +136,7 @@ DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
-        return dpari_wrong(why, "layers of type %s: f64 or f32", dpar_type_name(type));
+        return dpari_wrong(why, "layers: type is %s, but must be f64 or f32", dpar_type_name(type));
     }
     dpari_zero(&made, sizeof made);
     st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
@@ -162,35 +168,43 @@ static DPARI_COLD DPARI_PRINTF(3, 4) dpar_status
     return dpari_comm_wrong_all(t->comm, st, &why);
 }
 
-/* Checks that the structs that describe a call are given. If t has no communicator, only the caller
- * gets the error. */
+/* Checks that the structs that describe a call are not NULL. If t has no communicator, only the
+ * caller gets the error. */
 static dpar_status dpari_tensor_there(const dpar_tensor_parallel *t, int described)
 {
     if (t == NULL || t->comm == NULL) {
         return DPAR_E_ARG;
     }
-    return described ? DPAR_OK
-                     : dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
-                                           t->comm->rank);
+    if (described) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(t, DPAR_E_ARG, "rank %d: a layer's description is NULL",
+                               t->comm->rank);
 }
 
+/* Checks t, whose fields the caller may have changed. A rank's tokens must be consecutive if they
+ * are gathered. */
 static DPARI_COLD dpar_status dpari_tensor_check(const dpar_tensor_parallel *t)
 {
     const int32_t rule = t->tokens.rule;
     if (!dpari_is_wide(t->type) || t->tokens.parts != t->comm->size) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "layers of type %d on %d ranks, tokens cut in %d parts", t->type,
-                                   t->comm->size, t->tokens.parts);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "layers: type is %d (DPAR_F64 or DPAR_F32); the communicator has %d ranks, but tokens "
+            "has %d parts",
+            t->type, t->comm->size, t->tokens.parts);
     }
     if (t->counts != NULL && rule != DPAR_SPLIT_EVEN && rule != DPAR_SPLIT_CHUNK &&
         rule != DPAR_SPLIT_FLOOR && rule != DPAR_SPLIT_RAGGED) {
         return dpari_tensor_refuse(
-            t, DPAR_E_ARG, "tokens cut by rule %d: those of a rank must follow each other", rule);
+            t, DPAR_E_ARG,
+            "layers: tokens.rule is %d, but the tokens of a rank must be consecutive", rule);
     }
     return DPAR_OK;
 }
 
-/* c[m][n] = op(a) op(b), or added to it. */
+/* Computes c[m][n] = op(a) op(b), or adds it to c. The caller has set m, n, k and which matrix is
+ * transposed. */
 static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_matmul *p,
                                          const void *a, const void *b, void *c, int add)
 {
@@ -205,12 +219,16 @@ static dpar_status dpari_tensor_multiply(const dpar_tensor_parallel *t, dpar_mat
     p->ldb = dpari_most(1, p->transpose_b ? p->k : p->n);
     p->ldc = dpari_most(1, p->n);
     st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
-    return st >= 0 ? DPAR_OK
-                   : dpari_tensor_refuse(t, st, "rank %d: a product of %ld x %ld x %ld failed",
-                                         t->comm->rank, p->m, p->n, p->k);
+    if (st >= 0) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(t, st,
+                               "rank %d: matmul failed for a product with m %ld, n %ld, k %ld",
+                               t->comm->rank, p->m, p->n, p->k);
 }
 
-/* c = x w^T, dy w, dy^T x: of l's weight and n tokens. */
+/* The three products of a linear layer for all tokens: y = x w^T here, and below dx = dy w and dw =
+ * dy^T x. */
 static dpar_status dpari_linear_apply(const dpar_tensor_parallel *t, const dpar_linear *l,
                                       const void *x, const void *w, void *y)
 {
@@ -246,6 +264,7 @@ static dpar_status dpari_linear_weights(const dpar_tensor_parallel *t, const dpa
     return dpari_tensor_multiply(t, &p, dy, x, dw, add);
 }
 
+/* Adds a bias to one row of y. */
 static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
 {
     int64_t j;
@@ -260,12 +279,13 @@ static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_
     }
 }
 
+/* Adds a bias to all rows of y. */
 static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y, const void *bias,
                                          int64_t rows, int64_t n)
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
     int64_t i;
-    if (bias == NULL || rows * n == 0) { /* y may be NULL */
+    if (bias == NULL || rows * n == 0) { /* y may be NULL then */
         return DPAR_OK;
     }
     if (t->comm->mem != NULL) {
@@ -277,7 +297,8 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor_parallel *t, void *y,
     return DPAR_OK;
 }
 
-/* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
+/* Computes sum[j] = the sum over rows of dy[row][j] in f64, or adds it to sum[j]. Does nothing if
+ * sum is NULL. Takes 64 columns at a time, whose sums are on the stack. */
 static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
                                   int add)
 {
@@ -300,6 +321,7 @@ static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, in
     }
 }
 
+/* Does the same where the arrays are, which may be on a device. */
 static dpar_status dpari_tensor_sum_rows(const dpar_tensor_parallel *t, const void *dy,
                                          int64_t rows, int64_t n, void *sum, int add)
 {
@@ -337,7 +359,7 @@ static void dpari_tensor_count(const dpar_tensor_parallel *t, int64_t width)
     }
 }
 
-/* What a layer's collective compares: a hash, and what it is of. */
+/* What the ranks of a collective compare: a hash, and the words for a message if it differs. */
 typedef struct dpari_tensor_alike {
     uint64_t hash;
     const char *what;
@@ -345,13 +367,14 @@ typedef struct dpari_tensor_alike {
 
 static dpari_tensor_alike dpari_linear_alike(const dpar_linear *l)
 {
-    const int column = l->kind == DPAR_LINEAR_COLUMN; /* the other width may differ by rank */
+    const int column = l->kind == DPAR_LINEAR_COLUMN; /* the other width may differ between ranks */
     dpari_tensor_alike alike = {0, NULL};
     alike.hash = dpari_hash(dpari_hash(1, l->kind), column ? l->in : l->out);
     alike.what = column ? "a linear layer: kind or in" : "a linear layer: kind or out";
     return alike;
 }
 
+/* Returns a hash of a vocabulary and of all ids. */
 static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                  const int32_t *ids)
 {
@@ -364,7 +387,7 @@ static uint64_t dpari_vocab_hash(const dpar_tensor_parallel *t, const dpar_vocab
     return h;
 }
 
-/* whole[n][width] from each rank's own rows; sequence parallel only. */
+/* Gathers whole[n][width] from each rank's own rows. Only with sequence parallelism. */
 static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const void *own, void *whole,
                                         const dpari_tensor_alike *alike, dpar_work *work)
 {
@@ -380,7 +403,8 @@ static dpar_status dpari_tensor_collect(const dpar_tensor_parallel *t, const voi
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
-/* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
+/* Adds part[n][width] over the ranks: in place on all ranks, or with sequence parallelism each
+ * rank's own rows into `own`. */
 static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t width, void *part,
                                        void *own, const dpari_tensor_alike *alike, dpar_work *work)
 {
@@ -397,12 +421,15 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor_parallel *t, int64_t wi
     return dpari_post_alike(t->comm, &call, alike->hash, alike->what, work);
 }
 
-/* Waits for a work, whatever happened before, and returns the first error. A work that was not
- * posted counts as done. */
+/* Waits for a work even if st is an error, because the memory is in use until then. Returns the
+ * first error. A work that was not posted counts as done. */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
     const dpar_status ended = dpar_wait(work);
-    return st < 0 ? st : ended < 0 ? ended : DPAR_OK;
+    if (st < 0) {
+        return st;
+    }
+    return ended < 0 ? ended : DPAR_OK;
 }
 
 /* ---- linear layers --------------------------------------------------------------------------- */
@@ -422,6 +449,8 @@ static dpar_status dpari_tensor_given(const dpar_tensor_parallel *t, int missing
     return dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, (int32_t)missing);
 }
 
+/* Checks a layer and its arrays. An array may be NULL if the call does not use it or if it has no
+ * elements. */
 static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
                                                  const dpar_linear *l, const dpar_linear_arrays *a,
                                                  int forward)
@@ -440,14 +469,15 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
         ((a->accumulate_dx || a->defer_reduce) && !column)) {
         return dpari_tensor_refuse(
             t, DPAR_E_ARG,
-            "a linear layer of kind %d (column 1, row 2), %ld to %ld features "
-            "(accumulate_dx, defer_reduce: %d of a column layer only)",
+            "linear: kind is %d (column 1, row 2), in %ld, out %ld (neither negative), "
+            "accumulate_dx or defer_reduce %d (only for a column layer)",
             l->kind, l->in, l->out, a->accumulate_dx || a->defer_reduce);
     }
     if (t->comm->mem != NULL && t->matmul == NULL) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG,
-                                   "rank %d: products in a device's memory need a matmul function",
-                                   t->comm->rank);
+        return dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "rank %d: linear: arrays on a device need matmul, a function for that device",
+            t->comm->rank);
     }
     missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
     missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
@@ -457,13 +487,16 @@ static DPARI_COLD dpar_status dpari_linear_check(const dpar_tensor_parallel *t,
                (!column || forward || a->dw != NULL);
     missing += sequence && !forward && column && a->dx != NULL &&
                dpari_tensor_missing(a->gathered_dx, n, l->in);
-    return missing == 0
-               ? DPAR_OK
-               : dpari_tensor_refuse(t, DPAR_E_ARG,
-                                     "rank %d: %d arrays of a linear layer of %ld x %ld are NULL",
-                                     t->comm->rank, missing, l->in, l->out);
+    if (missing == 0) {
+        return DPAR_OK;
+    }
+    return dpari_tensor_refuse(
+        t, DPAR_E_ARG, "rank %d: linear: %d arrays that this call needs are NULL (in %ld, out %ld)",
+        t->comm->rank, missing, l->in, l->out);
 }
 
+/* Forward of both kinds: a column layer gathers x before the product, a row layer reduces y after
+ * it. The arguments are not NULL. */
 static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpar_linear *layer,
                                         const dpar_linear_arrays *a)
 {
@@ -477,13 +510,16 @@ static dpar_status dpari_linear_forward(const dpar_tensor_parallel *t, const dpa
     if (st == DPAR_OK && column && sequence && !a->reuse_gathered) {
         st = dpari_tensor_collect(t, a->x, a->gathered, &alike, NULL);
     }
-    st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
+    if (st == DPAR_OK) {
+        st = dpari_linear_apply(t, layer, x, a->w, y);
+    }
     if (st == DPAR_OK && !column) {
         st = dpari_tensor_reduce(t, layer->out, y, a->y, &alike, NULL);
     }
-    return st != DPAR_OK ? st
-                         : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
-                                                 layer->out);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own, layer->out);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *t,
@@ -491,10 +527,14 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_forward(const dpar_tensor_parallel *
                                                     const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
-    return st == DPAR_OK ? dpari_linear_forward(t, layer, a) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_linear_forward(t, layer, a);
 }
 
-/* The gathering of inputs goes on under dx, the sum of dx under dw. */
+/* Backward of a column layer. x is gathered while dx is computed, and dx is summed over the ranks
+ * while dw is computed. */
 static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                          const dpar_linear_arrays *a)
 {
@@ -521,6 +561,7 @@ static dpar_status dpari_column_backward(const dpar_tensor_parallel *t, const dp
     return dpari_tensor_finish(st, &reduce);
 }
 
+/* Backward of a row layer: gathers dy; nothing is summed. */
 static dpar_status dpari_row_backward(const dpar_tensor_parallel *t, const dpar_linear *l,
                                       const dpar_linear_arrays *a)
 {
@@ -561,12 +602,16 @@ DPAR_API DPARI_COLD dpar_status dpar_linear_backward(const dpar_tensor_parallel 
                                                      const dpar_linear_arrays *a)
 {
     const dpar_status st = dpari_tensor_there(t, layer != NULL && a != NULL);
-    return st == DPAR_OK ? dpari_linear_backward(t, layer, a) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_linear_backward(t, layer, a);
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
 
-/* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
+/* Computes the rows lo <= row < hi of a rank that belong to ids: those of the model (which = 0) or
+ * added ones (which = 1). The rows after each run are padding. */
 static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
                             int64_t *hi)
 {
@@ -576,7 +621,8 @@ static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, in
     *hi = *lo + dpari_most(0, dpari_least(each, left));
 }
 
-/* Ids of tokens as rows that this rank has of them. */
+/* Fills in an index that maps the ids of tokens to rows of this rank. Ids of other ranks map to
+ * none. */
 static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *ids,
                               dpar_mem_index *index)
 {
@@ -595,28 +641,34 @@ static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *
     }
 }
 
-/* Ids of all tokens, and the vocabulary of so many ranks. */
+/* Checks a vocabulary and the ids of all tokens. Ids below 0 are allowed here, because targets may
+ * be ignored. */
 static DPARI_COLD dpar_status dpari_vocab_check(const dpar_tensor_parallel *t, const dpar_vocab *v,
                                                 const int32_t *ids)
 {
     dpar_status st = dpari_tensor_there(t, v != NULL);
     int64_t i;
-    st = st == DPAR_OK ? dpari_tensor_check(t) : st;
+    if (st == DPAR_OK) {
+        st = dpari_tensor_check(t);
+    }
     if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG,
-                                 "a vocabulary of %d ranks on %d; tokens without ids: %d", v->ranks,
-                                 t->comm->size, ids == NULL);
+        st = dpari_tensor_refuse(
+            t, DPAR_E_ARG,
+            "vocabulary: it is for %d ranks, the communicator has %d; ids or targets are NULL: %d",
+            v->ranks, t->comm->size, ids == NULL);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] >= v->count + v->added) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d: there are %ld", i, ids[i],
-                                     v->count + v->added);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+                                     "vocabulary: token %ld has id %d, but there are only %ld ids",
+                                     i, ids[i], v->count + v->added);
         }
     }
     return st;
 }
 
-/* For embeddings an id below 0 does not exist either. y, or its gradient. */
+/* Checks an embedding. An id below 0 is an error here. table, y: the arrays of the call, or their
+ * gradients. */
 static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *t,
                                                     const dpar_embedding *layer,
                                                     const dpar_embedding_arrays *a,
@@ -628,23 +680,26 @@ static DPARI_COLD dpar_status dpari_embedding_check(const dpar_tensor_parallel *
     const int64_t width = there ? layer->width : 0;
     dpar_status st = dpari_vocab_check(t, v, ids);
     int64_t i;
+    int missing;
     if (st == DPAR_OK && width < 0) {
-        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width %ld", width);
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "embedding: width is %ld, but must be at least 0",
+                                 width);
     }
     for (i = 0; st == DPAR_OK && i < t->tokens.count; i++) {
         if (ids[i] < 0) {
-            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token %ld has id %d", i, ids[i]);
+            st = dpari_tensor_refuse(t, DPAR_E_ARG,
+                                     "embedding: token %ld has id %d, but ids must be at least 0",
+                                     i, ids[i]);
         }
     }
-    return st != DPAR_OK
-               ? st
-               : dpari_tensor_given(
-                     t,
-                     dpari_tensor_missing(table, dpar_vocab_row_count(v), width) +
-                         dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width) +
-                         (t->counts != NULL &&
-                          dpari_tensor_missing(a->gathered, t->tokens.count, width)),
-                     "rank #: # arrays of an embedding are NULL");
+    if (st != DPAR_OK) {
+        return st;
+    }
+    missing = dpari_tensor_missing(table, dpar_vocab_row_count(v), width);
+    missing += dpari_tensor_missing(y, dpari_tensor_tokens(t, t->comm->rank), width);
+    missing += t->counts != NULL && dpari_tensor_missing(a->gathered, t->tokens.count, width);
+    return dpari_tensor_given(t, missing,
+                              "rank #: embedding: # arrays that this call needs are NULL");
 }
 
 static dpari_tensor_alike dpari_embedding_alike(const dpar_tensor_parallel *t,
@@ -714,18 +769,22 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor_parallel *t,
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
 
+/* Checks a cross-entropy and its targets. */
 static dpar_status dpari_entropy_check(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                        const int32_t *targets)
 {
     dpar_status st = dpari_tensor_there(t, e != NULL);
-    st = st == DPAR_OK ? dpari_vocab_check(t, &e->vocab, targets) : st;
+    if (st == DPAR_OK) {
+        st = dpari_vocab_check(t, &e->vocab, targets);
+    }
     if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z_loss))) {
-        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1");
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "cross-entropy: smoothing must be 0 to 1, and z_loss finite");
     }
     return st;
 }
 
-/* What the phases of one have in common. */
+/* Fills in what all phases of a cross-entropy have in common. */
 static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                              const int32_t *targets, dpar_mem_cross_entropy *x)
 {
@@ -746,7 +805,8 @@ static void dpari_entropy_of(const dpar_tensor_parallel *t, const dpar_cross_ent
     x->ranks = t->comm->size;
 }
 
-/* What each rank knows of its rows of the vocabulary, to all. */
+/* Gathers what each rank has computed from its rows of the vocabulary: three numbers for each
+ * token. */
 static dpar_status dpari_entropy_gather(const dpar_tensor_parallel *t, const dpar_cross_entropy *e,
                                         const int32_t *targets, const void *own, void *all)
 {
@@ -777,7 +837,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
             t,
             dpari_tensor_missing(a->logits, n, dpar_vocab_row_count(&e->vocab)) +
                 dpari_tensor_missing(a->lse, n, 1) + dpari_tensor_missing(a->scratch, n, 1),
-            "rank #: # arrays of a cross-entropy are NULL");
+            "rank #: cross-entropy: # arrays that this call needs are NULL");
     }
     if (st != DPAR_OK) {
         return st;
@@ -785,7 +845,7 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     all = (unsigned char *)a->scratch + 3 * n * dpar_type_bytes(t->type);
     dpari_entropy_of(t, e, a->targets, &x);
     x.phase = DPAR_MEM_CROSS_ENTROPY_PART;
-    x.logits = a->logits; /* read only, in this phase */
+    x.logits = a->logits; /* this phase only reads it */
     x.partial = a->scratch;
     x.all = all;
     st = dpari_do_cross_entropy(t->comm, &x);
@@ -796,7 +856,10 @@ DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_forward(const dpar_tensor_par
     x.lse = a->lse;
     x.loss = a->loss;
     x.sum = a->sum;
-    return st == DPAR_OK ? dpari_do_cross_entropy(t->comm, &x) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    return dpari_do_cross_entropy(t->comm, &x);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,

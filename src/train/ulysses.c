@@ -20,30 +20,37 @@
 
 enum { DPARI_ULYSSES_ARRAYS = 4 };
 
+/* Describes the exchange of one array: its tokens and heads. */
 typedef struct dpari_ulysses_layer {
-    dpar_split tokens; /* where parts are out of order or not of one piece (ZIGZAG, CYCLIC,
-                          BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
+    /* if parts are out of order or have several pieces (ZIGZAG, CYCLIC, BLOCK_CYCLIC, STRIDED), the
+     * all-to-all needs one more copy */
+    dpar_split tokens;
     dpar_heads heads;
-    int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
+    int32_t of_groups; /* 1 for heads of keys and values, 0 for those of queries */
     int32_t type;
     int64_t width; /* elements of a token and head */
 } dpari_ulysses_layer;
 
+/* The exchange of one array on this rank. */
 typedef struct dpari_ulysses {
     dpari_ulysses_layer layer;
-    int64_t tokens, whole; /* of this rank, of all */
-    int32_t heads;         /* of all: rows of [tokens][heads][width] */
-    int32_t first, mine;   /* of this rank, from `first` on: rows of [whole][mine][width] */
+    int64_t tokens, whole; /* tokens of this rank, and of all ranks */
+    /* of all ranks: the array before the exchange is [tokens][heads][width] */
+    int32_t heads;
+    /* heads of this rank: after the exchange the array is [whole][mine][width] */
+    int32_t first, mine;
     dpar_comm *comm;
-    int64_t *send, *send_at, *receive, *receive_at; /* dpari_ulysses_counts */
-    int64_t *cuts;
-    const void **piece; /* of each rank; then of those that hold a head */
+    int64_t *send, *send_at, *receive, *receive_at; /* [ranks] for the all-to-all, in elements */
+    int64_t *cuts; /* [ranks + 1] heads of the ranks before, counting each copy */
+    /* [ranks] where each rank's part is; then [ranks] parts of a head that are added */
+    const void **piece;
     dpari_peer *peer;
     int32_t tag;
-    void *packed, *ordered;
+    void *packed;  /* parts of other ranks, as the all-to-all sends them */
+    void *ordered; /* all tokens in the order of ranks; NULL if that is their own order */
 } dpari_ulysses;
 
-/* Heads of a rank; *first may be NULL. */
+/* Returns the number of heads of a rank, and its first head in *first, which may be NULL. */
 static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, int32_t *first)
 {
     const dpar_heads_share share = dpar_heads_local(&u->heads, rank);
@@ -53,6 +60,7 @@ static int32_t dpari_ulysses_heads(const dpari_ulysses_layer *u, int32_t rank, i
     return u->of_groups ? share.groups : share.queries;
 }
 
+/* Returns the number of heads of the array. */
 static int32_t dpari_ulysses_all(const dpari_ulysses_layer *u)
 {
     return u->of_groups ? u->heads.groups : u->heads.queries;
@@ -69,18 +77,20 @@ static int64_t dpari_ulysses_held(const dpari_ulysses_layer *u)
     return held;
 }
 
+/* Checks that the sizes in bytes of an exchange do not overflow. */
 static dpar_status dpari_ulysses_fits(const dpari_ulysses_layer *u, dpar_why *why)
 {
     int64_t room;
     if (!dpari_mul(u->tokens.count, dpari_ulysses_held(u), &room) ||
         !dpari_mul(room, u->width, &room) || !dpari_mul(room, 64, &room)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld tokens of %ld heads, width %ld: too large",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "ulysses: %ld tokens, %ld heads and width %ld are too large together",
                          u->tokens.count, dpari_ulysses_held(u), u->width);
     }
     return DPAR_OK;
 }
 
-/* How an array of a layer (its defaults filled in) is exchanged. */
+/* Fills in u: how an array of a layer, whose defaults are filled in, is exchanged. */
 static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int32_t array,
                                                dpari_ulysses_layer *u, dpar_why *why)
 {
@@ -97,7 +107,9 @@ static DPARI_COLD dpar_status dpari_ulysses_of(const dpar_attention_desc *a, int
     } else if (st == DPAR_OK) {
         u->tokens = *a->token_split;
         if (u->tokens.count != all || u->tokens.parts != a->tokens.ranks) {
-            st = dpari_wrong(why, "%ld tokens in %d parts are cut, of %ld on %d ranks",
+            st = dpari_wrong(why,
+                             "ulysses: token_split has %ld tokens in %d parts, but the layer has "
+                             "%ld on %d ranks",
                              u->tokens.count, u->tokens.parts, all, a->tokens.ranks);
         }
     }
@@ -111,21 +123,25 @@ static DPARI_COLD dpar_status dpari_ulysses_check(const dpar_attention_desc *a, 
     dpar_status st = DPAR_OK;
     for (i = 0; i < DPARI_ULYSSES_ARRAYS && st == DPAR_OK; i++) {
         st = dpari_ulysses_of(a, i, &u, why);
-        st = st == DPAR_OK ? dpari_ulysses_fits(&u, why) : st;
+        if (st == DPAR_OK) {
+            st = dpari_ulysses_fits(&u, why);
+        }
     }
     return st;
 }
 
-/* Bytes that this rank sends. */
+/* Returns the bytes that this rank sends. back: from heads to tokens. */
 static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
 {
     const dpari_ulysses_layer *u = &p->layer;
     const int64_t each = u->width * dpar_type_bytes(u->type);
-    return each * (back ? p->mine * (p->whole - p->tokens)
-                        : p->tokens * (dpari_ulysses_held(u) - p->mine));
+    if (back) {
+        return each * p->mine * (p->whole - p->tokens);
+    }
+    return each * p->tokens * (dpari_ulysses_held(u) - p->mine);
 }
 
-/* Where the parts of an exchange lie; what holds elements among the buffers. */
+/* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
 static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_room *behind,
                                   dpari_room *buffers)
 {
@@ -148,7 +164,8 @@ static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_ro
     }
 }
 
-/* Counts of the all-to-all, over heads as ranks hold them, copies one by one. */
+/* Computes the counts of the all-to-all. If ranks hold copies of a head, each copy counts as a head
+ * of its own. */
 static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
 {
     const dpari_ulysses_layer *u = &p->layer;
@@ -160,14 +177,16 @@ static dpar_status dpari_ulysses_count(dpari_ulysses *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_init_ragged(&held, u->tokens.parts, p->cuts, why);
-    st = st == DPAR_OK ? dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                              p->send_at, p->receive, p->receive_at, why)
-                       : st;
-    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send, p->send_at,
+                                  p->receive, p->receive_at, why);
+    }
+    p->send[p->comm->rank] = 0; /* the rank's own piece is copied, not sent */
     p->receive[p->comm->rank] = 0;
     return st;
 }
 
+/* Lists how the tokens are divided. */
 static DPARI_COLD void dpari_ulysses_state_tokens(dpari_facts *f, const dpari_ulysses_layer *u)
 {
     int32_t i;
@@ -193,15 +212,15 @@ static DPARI_COLD void dpari_ulysses_state_one(dpari_facts *f, const void *given
     dpari_fact_type(f, "type", 0, u->type);
 }
 
+/* Checks that the arrays are not NULL. If one is, breaks the communicator, so that the other ranks
+ * do not wait for this one. */
 static dpar_status dpari_ulysses_given(const dpari_ulysses *p, int in, int out)
 {
     dpar_why why;
     if (in && out) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why,
-                      "rank %d: in or out of an exchange of %ld tokens and %d heads is "
-                      "NULL",
+    (void)dpari_wrong(&why, "rank %d: in or out of an exchange of %ld tokens and %d heads is NULL",
                       p->comm->rank, p->whole, p->heads);
     return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
 }
@@ -221,8 +240,9 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
     }
 }
 
-/* The tokens of a rank from its number `local` on that follow one another: where the first lies in
- * the order of all (whole), or among those of the rank; -1: no more. */
+/* Finds a run of consecutive tokens of a rank, from its token `local` on. Returns the position of
+ * the first one, among all tokens if `whole`, otherwise among those of the rank, or -1 if there are
+ * no more. */
 static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t local, int whole,
                                  int64_t *run)
 {
@@ -233,7 +253,8 @@ static int64_t dpari_ulysses_run(const dpari_ulysses *p, int32_t rank, int64_t l
     return *run > 0 ? local : -1;
 }
 
-/* All tokens between their own order and that of the ranks. */
+/* Copies all tokens from the order of the ranks to their own order, or with `back` the other
+ * way. */
 static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *to,
                                                   const void *from, int back)
 {
@@ -242,18 +263,22 @@ static DPARI_COLD dpar_status dpari_ulysses_order(const dpari_ulysses *p, void *
     dpar_status st = DPAR_OK;
     int32_t rank;
     for (rank = 0; rank < p->comm->size && row > 0; rank++) {
-        for (local = 0;
-             st == DPAR_OK && (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
-             local += run, at += run) {
+        for (local = 0; st == DPAR_OK; local += run) {
+            i = dpar_split_global(&p->layer.tokens, rank, local, &run);
+            if (i < 0) {
+                break;
+            }
             st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
                                dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
                                run * row * dpar_type_bytes(p->layer.type));
+            at += run;
         }
     }
     return st;
 }
 
-/* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
+/* Packs this rank's tokens by the ranks of their heads. The rank's own piece is copied to its final
+ * place in `to`. */
 static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, void *to)
 {
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
@@ -262,8 +287,8 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, voi
     for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
         const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
         const int own = rank == p->comm->rank;
-        void *piece = dpari_seq_at(own ? to : p->packed, (own ? p->receive_at : p->send_at)[rank],
-                                   p->layer.type);
+        void *piece = own ? dpari_seq_at(to, p->receive_at[rank], p->layer.type)
+                          : dpari_seq_at(p->packed, p->send_at[rank], p->layer.type);
         const void *from = dpari_seq_in(in, first * width, p->layer.type);
         if (p->comm->mem != NULL) {
             st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
@@ -276,7 +301,8 @@ static dpar_status dpari_ulysses_cut(const dpari_ulysses *p, const void *in, voi
     return st;
 }
 
-/* Own heads of all tokens where the ranks have them. */
+/* Reads this rank's heads of all tokens directly from the arrays of the other ranks. Each rank
+ * begins with its own array, so that not all read from one rank at once. */
 static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers, void *out)
 {
     const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
@@ -287,7 +313,11 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
     for (k = 0; k < p->comm->size && row > 0; k++) {
         const int32_t rank = (p->comm->rank + k) % p->comm->size;
         const void *in = dpari_peers_at(peers, rank, 0);
-        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+        for (local = 0;; local += run) {
+            i = dpari_ulysses_run(p, rank, local, 1, &run);
+            if (i < 0) {
+                break;
+            }
             dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
                                dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
                                wide * bytes, row * bytes, run, stream);
@@ -296,7 +326,8 @@ static void dpari_ulysses_take(const dpari_ulysses *p, const dpari_peers *peers,
     dpari_kern_rows_end(stream);
 }
 
-/* The arrays of all ranks that are read; direct: they can be. */
+/* Publishes the array of this rank, and finds out whether all ranks can read the arrays of the
+ * others directly (peers->direct). */
 static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t elements,
                                       int backward, dpari_peers *peers)
 {
@@ -306,20 +337,20 @@ static dpar_status dpari_ulysses_open(dpari_ulysses *p, const void *in, int64_t 
     return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
 }
 
-/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank for each
- * rank. */
+/* Ends the direct reads: waits until all ranks have read. counts: elements of this rank that each
+ * rank has read. */
 static dpar_status dpari_ulysses_end(const dpari_ulysses *p, const dpari_peers *peers,
                                      const int64_t *counts)
 {
     int64_t n = 0;
     int32_t i;
     for (i = 0; i < p->comm->size; i++) {
-        n += counts[i]; /* its own is 0 */
+        n += counts[i]; /* the own count is 0 */
     }
     return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
 }
 
-/* out[whole][mine][width] from in[tokens][heads][width]. */
+/* Exchanges tokens for heads: computes out[whole][mine][width] from in[tokens][heads][width]. */
 static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
@@ -346,9 +377,9 @@ static DPARI_COLD dpar_status dpari_ulysses_there(dpari_ulysses *plan, const voi
     return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
 }
 
-/* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
- * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
- * rows lie there one after the other. */
+/* Adds the copies of head h in rank order, for `run` tokens. They begin at token `local` of this
+ * rank and at row `at` of each piece[rank]. If there are copies, a rank holds one head, so that the
+ * rows of a piece are those of that head. */
 static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local, int64_t at,
                                 int64_t run, void *out)
 {
@@ -372,16 +403,20 @@ static void dpari_ulysses_unite(const dpari_ulysses *p, int32_t h, int64_t local
     }
 }
 
-/* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
- * of all tokens (whole), or of this rank's. */
+/* Computes this rank's tokens with all heads from piece[rank] of each rank, which has the heads of
+ * that rank. whole: 1 if a piece has all tokens, 0 if it has only the tokens of this rank. */
 static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int32_t stream)
 {
     const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
     int64_t local, i, run;
     int32_t k, first;
-    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
-        if (p->cuts[size] > p->heads) { /* copies */
+    for (local = 0;; local += run) {
+        i = dpari_ulysses_run(p, me, local, whole, &run);
+        if (i < 0) {
+            break;
+        }
+        if (p->cuts[size] > p->heads) { /* several ranks hold a head: add the copies */
             for (k = 0; k < p->heads; k++) {
                 dpari_ulysses_unite(p, k, local, i, run, out);
             }
@@ -399,8 +434,8 @@ static void dpari_ulysses_join(const dpari_ulysses *p, int whole, void *out, int
     dpari_kern_rows_end(stream);
 }
 
-/* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
- * the first one's, among what came. */
+/* Adds the n copies of a head that the ranks from `rank` on hold, for this rank's tokens, in a
+ * device's memory. The sum replaces the first copy in p->packed. */
 static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank, int32_t n)
 {
     const dpari_ulysses_layer *u = &p->layer;
@@ -408,7 +443,8 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     const int32_t me = p->comm->rank;
     dpar_status st = DPAR_OK;
     dpar_mem_reduce r;
-    if (me >= rank && me < rank + n) { /* its own has stayed where it was */
+    /* this rank's own copy was not sent: copy it to the others */
+    if (me >= rank && me < rank + n) {
         st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
                            count * dpar_type_bytes(u->type));
     }
@@ -424,7 +460,7 @@ static dpar_status dpari_ulysses_add_there(const dpari_ulysses *p, int32_t rank,
     return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
 }
 
-/* As dpari_ulysses_join, of this rank's order, in a device's memory. */
+/* Does what dpari_ulysses_join does with whole = 0, in a device's memory. */
 static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
 {
     const dpari_ulysses_layer *u = &p->layer;
@@ -451,7 +487,8 @@ static dpar_status dpari_ulysses_join_there(const dpari_ulysses *p, void *out)
     return st;
 }
 
-/* The opposite; copies are added. */
+/* Exchanges heads for tokens: computes out[tokens][heads][width] from in[whole][mine][width].
+ * Copies of a head are added. */
 static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void *in, void *out)
 {
     dpar_status st =
@@ -483,11 +520,12 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
     st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
                            plan->send, plan->send_at, plan->layer.type, NULL);
     if (st == DPAR_OK) {
-        for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
-            const int own = i == plan->comm->rank;
-            plan->piece[i] =
-                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
-                             plan->layer.type);
+        for (i = 0; i < plan->comm->size; i++) { /* the rank's own piece is in `in` */
+            if (i == plan->comm->rank) {
+                plan->piece[i] = dpari_seq_in(in, plan->receive_at[i], plan->layer.type);
+            } else {
+                plan->piece[i] = dpari_seq_in(plan->packed, plan->send_at[i], plan->layer.type);
+            }
         }
         if (plan->comm->mem != NULL) {
             return dpari_ulysses_join_there(plan, out);
@@ -500,11 +538,14 @@ static DPARI_COLD dpar_status dpari_ulysses_back(dpari_ulysses *plan, const void
 /* ---- a layer --------------------------------------------------------------------------------- */
 
 typedef struct dpari_ulysses_state {
-    dpari_attention one;                     /* attention on this rank: all tokens, its heads */
-    dpari_ulysses *of[DPARI_ULYSSES_ARRAYS]; /* where values are as wide V is K's, OUT is Q's */
-    void *dout;
-    void *sums[3], *gradient[3]; /* of q, k, v, in the type of sums, in the layer's: the same memory
-                                    where types are */
+    /* attention on this rank: all tokens, the heads of this rank */
+    dpari_attention one;
+    /* if values are as wide as keys, V shares K's and OUT shares Q's */
+    dpari_ulysses *of[DPARI_ULYSSES_ARRAYS];
+    void *out_gradient; /* of this rank's heads */
+    /* of q, k and v, in the type of sums and in the layer's type; the same memory if the types are
+     * equal */
+    void *sums[3], *gradient[3];
 } dpari_ulysses_state;
 
 static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
@@ -512,18 +553,21 @@ static dpari_ulysses_state *dpari_ulysses_state_of(const dpari_attention *p)
     return (dpari_ulysses_state *)p->of_way;
 }
 
-/* Elements of q, k, v as this rank's heads have them, and of out. */
+/* Returns the number of elements of q, k, v or out, with all tokens and this rank's heads. */
 static int64_t dpari_ulysses_elements(const dpari_attention *one, int32_t array)
 {
     const dpar_attention_desc *a = &one->head.layer;
     const int64_t rows = one->head.tokens;
-    return array == DPAR_ATTENTION_Q   ? rows * a->heads * a->width
-           : array == DPAR_ATTENTION_K ? rows * a->groups * a->width
-           : array == DPAR_ATTENTION_V ? rows * a->groups * a->value_width
-                                       : rows * a->heads * a->value_width;
+    switch (array) {
+    case DPAR_ATTENTION_Q: return rows * a->heads * a->width;
+    case DPAR_ATTENTION_K: return rows * a->groups * a->width;
+    case DPAR_ATTENTION_V: return rows * a->groups * a->value_width;
+    default: return rows * a->heads * a->value_width;
+    }
 }
 
-/* What forward leaves for backward, in `memory`, or NULL and only its bytes. */
+/* Lets x point to what forward saves for backward, in `memory`, and returns its bytes. With memory
+ * NULL it only counts them. */
 static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
                                   dpar_attention_arrays *x)
 {
@@ -541,7 +585,8 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
     return r.used;
 }
 
-/* Attention on this rank, and its buffers. */
+/* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
+ * to its buffers. */
 static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
                                           const dpar_comm *c, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
@@ -561,7 +606,8 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     one->sums = p->sums;
     one->head.tokens = q->tokens.count;
     one->delta = dpari_room_take(buffers, one->head.tokens * a->heads, sum);
-    s->dout = dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
+    s->out_gradient =
+        dpari_room_take(buffers, dpari_ulysses_elements(one, DPAR_ATTENTION_OUT), type);
     for (i = 0; i < 3; i++) {
         const int64_t n = dpari_ulysses_elements(one, i);
         s->sums[i] = dpari_room_take(buffers, n, sum);
@@ -573,6 +619,8 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
     return dpar_packed_init(&a->tokens, t->docs, t->ends, 1, DPAR_SPLIT_CHUNK, why);
 }
 
+/* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
+ * counts bytes, and works on local variables in place of the state. */
 static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
@@ -601,7 +649,9 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[DPAR_ATTENTION_V] = s->of[DPAR_ATTENTION_K];
         s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
     }
-    st = st == DPAR_OK ? dpari_ulysses_lay_here(p, &q, c, s, buffers, why) : st;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_lay_here(p, &q, c, s, buffers, why);
+    }
     if (st == DPAR_OK) {
         p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
         p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
@@ -609,7 +659,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
     return st;
 }
 
-/* What ranks compare besides the layer. */
+/* Lists what ranks compare in addition to the layer. */
 static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_desc *a)
 {
     dpari_ulysses_layer u;
@@ -619,6 +669,7 @@ static DPARI_COLD void dpari_ulysses_facts(dpari_facts *f, const dpar_attention_
     }
 }
 
+/* Computes the tags and counts of the exchanges, once all ranks have agreed on the layer. */
 static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *why)
 {
     dpari_ulysses_state *s = dpari_ulysses_state_of(p);
@@ -632,12 +683,15 @@ static DPARI_COLD dpar_status dpari_ulysses_init(dpari_attention *p, dpar_why *w
     return st;
 }
 
+/* Exchanges one array and counts the bytes sent. */
 static dpar_status dpari_ulysses_exchange(dpari_attention *p, int32_t array, int back,
                                           const void *in, void *out)
 {
     dpari_ulysses *e = dpari_ulysses_state_of(p)->of[array];
     const dpar_status st = back ? dpari_ulysses_back(e, in, out) : dpari_ulysses_there(e, in, out);
-    p->head.sent_bytes += st == DPAR_OK ? dpari_ulysses_sent(e, back) : 0;
+    if (st == DPAR_OK) {
+        p->head.sent_bytes += dpari_ulysses_sent(e, back);
+    }
     return st;
 }
 
@@ -651,13 +705,16 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
     if (p->head.layer.method != dpar_attention_ulysses || array < DPAR_ATTENTION_Q ||
         array > DPAR_ATTENTION_OUT) {
         return dpari_comm_wrong(
-            p->comm, "array %d is exchanged: 0 to %d of a plan by dpar_attention_ulysses", array,
-            (int32_t)DPAR_ATTENTION_OUT);
+            p->comm,
+            "dpar_attention_exchange: array is %d, but must be 0 to %d, with method "
+            "dpar_attention_ulysses",
+            array, (int32_t)DPAR_ATTENTION_OUT);
     }
     return dpari_ulysses_exchange(p, array, back, in, out);
 }
 
-/* All tokens, as keys and values, or where their gradients are written. */
+/* Returns a block with the keys and values of all tokens, or with the arrays for their
+ * gradients. */
 static dpari_seq_block dpari_ulysses_block(const dpari_attention *one, const void *k, const void *v,
                                            void *to_k, void *to_v)
 {
@@ -680,12 +737,12 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
     dpar_status st;
     (void)dpari_ulysses_kept(one, a->saved, &x);
     st = dpari_ulysses_exchange(p, DPAR_ATTENTION_Q, 0, a->q, (void *)(uintptr_t)x.q);
-    st = st == DPAR_OK
-             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k)
-             : st;
-    st = st == DPAR_OK
-             ? dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v)
-             : st;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_K, 0, a->k, (void *)(uintptr_t)x.k);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_V, 0, a->v, (void *)(uintptr_t)x.v);
+    }
     if (st == DPAR_OK && one->head.layer.heads > 0) {
         const dpari_seq_block all = dpari_ulysses_block(one, x.k, x.v, NULL, NULL);
         st = dpari_seq_attend(one, &x, &all);
@@ -696,10 +753,13 @@ static DPARI_COLD dpar_status dpari_ulysses_forward(dpari_attention *p,
                                  dpari_ulysses_elements(one, DPAR_ATTENTION_OUT));
         }
     }
-    return st == DPAR_OK ? dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out) : st;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 1, x.out, a->out);
+    }
+    return st;
 }
 
-/* Gradients of this rank's heads. */
+/* Computes the gradients of this rank's heads. */
 static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attention_arrays *x)
 {
     dpari_attention *one = &s->one;
@@ -707,12 +767,13 @@ static dpar_status dpari_ulysses_attend_back(dpari_ulysses_state *s, dpar_attent
     const dpari_seq_block to = dpari_ulysses_block(one, NULL, NULL, s->sums[1], s->sums[2]);
     int32_t i;
     dpar_status st = DPAR_OK;
-    x->out_gradient = s->dout;
+    x->out_gradient = s->out_gradient;
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
         st = dpari_do_copy(one->comm, s->sums[i], NULL,
                            dpari_ulysses_elements(one, i) * dpar_type_bytes(one->sums));
     }
-    if (st == DPAR_OK && one->head.layer.heads > 0) { /* else a copy of a group without queries */
+    /* a rank without queries holds a copy of a group, whose gradient is 0 */
+    if (st == DPAR_OK && one->head.layer.heads > 0) {
         st = dpari_seq_delta(one, x);
         dpari_seq_attend_back(one, x, &all, &to, s->sums[0]);
     }
@@ -734,8 +795,10 @@ static DPARI_COLD dpar_status dpari_ulysses_backward(dpari_attention *p,
     (void)dq;
     (void)home;
     (void)dpari_ulysses_kept(&s->one, a->saved, &x);
-    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->dout);
-    st = st == DPAR_OK ? dpari_ulysses_attend_back(s, &x) : st;
+    st = dpari_ulysses_exchange(p, DPAR_ATTENTION_OUT, 0, a->out_gradient, s->out_gradient);
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_attend_back(s, &x);
+    }
     for (i = 0; i < 3 && st == DPAR_OK; i++) {
         st = dpari_ulysses_exchange(p, i, 1, s->gradient[i], to[i]);
     }

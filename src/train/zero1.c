@@ -28,6 +28,7 @@
 /* ---- made and freed ---------------------------------------------------------------------------
  */
 
+/* What all ranks must give alike in dpar_zero1_make. */
 typedef struct dpari_zero1_given {
     const dpar_zero1_desc *desc;
     int32_t moments, moment_type;
@@ -61,6 +62,7 @@ static DPARI_COLD void dpari_zero1_facts(dpari_facts *f, const void *given)
     }
 }
 
+/* Checks the groups of a descriptor: they ascend and do not overlap. */
 static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
                                                        const dpar_zero1_desc *desc, dpar_why *why)
 {
@@ -78,15 +80,15 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
             return dpari_wrong(
                 why,
                 "dpar_zero1_make: group %d begins at %ld and has %ld elements: groups "
-                "ascend, and there are %ld elements",
+                "must ascend within %ld elements",
                 i, p->first, p->count, d->elements);
         }
         if (!(p->decay >= 0.0) || !(p->rate >= 0.0) || !dpari_finite(p->decay) ||
             !dpari_finite(p->rate)) {
             return dpari_optimizer_say(
                 why,
-                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each is 0 "
-                "or more, and finite",
+                "dpar_zero1_make: group %d has decay %.9g and rate %.9g: each must "
+                "be 0 or more, and finite",
                 i, p->decay, p->rate);
         }
         at = p->first + p->count;
@@ -94,6 +96,7 @@ static DPARI_COLD dpar_status dpari_zero1_judge_groups(const dpar_ddp *d,
     return DPAR_OK;
 }
 
+/* Checks the ddp and the descriptor. Sets the number and type of moments in g. */
 static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_given *g,
                                                 dpar_why *why)
 {
@@ -119,21 +122,23 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
         return dpari_wrong(
             why,
             "dpar_zero1_make: the weights overlap the gradients: they begin %ld bytes "
-            "behind the beginning of the gradients' %ld bytes",
+            "after the beginning of the gradients, which have %ld bytes",
             apart, bytes);
     }
     if (desc->steps < 0 || desc->steps > INT64_MAX / 2) {
-        return dpari_wrong(why, "dpar_zero1_make: %ld steps were done before (0 or more)",
-                           desc->steps);
+        return dpari_wrong(why, "dpar_zero1_make: steps is %ld (0 or more)", desc->steps);
     }
     status = dpar_optimizer_check(desc->optimizer, d->desc.type, &g->moments, &g->moment_type, why);
-    return status == DPAR_OK ? dpari_zero1_judge_groups(d, desc, why) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_zero1_judge_groups(d, desc, why);
 }
 
-/* Frees all of it. */
+/* Frees the memory of a zero1. */
 static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     if (z->moment[0] != NULL) {
         dpar_comm_release(c, z->moment[0]);
     }
@@ -144,17 +149,18 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
     dpari_made_give(z);
 }
 
-/* Its own memory, with what the descriptor says; NULL if there is none. */
+/* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
+ * memory. */
 static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_given *g)
 {
     const dpar_zero1_desc *desc = g->desc;
     const int64_t groups = desc->groups * (int64_t)sizeof *desc->group;
-    const int32_t ranks = d->c->size;
+    const int32_t ranks = d->comm->size;
     unsigned char *at;
     dpar_zero1 *z;
     int32_t i;
-    at = (unsigned char *)dpari_made_room(d->c, (int64_t)sizeof *z + groups +
-                                                    ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_made_room(d->comm, (int64_t)sizeof *z + groups +
+                                                       ranks * (int64_t)sizeof *z->count);
     if (at == NULL) {
         return NULL;
     }
@@ -165,7 +171,7 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     z->ddp = d;
     z->weights = (unsigned char *)desc->weights;
     if (z->weights == NULL) {
-        z->weights = at; /* of nothing an address that 0 may be added to */
+        z->weights = at; /* without elements: an address to which 0 can be added */
     }
     z->optimizer = desc->optimizer;
     z->kind = desc->optimizer->kind;
@@ -183,10 +189,10 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     return z;
 }
 
-/* The optimizer's state, of zeros. */
+/* Allocates the optimizer's state, which begins as zeros. */
 static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
@@ -234,7 +240,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_make(dpar_ddp *ddp, const dpar_zero1_
                             ddp->elements);
         }
     }
-    status = dpari_agree_on(ddp->c, status, "zero1", dpari_zero1_facts, &g, why);
+    status = dpari_agree_on(ddp->comm, status, "zero1", dpari_zero1_facts, &g, why);
     if (status != DPAR_OK) {
         if (z != NULL) {
             dpari_zero1_release(z);
@@ -255,10 +261,10 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_free(dpar_zero1 *zero1)
         return DPAR_OK;
     }
     d = zero1->ddp;
-    if (d->under_way && d->c->status == DPAR_OK) {
-        return dpari_comm_wrong(d->c, "dpar_zero1_free: a pass is under way");
+    if (d->under_way && d->comm->status == DPAR_OK) {
+        return dpari_comm_wrong(d->comm, "dpar_zero1_free: a pass is under way");
     }
-    if (d->under_way) { /* it broke: no work may look at zero1->count any more */
+    if (d->under_way) { /* the communicator broke: end its operations, which read zero1->count */
         (void)dpari_ddp_finish(d, 0);
     }
     d->zero1 = NULL;
@@ -277,7 +283,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
         *first = dpari_ddp_first(zero1);
     }
     if (count != NULL) {
-        *count = zero1->count[zero1->ddp->c->rank];
+        *count = zero1->count[zero1->ddp->comm->rank];
     }
     if (type != NULL) {
         *type = zero1->moment_type;
@@ -288,10 +294,10 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 /* ---- a step -----------------------------------------------------------------------------------
  */
 
-/* What gradients are multiplied by. Waits for a device. */
+/* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = z->ddp->c;
+    dpar_comm *c = z->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -312,14 +318,15 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
         status = dpari_do_wait(c);
     }
     if (status == DPAR_OK) {
-        const double mine = *s.sum; /* both ends in the host's memory */
+        const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
         status = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
 }
 
-/* Elements lo .. hi of this rank's share go by a group, or (NULL) by the optimizer alone. */
+/* Updates elements lo .. hi - 1 of this rank's share with the values of a group, or only those of
+ * the optimizer if group is NULL. */
 static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *group, int64_t lo,
                                       int64_t hi, const dpar_mem_optimize *call)
 {
@@ -343,13 +350,14 @@ static dpar_status dpari_zero1_update(dpar_zero1 *z, const dpar_zero1_group *gro
     }
     now.optimizer = &of;
     now.piece = &p;
-    return dpari_do_optimize(z->ddp->c, &now);
+    return dpari_do_optimize(z->ddp->comm, &now);
 }
 
-/* This rank's share, group after group. */
+/* Updates this rank's share, group after group. Elements between groups use the optimizer's
+ * values. */
 static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize *call)
 {
-    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->c->rank];
+    const int64_t end = dpari_ddp_first(z) + z->count[z->ddp->comm->rank];
     int64_t lo = dpari_ddp_first(z), hi;
     int32_t k = 0;
     dpar_status st = DPAR_OK;
@@ -359,8 +367,14 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize
             k++;
         }
         g = k < z->groups ? &z->group[k] : NULL;
-        hi = g == NULL ? end : dpari_least(end, g->first > lo ? g->first : g->first + g->count);
-        st = dpari_zero1_update(z, g != NULL && g->first <= lo ? g : NULL, lo, hi, call);
+        hi = end;
+        if (g != NULL && g->first > lo) { /* elements before the next group */
+            hi = dpari_least(end, g->first);
+            g = NULL;
+        } else if (g != NULL) {
+            hi = dpari_least(end, g->first + g->count);
+        }
+        st = dpari_zero1_update(z, g, lo, hi, call);
     }
     return st;
 }
@@ -419,7 +433,8 @@ static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, c
     return st;
 }
 
-/* What all ranks must give a step alike, beside the state's kind. */
+/* Returns a hash of the values that all ranks must give alike in a step. The kind of the state was
+ * compared before. */
 static uint64_t dpari_zero1_alike(const dpar_optimizer *p, double rate, double clip)
 {
     uint64_t h = dpari_hash_real(dpari_hash_real(0, rate), clip);
@@ -438,7 +453,7 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     if (z == NULL) {
         return DPAR_E_ARG;
     }
-    c = z->ddp->c;
+    c = z->ddp->comm;
     if (c->status != DPAR_OK) {
         return c->status;
     }
@@ -468,8 +483,8 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
     status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
     if (status == DPAR_E_MISMATCH && c->status == status) {
         why = c->why;
-        (void)dpari_optimizer_say(&c->why, "zero1: here the rate is %.9g, the clip %.9g. ", rate,
-                                  clip);
+        (void)dpari_optimizer_say(&c->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ",
+                                  rate, clip);
         dpari_zero1_add(c, "", why.text);
     }
     return status;

@@ -586,7 +586,7 @@ static void test_moment_types(void)
     CHECK(x == 0.0 && m == 0.0 && v == 0.0);
     o.moment_type = DPAR_F16;
     CHECK_INT(dpar_optimizer_check(&o, DPAR_F32, NULL, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "optimizer: moments of type f16: bf16, or left out");
+    CHECK_TEXT(why.text, "optimizer: moment_type is f16, but must be bf16 or left out");
 }
 
 static void test_norms(void)
@@ -711,7 +711,7 @@ static void test_narrow_bytes(void)
     o.type = o.compute_type = o.gradient_type = DPAR_F64;
     CHECK_INT(dpar_fsdp_sizes_init(&z, 4, &o, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text,
-               "optimizer: moments in bf16 beside weights in f64: beside f32, bf16 or f16");
+               "optimizer: moments in bf16 need weights in f32, bf16 or f16, but they are f64");
 }
 
 /* Models of 2^48 elements beside small ones: pools of that size pass 2^50 elements. */
@@ -743,8 +743,8 @@ static void test_huge(void)
         CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
     }
     CHECK_TEXT(why.text,
-               "fsdp: 5 units of up to 281474976710656 elements are kept at once: at most "
-               "2^50 elements in all");
+               "fsdp: 5 units of up to 281474976710656 elements are kept at once, but may "
+               "have 2^50 elements together");
     o.zero = 3;
     numel[1] = INT64_MAX;
     CHECK_INT(dpar_fsdp_sizes_init(&z, 1, &o, &why), DPAR_E_RANGE);

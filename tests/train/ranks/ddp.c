@@ -405,7 +405,7 @@ static void in_order(dpar_comm *world)
     CHECK_INT(dpar_ddp_ready(w.d, -1), DPAR_E_ARG); /* which begins nothing */
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_OK);
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG);
-    CHECK_TEXT(w.c->why.text, "dpar_ddp_begin: the pass before has not ended (dpar_ddp_end)");
+    CHECK_TEXT(w.c->why.text, "dpar_ddp_begin: the previous pass has not ended (dpar_ddp_end)");
     CHECK_INT(dpar_ddp_free(w.d), DPAR_E_ARG);
     CHECK_TEXT(w.c->why.text, "dpar_ddp_free: a pass is under way");
     CHECK_INT(dpar_ddp_ready(w.d, 3), DPAR_E_ARG);
@@ -442,7 +442,7 @@ static void missing(dpar_comm *world)
     (void)snprintf(
         expected, sizeof expected,
         "ddp: rank %d has no gradient of 'h.0.weight', 'h.0.bias' (desc.require_ready = 0 "
-        "sends what was not reported)",
+        "sends gradients that were not reported)",
         last);
     CHECK_TEXT(w.c->why.text, expected);
     few_close(&w);
@@ -535,7 +535,7 @@ static void wrong_plans(dpar_comm *c)
     count[0] = count[1] = 5;
     o.type = DPAR_I32;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "dpar_ddp_make: gradients of type i32") == why.text);
+    CHECK(strstr(why.text, "dpar_ddp_make: type is i32") == why.text);
     o.type = DPAR_F16;
     o.wire_type = DPAR_F32;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);

@@ -332,7 +332,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
     list[0] = grads + 19;
     CHECK_INT(dpar_ddp_make(c, &o, &d, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dpar_ddp_make: arrays 1 and 0 overlap: the second begins 76 bytes behind "
+    CHECK_TEXT(why.text, "dpar_ddp_make: arrays 1 and 0 overlap: the second begins 76 bytes after "
                          "the beginning of the first, which has 80 bytes");
     if (c->size > 1) { /* of one rank: all hear */
         list[0] = grads + (c->rank == last ? 19 : 20);

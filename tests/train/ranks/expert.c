@@ -880,7 +880,7 @@ static int gate_cases(void)
     none[0] = 6;
     bad += router_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_E_ARG;
     bad += router_backward(&g, 1, narrow, none, light, NULL, two, scratch, &why) != DPAR_E_ARG;
-    bad += strcmp(why.text, "token 0 chose expert 6 of 6") != 0;
+    bad += strcmp(why.text, "router: token 0 chose expert 6, but there are 6 experts") != 0;
     none[0] = -2;
     bad += router_backward(&g, 1, narrow, none, light, NULL, two, scratch, &why) != DPAR_E_ARG;
     bad += router_forward(&g, 1, NULL, chosen, light, scratch, &why) != DPAR_E_ARG;
@@ -892,7 +892,10 @@ static int gate_cases(void)
     g.type = DPAR_F32;
     g.choices = 7;
     bad += router_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_E_ARG;
-    bad += strcmp(why.text, "a router that chooses 7 of 6 experts") != 0;
+    bad +=
+        strcmp(why.text,
+               "router: choices is 7 and experts is 6, but 1 <= choices <= experts is required") !=
+        0;
     return bad;
 }
 
@@ -1442,7 +1445,7 @@ static int table_case(dpar_comm *c)
     bad += experts_in(memory, bytes, c, &l, &plan, &why) != DPAR_E_UNKNOWN;
     c->mem = was;
     snprintf(expected, sizeof expected,
-             "rank %d: experts need gather, combine and dot of comm->mem->layers",
+             "rank %d: experts: comm->mem->layers must have gather, combine and dot",
              (int)c->size - 1);
     bad += strstr(why.text, last ? strchr(expected, 'e') : expected) == NULL || plan != NULL;
     bad += the_device.pieces != pieces;
@@ -1733,7 +1736,7 @@ static int room_case(dpar_comm *c)
     }
     bad += experts_route(plan, mine, each, TOKENS, chosen, NULL, &route, &why) != DPAR_E_ROOM;
     snprintf(expected, sizeof expected,
-             "experts %d .. %d are given %d rows, their bound is 3 (layer.max_rows)",
+             "experts %d .. %d receive %d rows, but their bound is 3 (layer.max_rows)",
              (int)c->size - 1, (int)c->size - 1, TOKENS * (int)c->size);
     bad += strstr(why.text, expected) == NULL || route != NULL;
     /* three tokens of the last rank alone */
@@ -1832,8 +1835,8 @@ static int refused(dpar_comm *c, int what)
         st = experts_dispatch(plan, route, x, rows);
         other->mem = c->mem;
         bad += strstr(other->why.text, what == 6 ? "its memory's gather failed"
-                                                 : "no operations of layers (dpar_mem.layers is "
-                                                   "NULL): gather is needed") == NULL;
+                                                 : "comm->mem->layers is NULL, but the operation "
+                                                   "gather is needed") == NULL;
     }
 #endif
     bad += st >= 0 || other->why.text[0] == 0;

@@ -1344,7 +1344,7 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_set(f, 1, NULL), DPAR_E_ARG);
     CHECK_TEXT(c->why.text, "dpar_fsdp_set: the 20 values of parameter 1 are NULL");
     CHECK_INT(dpar_fsdp_unshard(f, 0, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
-    CHECK_TEXT(c->why.text, "dpar_fsdp_unshard: unit 0 goes backward outside of a pass");
+    CHECK_TEXT(c->why.text, "dpar_fsdp_unshard: unit 0 for backward outside of a pass");
     CHECK_INT(dpar_fsdp_unshard(f, 3, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_reshard(f, 0, DPAR_ACTION_FORWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_ready(f, 0), DPAR_E_ARG);
@@ -1362,17 +1362,15 @@ static void refusals(dpar_comm *c)
     CHECK_INT(dpar_fsdp_unshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_E_ARG);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
               DPAR_E_ROOM); /* prefetch 0: one at a time */
-    CHECK_TEXT(
-        c->why.text,
-        "fsdp: no memory is left for the weights of unit 1 beside those of unit 2, which are in "
-        "use; desc.units_in_use sets how many");
+    CHECK_TEXT(c->why.text, "fsdp: no memory is left for the weights of unit 1 in addition to "
+                            "those of unit 2, which are in "
+                            "use; desc.units_in_use sets how many");
     CHECK_INT(dpar_fsdp_reshard(f, 2, DPAR_ACTION_BACKWARD), DPAR_OK);
     CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD),
               DPAR_E_ROOM); /* 2 is not ready: one bucket */
-    CHECK_TEXT(
-        c->why.text,
-        "fsdp: no memory is left for the gradients of unit 1 beside those of unit 2, which are "
-        "not ready; desc.units_in_use sets how many");
+    CHECK_TEXT(c->why.text, "fsdp: no memory is left for the gradients of unit 1 in addition to "
+                            "those of unit 2, which are "
+                            "not ready; desc.units_in_use sets how many");
     for (n = 2; n >= 0; n--) {
         CHECK(n == 2 || dpar_fsdp_unshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);
         CHECK(n == 2 || dpar_fsdp_reshard(f, (int32_t)n, DPAR_ACTION_BACKWARD) == DPAR_OK);

@@ -90,8 +90,8 @@ static void fsdp_made(dpar_comm *c, int32_t zero)
             if (u == 2 && zero == 3 && step == 0) { /* three at once were not announced */
                 CHECK_INT(dpar_fsdp_unshard(f, 1, DPAR_ACTION_BACKWARD), DPAR_E_ROOM);
                 CHECK_TEXT(c->why.text,
-                           "fsdp: no memory is left for the weights of unit 'h.0' beside "
-                           "those of unit 'wte', unit 'h.1', which are in use; "
+                           "fsdp: no memory is left for the weights of unit 'h.0' in "
+                           "addition to those of unit 'wte', unit 'h.1', which are in use; "
                            "desc.units_in_use sets how many");
             }
             CHECK_INT(dpar_fsdp_reshard(f, u, DPAR_ACTION_BACKWARD), DPAR_OK);
@@ -226,7 +226,7 @@ static void fsdp_counts_refused(dpar_comm *c)
     o.count = numel;
     dpar_optimizer_init(&o.optimizer, DPAR_OPTIMIZER_SGD);
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: parameter 0 of unit 1 has -1 elements");
+    CHECK_TEXT(why.text, "fsdp: parameter 0 of unit 1 has -1 elements (0 or more)");
     o.units = -1;
     CHECK_INT(dpar_fsdp_make(c, &o, &f, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "fsdp: the number of units is -1 (0 or more)");
@@ -399,8 +399,8 @@ static void pipeline_order(dpar_comm *c)
     o.micro_batches = MICROS;
     CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_OK);
     /* looks inside, at what dpari_pl_list has lowered */
-    CHECK_INT(p->o.schedule->begin[c->size], list.begin[c->size]);
-    CHECK(memcmp(p->o.schedule->action, list.action,
+    CHECK_INT(p->desc.schedule->begin[c->size], list.begin[c->size]);
+    CHECK(memcmp(p->desc.schedule->action, list.action,
                  sizeof *list.action * (size_t)list.begin[c->size]) == 0);
     CHECK_INT(dpar_pipeline_run(p, 1, &why), DPAR_OK);
     for (k = 0; k < n; k++) {
@@ -451,7 +451,7 @@ static void pipeline_refused(dpar_comm *c)
     o.backward = pipe_nothing;
     o.order = last ? NULL : "1f1b";
     CHECK_INT(dpar_pipeline_make(c, &o, &p, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "either an order or a schedule") != NULL);
+    CHECK(strstr(why.text, "exactly one of order and schedule") != NULL);
     o.order = "1f1b";
     CHECK_INT(dpar_pipeline_make(c, &o, unless_last(c, &p), &why), DPAR_E_ARG);
     CHECK(p == NULL);

@@ -1357,9 +1357,10 @@ static int ulysses_quarrel(dpar_comm *c)
     }
     bad += dpar_comm_alloc(c, 4096, &memory[2]) != DPAR_OK;
     if (bad == 0) {
-        bad += dpar_attention_exchange(plan[0], 4, 0, memory[2], memory[2]) != DPAR_E_ARG ||
-               strcmp(other->why.text, "array 4 is exchanged: 0 to 3 of a plan by "
-                                       "dpar_attention_ulysses") != 0;
+        bad +=
+            dpar_attention_exchange(plan[0], 4, 0, memory[2], memory[2]) != DPAR_E_ARG ||
+            strcmp(other->why.text, "dpar_attention_exchange: array is 4, but must be 0 to 3, with "
+                                    "method dpar_attention_ulysses") != 0;
         bad += dpar_barrier(other, NULL) != DPAR_OK; /* before the next ones break it */
     }
     if (bad == 0 && c->size > 1 && strcmp(c->engine.name, "shm") == 0) {
@@ -1549,7 +1550,7 @@ static int forgets_keys(dpar_comm *c, void *arg)
     } else {
         bad = 0; /* the news of the last rank came before the end of this one's init */
     }
-    bad |= strstr(c->why.text, "arrays of an attention") == NULL;
+    bad |= strstr(c->why.text, "arrays that this call needs") == NULL;
     part_free(&p);
     textbook_free(&t);
     free(memory);

@@ -412,7 +412,7 @@ static void make_refused(dpar_comm *c)
     *of = adamw();
     of->decay = -0.5;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "optimizer: decay is -0.5: 0 or more, and finite") != NULL);
+    CHECK(strstr(why.text, "optimizer: decay is -0.5, but must be 0 or more, and finite") != NULL);
     *of = sgd(1.0);
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "SGD's momentum is 1 (0 or more, below 1)") != NULL);
@@ -427,14 +427,14 @@ static void make_refused(dpar_comm *c)
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     o.weights = (float *)m.f.grads + 1;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK(strstr(why.text, "the weights overlap the gradients: they begin 4 bytes behind") != NULL);
+    CHECK(strstr(why.text, "the weights overlap the gradients: they begin 4 bytes after") != NULL);
     o.weights = m.params;
     m.group[0].first = 10;
     m.group[0].count = 41;
     o.groups = 1;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dpar_zero1_make: group 0 begins at 10 and has 41 elements: groups "
-                         "ascend, and there are 50 elements");
+                         "must ascend within 50 elements");
     m.group[0].count = 10;
     m.group[1].first = 19;
     o.groups = 2;
@@ -442,8 +442,9 @@ static void make_refused(dpar_comm *c)
     m.group[1].first = 20;
     m.group[1].rate = -1.0;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "dpar_zero1_make: group 1 has decay 0 and rate -1: each is 0 or more, and "
-                         "finite");
+    CHECK_TEXT(why.text,
+               "dpar_zero1_make: group 1 has decay 0 and rate -1: each must be 0 or more, and "
+               "finite");
     m.group[1].rate = NAN;
     CHECK_INT(dpar_zero1_make(m.f.d, &o, &zero, &why), DPAR_E_ARG);
     m.group[1].rate = 1.0;
@@ -541,9 +542,10 @@ static void zero1_rate(dpar_comm *world)
     CHECK_INT(dpar_zero1_step(m.zero, c->rank == c->size - 1 ? 0.2 : 0.1, 0.0),
               c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
     CHECK(c->size == 1 || strstr(c->why.text, "zero1: rate, clip") != NULL);
-    CHECK(c->size == 1 || strstr(c->why.text, c->rank == c->size - 1
-                                                  ? "zero1: here the rate is 0.2, the clip 0. "
-                                                  : "zero1: here the rate is 0.1, the clip 0. "));
+    CHECK(c->size == 1 ||
+          strstr(c->why.text, c->rank == c->size - 1
+                                  ? "zero1: on this rank the rate is 0.2, the clip 0. "
+                                  : "zero1: on this rank the rate is 0.1, the clip 0. "));
     model_close(&m);
     (void)dpar_comm_free(c);
 }
