@@ -1000,7 +1000,7 @@ DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f);
  * them. */
 DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
 /* The halo that the array has: array_halo if that is set. */
-DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f);
 /* Describes the array as `rank` holds it; dense does so where strides are the defaults. */
 DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
@@ -1596,7 +1596,7 @@ DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_b
     return 1;
 }
 
-DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f)
 {
     return f->array_halo ? f->array_halo : f->halo;
 }
@@ -1612,7 +1612,7 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, 
     a->rank = rank;
     a->component = 1;
     a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
-                dpari_hx_boxes(dpari_hx_room(f), rank, &first, &whole);
+                dpari_hx_boxes(dpari_hx_array_halo(f), rank, &first, &whole);
     for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
         a->low[d] = own.lo[d] - all.lo[d];
         a->own[d] = own.hi[d] - own.lo[d];
@@ -4157,11 +4157,12 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
     }
     if (dpari_hx_wire(f) != f->type && !dpari_narrows(f->type, f->wire_type)) {
         return dpari_wrong(
-            why, "field %d cannot travel as %s (wire %d): f64 travels as f32, f32 as f16 or bf16",
+            why,
+            "field %d cannot be sent as %s (wire_type %d): f64 is sent as f32, f32 as f16 or bf16",
             i, dpar_type_name(f->wire_type), f->wire_type);
     }
     if (f->vector < 0 || f->vector > 2) {
-        return dpari_wrong(why, "field %d: vector %d (0 to 2)", i, f->vector);
+        return dpari_wrong(why, "field %d: vector is %d; it must be 0 to 2", i, f->vector);
     }
     if (f->vector && !dpari_type_can_reduce(f->type)) {
         return dpari_wrong(why, "field %d: %s has no sign to change", i, dpar_type_name(f->type));
@@ -4180,7 +4181,7 @@ static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, 
     }
     if ((h->owner && last >= c->size) ||
         (!h->owner && (m->first_rank < 0 || m->first_rank + (int64_t)m->size > c->size))) {
-        return dpari_wrong(why, "field %d is on ranks up to %ld, the communicator has %d of them",
+        return dpari_wrong(why, "field %d is on ranks up to %ld, but the communicator has %d ranks",
                            i, h->owner ? last : m->first_rank + (int64_t)m->size - 1, c->size);
     }
     return DPAR_OK;
@@ -4254,10 +4255,11 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
                            i);
     }
     if (o->shared && !dpari_hx_can_share(f)) {
-        return dpari_wrong(why,
-                           "field %d: the compact halos of a star have no place for corners that "
-                           "blocks share",
-                           i);
+        return dpari_wrong(
+            why,
+            "field %d: compact halos of a star have no place for corners that blocks "
+            "share",
+            i);
     }
     return DPAR_OK;
 }
@@ -4333,10 +4335,10 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
     }
     if (f->pair < 0 || f->pair > DPAR_HALO_PAIR_V || there < 0 || there >= n ||
         fields[there].pair != DPAR_HALO_PAIR_U + DPAR_HALO_PAIR_V - f->pair) {
-        return dpari_wrong(
-            why,
-            "field %d of %d: pair %d; DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)", i,
-            n, f->pair);
+        return dpari_wrong(why,
+                           "field %d of %d: pair is %d, but DPAR_HALO_PAIR_U (1) must be followed "
+                           "by DPAR_HALO_PAIR_V (2)",
+                           i, n, f->pair);
     }
     other = &fields[there];
     if (!f->halo->cube || f->vector == 2) {
@@ -4351,8 +4353,8 @@ static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n,
         dpari_hx_mem(f) != dpari_hx_mem(other)) {
         return dpari_wrong(
             why,
-            "fields %d and %d are a pair of different types, wires, components, vectors "
-            "or memories",
+            "fields %d and %d are a pair, but differ in type, wire_type, components, vector "
+            "or memory",
             i < there ? i : there, i < there ? there : i);
     }
     return DPAR_OK;
@@ -4366,43 +4368,57 @@ static int dpari_hx_needs_pair(const dpar_halo *h)
            (h->points[y] != DPAR_HALO_AT_CELLS || h->points[y + 1] != DPAR_HALO_AT_CELLS);
 }
 
-/* Checks that an array with a wider halo holds the one that is exchanged. */
-static dpar_status dpari_hx_check_room(const dpar_halo_field *f, int32_t i, int32_t rank,
-                                       dpar_why *why)
+/* Returns what is wrong with a field that has array_halo, or NULL. */
+static const char *dpari_hx_array_halo_fault(const dpar_halo_field *f)
 {
-    const dpar_halo *h = f->halo, *room = f->array_halo;
-    dpar_box all, whole;
-    const char *no = NULL;
-    dpar_status st = dpar_halo_check(room, why);
+    const dpar_halo *h = f->halo, *wide = f->array_halo;
     int32_t d;
+    if (f->compact_halo) {
+        return "a compact halo has the width of the plan, so that array_halo must be NULL";
+    }
+    if (h->grid.dims != wide->grid.dims || !dpari_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+        h->owner != wide->owner) {
+        return "array_halo has another grid, mesh or owners than halo";
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        if (h->grid.extent[d] != wide->grid.extent[d]) {
+            return "array_halo has a grid of another size than halo";
+        }
+        if (h->points[d] != wide->points[d]) {
+            return "array_halo has other points than halo";
+        }
+    }
+    return NULL;
+}
+
+/* Checks that an array with a wider halo holds the one that is exchanged. */
+static dpar_status dpari_hx_check_array_halo(const dpar_halo_field *f, int32_t i, int32_t rank,
+                                             dpar_why *why)
+{
+    const dpar_halo *h = f->halo, *wide = f->array_halo;
+    const char *fault;
+    dpar_box all, whole;
+    int32_t d;
+    dpar_status st = dpar_halo_check(wide, why);
     if (st != DPAR_OK) {
         return st;
     }
-    if (f->compact_halo) {
-        no = "halos beside the block are as wide as the plan, there is no other room";
-    } else if (h->grid.dims != room->grid.dims ||
-               !dpari_mesh_same(&h->grid.mesh, &room->grid.mesh) || h->owner != room->owner) {
-        no = "its room is on another grid, mesh or owners";
-    }
-    for (d = 0; d < h->grid.dims && !no; d++) {
-        no = h->grid.extent[d] != room->grid.extent[d] ? "its room is on a grid of another size"
-             : h->points[d] != room->points[d]         ? "its room is on other points"
-                                                       : NULL;
-    }
-    if (no) {
-        return dpari_wrong(why, "field %d: %s", i, no);
+    fault = dpari_hx_array_halo_fault(f);
+    if (fault != NULL) {
+        return dpari_wrong(why, "field %d: %s", i, fault);
     }
     if (!dpar_halo_box(h, rank, &all)) {
         return DPAR_OK;
     }
-    if (!dpar_halo_box(room, rank, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d: rank %d has no array of its room", i, rank);
+    if (!dpar_halo_box(wide, rank, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "field %d: array_halo has no points on rank %d", i,
+                         rank);
     }
     for (d = 0; d < h->grid.dims; d++) {
         if (all.lo[d] < whole.lo[d] || all.hi[d] > whole.hi[d]) {
             return dpari_say(DPAR_E_RANGE, why,
-                             "field %d, dim %d: widths of %ld and %ld do not lie in its room", i, d,
-                             h->low[d], h->high[d]);
+                             "field %d, dim %d: widths of %ld and %ld are more than array_halo has",
+                             i, d, h->low[d], h->high[d]);
         }
     }
     return DPAR_OK;
@@ -4428,7 +4444,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
         return dpari_wrong(
             why,
-            "field %d: faces of cells go over a cubed sphere's edges in pairs of fields, "
+            "field %d: faces of cells cross a cubed sphere's edges only in pairs of fields, "
             "DPAR_HALO_PAIR_U and DPAR_HALO_PAIR_V",
             i);
     }
@@ -4444,14 +4460,15 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_wrong(why, "field %d has %d components", i, f->components);
     }
     if (f->components > 1 << 24) {
-        return dpari_say(DPAR_E_RANGE, why, "field %d has %d components: 2^24 are possible", i,
+        return dpari_say(DPAR_E_RANGE, why,
+                         "field %d has %d components, but at most 2^24 are allowed", i,
                          f->components);
     }
-    st = f->array_halo ? dpari_hx_check_room(f, i, c->rank, why) : st;
+    st = f->array_halo ? dpari_hx_check_array_halo(f, i, c->rank, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
-    if (dpar_halo_box(dpari_hx_room(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+    if (dpar_halo_box(dpari_hx_array_halo(f), c->rank, &all) && !dpari_hx_reaches(f, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field %d: its array reaches further than 2^60 bytes",
                          i);
     }
@@ -4461,8 +4478,8 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         dpari_hx_overlaps(f, c->rank, &all)) {
         return dpari_wrong(
             why,
-            "field %d: with these strides (of components: %ld) several points of rank %d "
-            "lie in one place",
+            "field %d: with these strides (component_stride %ld) several points of rank %d "
+            "have the same address",
             i, f->component_stride, c->rank);
     }
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
@@ -4563,16 +4580,18 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_plan_desc 
                            o->field_count);
     }
     if (o->shared && o->ordered) {
-        return dpari_wrong(why, "shared points are not exchanged dim by dim");
+        return dpari_wrong(
+            why, "a plan with shared 1 cannot have ordered 1: shared points are exchanged at once");
     }
     if ((o->ordered | o->shared | o->timers) & ~1) {
-        return dpari_wrong(why, "ordered %d, shared %d, timers %d: each is 0 or 1", o->ordered,
-                           o->shared, o->timers);
+        return dpari_wrong(why, "ordered is %d, shared %d, timers %d, but each must be 0 or 1",
+                           o->ordered, o->shared, o->timers);
     }
     if (o->method < DPAR_HALO_AUTO || o->method > DPAR_HALO_DIRECT || o->run_bytes < 0 ||
         o->tag < 0) {
-        return dpari_wrong(why, "method %d (0 to 3), runs of %ld bytes (0 or more), tag %d",
-                           o->method, o->run_bytes, o->tag);
+        return dpari_wrong(
+            why, "method is %d (0 to 3 allowed), run_bytes %ld and tag %d (0 or more allowed)",
+            o->method, o->run_bytes, o->tag);
     }
     return dpari_hx_measure(c, o->field, o->field_count, o, z, why);
 }
@@ -5220,11 +5239,10 @@ static dpar_status dpari_hx_swap_places(dpar_halo_plan *x, dpar_why *why)
             dpari_hx_flow *w = &p->flow[s];
             if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
                 r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
-                return dpari_say(
-                    DPAR_E_MISMATCH, why,
-                    "ranks %d and %d do not agree on what goes between them: different "
-                    "grids",
-                    x->rank, p->rank);
+                return dpari_say(DPAR_E_MISMATCH, why,
+                                 "ranks %d and %d do not agree on what they exchange: their grids "
+                                 "differ",
+                                 x->rank, p->rank);
             }
             if (p->world >= 0 || p->reached) {
                 w->in_at[0] = w->in_at[1] = r[2];
@@ -5307,9 +5325,8 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
             !dpari_heap_holds(w, span[2 * p], span[2 * p + 1], &within)) {
             return dpari_wrong(
                 why,
-                "field %d: its elements on rank %d take %ld bytes from the first to the "
-                "last, and do not lie in one piece of dpar_comm_alloc (where the first "
-                "lies: %ld bytes)",
+                "field %d: its elements on rank %d extend over %ld bytes, but the allocation "
+                "of dpar_comm_alloc that has the first of them ends after %ld bytes",
                 p / 2, rank, span[2 * p + 1] - span[2 * p], within);
         }
     }
@@ -5464,24 +5481,24 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_bind(dpar_halo_plan *x, int32_t f
     }
     if (f < 0 || f >= x->fields || x->active) {
         return dpari_comm_wrong(
-            x->c, "bind of field %d: there are %d of them, %d exchanges have not ended", f,
-            x->fields, x->active);
+            x->c, "dpar_halo_plan_bind: field is %d of %d fields, and %d exchanges have not ended",
+            f, x->fields, x->active);
     }
     if ((data != NULL) != (x->part[2 * f] != NULL) ||
         (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
-        return dpari_comm_wrong(
-            x->c,
-            "bind of field %d: it was planned with %d, this is %d (1: data, 2: halos, 3: both)", f,
-            (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
-            (data != NULL) + 2 * (halos != NULL));
+        return dpari_comm_wrong(x->c,
+                                "dpar_halo_plan_bind: field %d was planned with %d, this is %d (1: "
+                                "data, 2: halos, 3: both)",
+                                f, (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
+                                (data != NULL) + 2 * (halos != NULL));
     }
     a = &x->array[f];
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
         (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
         return dpari_comm_wrong(
             x->c,
-            "field %d: it was planned in memory of dpar_comm_alloc, where peers may "
-            "read it; this is none",
+            "dpar_halo_plan_bind: field %d was planned in memory of dpar_comm_alloc, where peers "
+            "may read it, but the new array is not in such memory",
             f);
     }
     x->field[f].data = data;

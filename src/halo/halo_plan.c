@@ -75,7 +75,7 @@ DPARI_API DPARI_COLD int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_b
     return 1;
 }
 
-DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f)
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f)
 {
     return f->array_halo ? f->array_halo : f->halo;
 }
@@ -91,7 +91,7 @@ DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, 
     a->rank = rank;
     a->component = 1;
     a->exists = dpari_hx_boxes(f->halo, rank, &own, &all) &&
-                dpari_hx_boxes(dpari_hx_room(f), rank, &first, &whole);
+                dpari_hx_boxes(dpari_hx_array_halo(f), rank, &first, &whole);
     for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
         a->low[d] = own.lo[d] - all.lo[d];
         a->own[d] = own.hi[d] - own.lo[d];

@@ -268,7 +268,7 @@ DPARI_INTERNAL int dpari_hx_strided(const dpar_halo_field *f);
  * them. */
 DPARI_INTERNAL void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
 /* The halo that the array has: array_halo if that is set. */
-DPARI_INTERNAL const dpar_halo *dpari_hx_room(const dpar_halo_field *f);
+DPARI_INTERNAL const dpar_halo *dpari_hx_array_halo(const dpar_halo_field *f);
 /* Describes the array as `rank` holds it; dense does so where strides are the defaults. */
 DPARI_INTERNAL void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
 DPARI_INTERNAL void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);

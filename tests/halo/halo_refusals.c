@@ -66,7 +66,7 @@ static void test_fields(dpar_comm *c)
     far = h;
     far.grid.mesh.first_rank = 1;
     f.halo = &far;
-    refuse(c, &f, 1, 0, DPAR_E_ARG, "on ranks up to 1, the communicator has 1");
+    refuse(c, &f, 1, 0, DPAR_E_ARG, "on ranks up to 1, but the communicator has 1");
     far = h;
     far.owner = owner;
     refuse(c, &f, 1, 0, DPAR_E_ARG, "on ranks up to 3");
@@ -188,7 +188,7 @@ static int two_ranks(dpar_comm *c, void *arg)
     refuse(c, &f, 1, 0, DPAR_OK, NULL);
     if (c->rank == 1) {
         f.array_halo = &room;
-        refuse(c, &f, 1, 0, DPAR_E_RANGE, "field 0: rank 1 has no array of its room");
+        refuse(c, &f, 1, 0, DPAR_E_RANGE, "field 0: array_halo has no points on rank 1");
         f.array_halo = NULL;
         f.data = NULL;
         refuse(c, &f, 1, 0, DPAR_E_ARG, "field 0 has no array for the halo of rank 1");

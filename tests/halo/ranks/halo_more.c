@@ -319,13 +319,13 @@ static void widths(dpar_comm *c)
         CHECK_INT(dpar_halo_plan_free(x[p]), DPAR_OK);
         free(memory[p]);
     }
-    refused_room(c, &g, &narrow, 4, 0, DPAR_E_RANGE, "do not lie in its room");
-    refused_room(c, &g, &narrow, 1, 1, DPAR_E_ARG, "its room is on other points");
+    refused_room(c, &g, &narrow, 4, 0, DPAR_E_RANGE, "are more than array_halo has");
+    refused_room(c, &g, &narrow, 1, 1, DPAR_E_ARG, "array_halo has other points than halo");
     g.compact_halo = at;
     refused(c, &g, NULL, DPAR_E_ARG, "halos beside the block are as wide as the plan");
     g.compact_halo = NULL;
     narrow.grid.extent[1]++;
-    refused(c, &g, NULL, DPAR_E_ARG, "its room is on a grid of another size");
+    refused(c, &g, NULL, DPAR_E_ARG, "array_halo has a grid of another size");
     narrow.grid.extent[1]--;
     dense_widths(c, &wide, &narrow);
 }
@@ -577,7 +577,7 @@ static void refusals(dpar_comm *c)
     refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
     f.stride[0] = f.stride[1] = 0;
     f.components = INT32_MAX;
-    refused(c, &f, NULL, DPAR_E_RANGE, "2^24 are possible");
+    refused(c, &f, NULL, DPAR_E_RANGE, "at most 2^24 are allowed");
     f.components = 1;
     h.grid.extent[0] = INT64_C(1) << 60;
     h.grid.extent[1] = INT64_C(1) << 40;
@@ -734,11 +734,11 @@ static void without_ghosts(dpar_comm *c)
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(memory);
     f[0].component_stride = -15; /* the last row of one is the first of the other */
-    refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "several points of rank 0 lie in one place");
+    refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "several points of rank 0 have the same address");
     memset(f[0].stride, 0, sizeof f[0].stride); /* dense is components last: planes need strides */
     f[0].component_stride = 20;
     f[0].data = at;
-    refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "(of components: 20)");
+    refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "(component_stride 20)");
     f[0].component_stride = 1;
     x = plan_of(c, f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
@@ -871,16 +871,16 @@ static void sentences(dpar_comm *c)
     refused(c, &f, NULL, DPAR_E_ARG, word);
     f.data = at;
     f.vector = 9;
-    refused(c, &f, NULL, DPAR_E_ARG, "vector 9 (0 to 2)");
+    refused(c, &f, NULL, DPAR_E_ARG, "vector is 9; it must be 0 to 2");
     f.vector = 0;
     f.type = DPAR_TYPE_NONE;
     refused(c, &f, NULL, DPAR_E_ARG, "field 0: type none (0) has no whole bytes");
     f.type = DPAR_F64;
     f.wire_type = DPAR_F16;
-    refused(c, &f, NULL, DPAR_E_ARG, "field 0 cannot travel as f16 (wire 7)");
+    refused(c, &f, NULL, DPAR_E_ARG, "field 0 cannot be sent as f16 (wire_type 7)");
     f.wire_type = DPAR_TYPE_NONE;
     o.ordered = 9;
-    refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
+    refused(c, &f, &o, DPAR_E_ARG, "ordered is 9, shared 0, timers 0");
     CHECK_INT(plan_bytes(c, &f, 1, NULL, &bytes, &why), DPAR_OK);
     CHECK_INT(plan_init(NULL, bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
     (void)snprintf(word, sizeof word, "must have %d bytes at a multiple of 64, but has 0 bytes",
@@ -894,7 +894,7 @@ static void sentences(dpar_comm *c)
     CHECK_INT(dpar_halo_plan_reduce_begin(x, 99), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "operation 99") != NULL);
     CHECK_INT(dpar_halo_plan_bind(x, -1, at, NULL), DPAR_E_ARG);
-    CHECK(strstr(c->why.text, "field -1: there are 1 of them") != NULL);
+    CHECK(strstr(c->why.text, "field is -1 of 1 fields") != NULL);
     CHECK_INT(dpar_halo_plan_bind(x, 0, NULL, NULL), DPAR_E_ARG);
     CHECK(strstr(c->why.text, "planned with 1, this is 0 ") != NULL);
     CHECK_INT(dpar_halo_plan_bind(x, 0, at, at), DPAR_E_ARG);
@@ -1091,16 +1091,16 @@ static void too_short(dpar_comm *c)
     CHECK_INT(dpar_halo_plan_exchange(x), DPAR_OK);
     CHECK_INT(dpar_halo_plan_free(x), DPAR_OK);
     free(plan);
-    (void)snprintf(word, sizeof word, "on rank %d take %d bytes", (int)c->size - 1,
+    (void)snprintf(word, sizeof word, "on rank %d extend over %d bytes", (int)c->size - 1,
                    (int)(4 * COLUMNS * 8 * point));
     f.data = last ? (unsigned char *)at[0] + 5 * page : at[0]; /* ends in the next one */
     refused(c, &f, NULL, DPAR_E_ARG, word);
     f.data = last ? at[2] : at[0];
     refused(c, &f, NULL, DPAR_E_ARG, word);
-    (void)snprintf(word, sizeof word, "(where the first lies: %d bytes)", (int)(3 * page));
+    (void)snprintf(word, sizeof word, "has the first of them ends after %d bytes", (int)(3 * page));
     refused(c, &f, NULL, DPAR_E_ARG, word);
     dpar_comm_release(c, at[2]);
-    refused(c, &f, NULL, DPAR_E_ARG, "(where the first lies: 0 bytes)");
+    refused(c, &f, NULL, DPAR_E_ARG, "has the first of them ends after 0 bytes");
     if (c->size == 1) { /* nothing is exchanged but over the ends */
         h.periodic = 0;
         f.stride[1] = point;
@@ -1331,8 +1331,8 @@ static void refused_pairs(dpar_comm *c)
         change;                                                                                    \
         refused_all(c, f, n, NULL, DPAR_E_ARG, sentence);                                          \
     } while (0)
-#define ALONE "faces of cells go over a cubed sphere's edges in pairs of fields"
-#define FOLLOWED "DPAR_HALO_PAIR_U (1) is followed by DPAR_HALO_PAIR_V (2)"
+#define ALONE "faces of cells cross a cubed sphere's edges only in pairs of fields"
+#define FOLLOWED "DPAR_HALO_PAIR_U (1) must be followed by DPAR_HALO_PAIR_V (2)"
 #define ALIKE "fields 0 and 1 are a pair of different types, wires, components"
     REFUSED(f[0].pair = f[1].pair = 0, 2, ALONE);
     REFUSED(f[1].pair = 0, 2, ALONE);
