@@ -173,10 +173,10 @@ expect 0 '2 ranks, 6 stages' --schedule forward-only --stages 2 --micro 4 --map 
 # one micro-batch of all its layers: two activations on the rank that has two stages
 expect 0 'at most 2 1' --schedule auto --stages 2 --micro 4 --map 0,0,1 --memory 1
 expect 2 'rank 0 has the stages of two ranks' --schedule 1f1b --stages 4 --micro 8 --map 0,0,1,1
-expect 2 'the rule has it with stage 0' --schedule interleaved --stages 2 --micro 4 --map 0,1,1,0
+expect 2 'the rule needs it with stage 0' --schedule interleaved --stages 2 --micro 4 --map 0,1,1,0
 expect 2 'has 3 stages, the schedule 4' --schedule 1f1b --stages 4 --micro 8 --map 0,1,2
 for name in auto gpipe; do
-    expect 2 'stage 3 on rank 4: there are 4 ranks' --schedule $name --stages 4 --micro 8 --map 0,1,2,4
+    expect 2 'is 4, but there are only 4 ranks' --schedule $name --stages 4 --micro 8 --map 0,1,2,4
 done
 for value in x -1 0, 0,,1 0,99999 V ''; do
     expect 2 '--map' --schedule auto --stages 2 --micro 2 --map "$value"

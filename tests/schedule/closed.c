@@ -273,7 +273,8 @@ static void test_sentences(void)
     heavy.overlap.all = 5;
     says(order_of(DPAR_SCHEDULE_DUALPIPEV, 4, 8, 0), heavy, DPAR_FORMULA_IDLE, 0, DPAR_E_NONE,
          "dualpipev: no formula gives the idle time, unless: W <= I");
-    says(order_of(0, 4, 8, 0), t, 0, 0, DPAR_E_ARG, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
+    says(order_of(0, 4, 8, 0), t, 0, 0, DPAR_E_ARG,
+         "rule is 0; set it, for example to DPAR_SCHEDULE_1F1B");
     says(o, t, 5, 0, DPAR_E_ARG, "formula 5 of rank 0 of 4: unknown");
     says(o, t, 0, 4, DPAR_E_ARG, "formula 0 of rank 4 of 4: unknown");
     says(order_of(DPAR_SCHEDULE_GPIPE, 4, 1, 0), slow, 0, 0, DPAR_E_RANGE,
