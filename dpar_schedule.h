@@ -386,7 +386,7 @@ typedef struct dpar_schedule_check_desc {
  *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
- * "rank 2: 1B3 is there twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
+ * "rank 2: 1B3 is listed twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
  * message names the circle: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
  * 1SEND_F0; rank 1 ...". Fails with DPAR_E_ROOM if `bytes` is too small. Costs O(actions).
  *
@@ -1318,35 +1318,41 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
 
 /* ==== schedule/pipe.h ==== */
 
-/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action. What
- * exact and auto share. Header-only. */
+/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action.
+ * exact.c, auto.c, place.c and lower.c use it. Header-only. */
 
-/* Kinds as indices: F; I or B; W. */
+/* Kinds as indices of arrays. If the job does not split backwards, B is counted as I. */
 enum { DPARI_F, DPARI_I, DPARI_W };
-enum { DPARI_NEVER = -1 }; /* the time of what is not known yet */
+enum { DPARI_NEVER = -1 }; /* a time that is not known yet */
 
 /* The largest job that dpar_schedule_optimize and dpar_schedule_partition take. */
 enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
 
-/* All arrays are in the caller's memory. Micro-batches are alike, so that each stage does them in
- * ascending order: what is done is a count. */
+/* All arrays are in the caller's memory. All micro-batches are alike and each stage runs them in
+ * ascending order, so that a count says which actions have run. */
 typedef struct dpari_pipe {
     int32_t ranks, stages, micros, split;
-    int64_t *time[3], *hold[3]; /* [stages]: of F, I or B, W */
-    int64_t *lag;               /* [stages]: from stage s to s + 1; 0 on one rank */
-    int64_t *cap;               /* [ranks]: INT64_MAX: none */
+    int64_t *time[3], *hold[3]; /* [stages], time and added bytes of F, I or B, and W */
+    int64_t *lag;               /* [stages], time of a message between s and s + 1; 0 on one rank */
+    int64_t *cap;               /* [ranks], INT64_MAX if there is no cap */
     int32_t *rank;              /* [stages] */
-    int32_t *first, *list;      /* [ranks + 1], [stages]: the stages of a rank, ascending */
-    /* what was done so far */
-    int32_t *done[3];                     /* [stages] */
-    int64_t *end[2];                      /* [stages x micros]: ends of F, and of I or B */
-    int64_t *free, *held, *start, *count; /* [ranks]; start: DPARI_NEVER before the first */
-    int64_t *always;                      /* [ranks]: held before the first */
-    int64_t *next[2], *sum;               /* [stages], [ranks]: what a bound is worked out in */
-    dpar_action *action;                  /* where actions are written; NULL: nowhere */
-    int64_t *begin;                       /* [ranks]: where a rank's actions begin */
+    /* [ranks + 1] and [stages]: the stages of rank r in ascending order are list[first[r]] to
+     * list[first[r + 1] - 1] */
+    int32_t *first, *list;
+    /* the schedule so far */
+    int32_t *done[3];       /* [stages], the number of actions of each kind */
+    int64_t *end[2];        /* [stages x micros], when F, and I or B, ended */
+    int64_t *free;          /* [ranks], when the rank's last action ended */
+    int64_t *held;          /* [ranks], bytes that the rank holds */
+    int64_t *start;         /* [ranks], when the rank's first action started, or DPARI_NEVER */
+    int64_t *count;         /* [ranks], actions of the rank */
+    int64_t *always;        /* [ranks], bytes that the rank holds before its first action */
+    int64_t *next[2], *sum; /* [stages] and [ranks], scratch memory for bounds */
+    dpar_action *action;    /* receives the actions; NULL if they are not needed */
+    int64_t *begin;         /* [ranks], where a rank's actions begin in `action` */
 } dpari_pipe;
 
+/* The value of stage (or rank, or layer) i. */
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->each != NULL ? each->each[i] : each->all;
@@ -1359,19 +1365,21 @@ DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t
                                 : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
-/* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
+/* The bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1, from F
+ * to W. */
 DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
 {
     if (t->hold_forward.each == NULL && t->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
     }
-    return dpari_each_at(kind == DPARI_F   ? &t->hold_forward
-                         : kind == DPARI_I ? &t->hold_input
-                                           : &t->hold_weight,
-                         stage);
+    if (kind == DPARI_F) {
+        return dpari_each_at(&t->hold_forward, stage);
+    }
+    return dpari_each_at(kind == DPARI_I ? &t->hold_input : &t->hold_weight, stage);
 }
 
-/* B's time, or I's when they are apart. */
+/* The time of B, or of I if the backward is split. A B without a time of its own takes as long as I
+ * and W. */
 DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     const dpar_schedule_times *t = job->times;
@@ -1382,7 +1390,8 @@ DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t
     return whole > 0 ? whole : input + dpari_each_at(&t->weight, stage);
 }
 
-/* A message from the stage to the next: latency + bytes x 10^9 / bandwidth, digit by digit. */
+/* The time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth, rounded
+ * up. It is computed digit by digit, because the product may exceed 64 bits. */
 DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
 {
     int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
@@ -1403,16 +1412,19 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
     return dpari_each_at(&t->latency, stage) + time;
 }
 
-/* What an action of this kind is called. */
+/* The DPAR_ACTION_x of a kind. */
 DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 {
-    return (uint8_t)(kind == DPARI_F   ? DPAR_ACTION_FORWARD
-                     : kind == DPARI_W ? DPAR_ACTION_WEIGHT
-                     : split           ? DPAR_ACTION_INPUT
-                                       : DPAR_ACTION_BACKWARD);
+    if (kind == DPARI_F) {
+        return DPAR_ACTION_FORWARD;
+    }
+    if (kind == DPARI_W) {
+        return DPAR_ACTION_WEIGHT;
+    }
+    return split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD;
 }
 
-/* Nothing is done any more. */
+/* Empties the schedule. */
 DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
 {
     int32_t i;
@@ -1426,11 +1438,12 @@ DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
     }
 }
 
-/* When the input of the stage's next F or I is on its rank; DPARI_NEVER when that is not known. */
+/* When the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is not
+ * known yet. */
 DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage)
 {
     int32_t k = q->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
-    int last = kind == DPARI_I && from == q->stages; /* the loss: its own forward */
+    int last = kind == DPARI_I && from == q->stages; /* after the loss, I needs its own F only */
     int of = last ? DPARI_F : kind;
     if (from < 0) {
         return 0;
@@ -1457,7 +1470,8 @@ DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
            q->hold[DPARI_F][stage] <= q->cap[q->rank[stage]] - q->held[q->rank[stage]];
 }
 
-/* Does it, as early as possible. Its input must be known. */
+/* Appends the stage's next action of a kind, as early as possible. The arrival of its input must be
+ * known. */
 DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
 {
     int32_t r = q->rank[stage], k = q->done[kind][stage];
@@ -1480,7 +1494,8 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
     q->held[r] += q->hold[kind][stage];
 }
 
-/* Lays the job's schedule out in s and lets put write there. s has room for its actions. */
+/* Fills rank_of and begin of s and makes dpari_pipe_put write its actions there. s must have
+ * capacity for all actions. */
 DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
 {
     int32_t r, i;
@@ -1496,7 +1511,7 @@ DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
     q->action = s->action;
 }
 
-/* Makespan and span of what was done. */
+/* Computes makespan and span of the schedule so far. */
 DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t *span)
 {
     int32_t r;
@@ -1507,14 +1522,14 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t
     }
 }
 
-/* Bytes of the arrays. */
+/* The bytes of all arrays. */
 DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
     return 8 * (9 * s + 8 * p + 2 * s * job->micro_batches) + 8 * ((p + 1 + 5 * s + 1) / 2);
 }
 
-/* The next `count` numbers of 8 or 4 bytes. */
+/* Takes an array of `count` 8-byte numbers from the front of *mem. */
 DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
 {
     int64_t *at = (int64_t *)(void *)*mem;
@@ -1522,6 +1537,7 @@ DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
     return at;
 }
 
+/* The same with 4-byte numbers. */
 DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 {
     int32_t *at = (int32_t *)(void *)*mem;
@@ -1529,7 +1545,7 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
     return at;
 }
 
-/* Which stage is where, and the messages between them. */
+/* Fills the map of stages and the times of messages. */
 DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
@@ -1550,7 +1566,7 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc 
     }
 }
 
-/* Times and bytes of a checked job. */
+/* Fills the times and bytes of a checked job. */
 DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
@@ -1572,7 +1588,8 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *
     }
 }
 
-/* Lays a checked job into mem, with nothing done. Returns what is behind. */
+/* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
+ * them. */
 DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *job, void *mem)
 {
     char *at = (char *)mem;
@@ -4045,13 +4062,14 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 
 /* ==== schedule/check.c ==== */
 
-/* Proves schedules. Each action is checked alone, then against what its rank has done before, then
- * against the totals of all ranks. To find deadlocks the ranks run their lists as far as possible
- * under the rules of the transport. Whether they reach the end does not depend on the order in
- * which ranks are advanced, because a step of one rank never disables another's; so one run
- * decides. If they get stuck, the circle of waiting ranks is followed and reported. */
+/* Proves schedules. Each action is first checked on its own, then against the earlier actions of
+ * its rank, then against the totals of all ranks. To find deadlocks the ranks run their lists as
+ * far as possible under the rules of the transport. A step of one rank never disables a step of
+ * another one. Therefore the order in which ranks advance does not decide whether they reach the
+ * end, and one run is a proof. If the ranks get stuck, a circle of ranks that wait for each other
+ * is searched and reported. */
 
-/* Sets of kinds, a bit each. */
+/* Sets of kinds, with a bit for each kind. */
 enum {
     DPARI_SET_F = 1 << DPAR_ACTION_FORWARD,
     DPARI_SET_B = 1 << DPAR_ACTION_BACKWARD,
@@ -4062,63 +4080,70 @@ enum {
     DPARI_SET_MESSAGES = DPARI_SET_SENDS | DPARI_SET_RECVS,
     DPARI_SET_SHARDING = (1 << DPAR_ACTION_UNSHARD) | (1 << DPAR_ACTION_RESHARD),
     DPARI_SET_OFFLOADS = (1 << DPAR_ACTION_OFFLOAD) | (1 << DPAR_ACTION_RELOAD),
-    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* what makes the gradient of a stage's input */
+    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* they make the gradient of a stage's input */
     DPARI_SET_TRAINING = DPARI_SET_GRADIENT | DPARI_SET_W,
     DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_ACTION_RECOMPUTE)
 };
+/* The state of a stage while its rank's list is read. */
 enum {
     DPARI_STAGE_UNSHARDED = 1,
     DPARI_STAGE_REDUCED = 2,
     DPARI_STAGE_TRAINED = 4,
     DPARI_STAGE_WAITED = 8
-}; /* of a stage */
+};
 enum { DPARI_NO_CHAIN = 65535 };
 
-/* A stage and a micro-batch: the kinds that its rank's list has, and those that a run has done. */
+/* The actions of a stage and a micro-batch. */
 typedef struct dpari_proof_cell {
     int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
-    uint16_t seen, done;
+    uint16_t seen;   /* kinds in its rank's list */
+    uint16_t done;   /* kinds that the run has completed */
 } dpari_proof_cell;
 
-/* A message of a list in its queue. */
+/* A message in its queue. The record of the first message of a queue also describes the queue. */
 typedef struct dpari_proof_link {
-    int32_t mate;  /* the other end; in a queue, once it went over: the next in `pending` */
-    int32_t next;  /* in the queue; -1: none */
-    int32_t first; /* of the queue: its record stands for the queue */
-    int32_t head;  /* of the first: the first that has not gone over; -1: none. EAGER, on the
-                      receiver's side: messages in the buffer */
+    int32_t mate;  /* the other end; once the message was transferred, the next one in `pending` */
+    int32_t next;  /* the next message of the queue, or -1 */
+    int32_t first; /* the first message of the queue */
+    /* In the record of the first message: the first one that was not transferred, or -1. With
+     * EAGER, on the receiver's side: the number of messages in the buffer. */
+    int32_t head;
 } dpari_proof_link;
 
+/* The position of a rank in its list. */
 typedef struct dpari_proof_lane {
-    int32_t at, end; /* of a rank: the next action, and behind the last */
-    int32_t queued;  /* 1 while it is in `ready` */
+    int32_t at, end; /* the next action, and one past the last */
+    int32_t queued;  /* 1 while the rank is in `ready` */
 } dpari_proof_lane;
 
 typedef struct dpari_proof {
     const dpar_schedule *s;
     dpar_why *why;
-    dpari_proof_link *link; /* [actions]; NULL: messages wait for nothing */
+    dpari_proof_link *link; /* [actions]; NULL if messages only wait for their data */
     dpari_proof_cell *cell; /* [chain][micros] */
     dpari_proof_lane *lane; /* [ranks] */
-    int32_t *ready;         /* [ranks] that may go on */
-    int32_t *key;           /* [2 ranks] a counter or queue for each other rank */
-    uint16_t *chain;        /* [micros] */
-    uint8_t *stage;         /* [stages] */
-    uint32_t kinds;         /* that there are */
+    int32_t *ready;         /* [ranks], a stack of ranks that may be able to continue */
+    int32_t *key;           /* [2 ranks], a counter or the last message of a queue */
+    uint16_t *chain;        /* [micros], the chain that a micro-batch passes */
+    uint8_t *stage;         /* [stages], DPARI_STAGE_x */
+    uint32_t kinds;         /* the kinds of all actions */
     int32_t transport, room, ready_count;
-    int32_t pending; /* a message gone over whose successor may go now; -1: none */
+    int32_t
+        pending; /* a list of transferred messages whose successors may be next; -1 at its end */
 } dpari_proof;
 
-/* ---- sentences ------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------------------------- */
 
+/* Writes an action without its partner in a pair, which may not exist. */
 static void dpari_proof_put(const dpar_action *a, dpar_text *t)
 {
     dpar_action one = *a;
-    one.joined = 0; /* what follows it may not exist */
+    one.joined = 0;
     dpar_action_write(&one, t);
 }
 
-/* Appends `form`, where '#' is the next of m, n and '@' the next of a, b. */
+/* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
+ * second by b. */
 static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t n,
                               const dpar_action *a, const dpar_action *b)
 {
@@ -4156,7 +4181,7 @@ static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro
     return a;
 }
 
-/* The first kind of a set. */
+/* Returns the smallest kind of a set. */
 static int32_t dpari_proof_kind(uint32_t set)
 {
     int32_t kind = 0;
@@ -4172,31 +4197,34 @@ static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
 {
     int32_t r;
     if (s->begin[0] != 0) {
-        return dpari_wrong(why, "rank 0 begins at action %ld, not 0", s->begin[0]);
+        return dpari_wrong(why, "begin[0] is %ld; it must be 0", s->begin[0]);
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d begins at action %ld and ends at %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
     }
-    return s->begin[s->ranks] < INT32_MAX
-               ? DPAR_OK
-               : dpari_wrong(why, "%ld actions: at most 2147483646 can be checked",
-                             s->begin[s->ranks]);
+    if (s->begin[s->ranks] >= INT32_MAX) {
+        return dpari_wrong(why, "the schedule has %ld actions; at most 2147483646 can be checked",
+                           s->begin[s->ranks]);
+    }
+    return DPAR_OK;
 }
 
 static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 {
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES) {
-        return dpari_wrong(why, "%d ranks, %d stages: 1 to 65535 of each", s->ranks, s->stages);
+        return dpari_wrong(why, "the schedule has %d ranks and %d stages; 1 to 65535 are allowed",
+                           s->ranks, s->stages);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     if (s->micro_batches < 1 || s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micro_batches);
+        return dpari_wrong(why, "the schedule has %d micro-batches; 1 to 65535 are allowed",
+                           s->micro_batches);
     }
     if (s->slices < 1 || s->micro_batches % s->slices != 0) {
         return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
@@ -4205,13 +4233,15 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
     return dpari_proof_begins(s, why);
 }
 
-/* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
+/* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
+ * actions than cells, because a correct schedule has a forward for each cell. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
 {
     int64_t cells = (int64_t)s->chain * s->micro_batches;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
+/* The bytes of all arrays, where each action has a link of so many bytes. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
 {
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
@@ -4230,7 +4260,8 @@ DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
 }
 
-/* The schedule has a shape and mem the room. All zero. */
+/* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
+ * checked. */
 static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, void *mem,
                             dpar_why *why)
 {
@@ -4257,7 +4288,7 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
     }
 }
 
-/* ---- what the rules speak of ---------------------------------------------------------------- */
+/* ---- access --------------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
                                                        int32_t micro)
@@ -4270,20 +4301,21 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* 0 with the forward, 1 with the backward. */
+/* The direction of a message: 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
+/* The cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
 {
     return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro_batch);
 }
 
-/* ---- each action alone ---------------------------------------------------------------------- */
+/* ---- each action on its own ----------------------------------------------------------------- */
 
-/* Which kinds there are. */
+/* Collects the kinds of all actions and checks that they exist. */
 static dpar_status dpari_proof_kinds(dpari_proof *w)
 {
     const dpar_schedule *s = w->s;
@@ -4292,9 +4324,9 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     for (r = 0; r < s->ranks; r++) {
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             if (s->action[i].kind >= DPAR_ACTION_COUNT) {
-                return dpari_wrong(w->why, "rank %d: action %ld of its list has kind %d: 0 to %d",
-                                   r, i - s->begin[r], (int32_t)s->action[i].kind,
-                                   (int32_t)DPAR_ACTION_COUNT - 1);
+                return dpari_wrong(
+                    w->why, "rank %d: action %ld of its list has kind %d; kinds are 0 to %d", r,
+                    i - s->begin[r], (int32_t)s->action[i].kind, (int32_t)DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -4302,13 +4334,14 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     return DPAR_OK;
 }
 
+/* Checks a joined forward, which is the last action of its rank if `last` is 1. */
 static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
                                       int last)
 {
     if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || last || a[1].joined ||
         !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
-                               0, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is joined, but it is not an F that a B or I follows",
+                               r, 0, a, NULL);
     }
     if (a[1].stage == a->stage && a[1].micro_batch == a->micro_batch) {
         return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
@@ -4316,44 +4349,50 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
     return DPAR_OK;
 }
 
+/* Checks that a message connects neighbouring stages on two ranks and names the right peer. */
 static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
     if (there < 0) {
-        return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @ has no partner, because stage # ends its chain", r,
+                               a->stage, a, NULL);
     }
     if (w->s->rank_of[there] == r) {
-        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, there, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is not needed, because stage # is on the same rank", r,
+                               there, a, NULL);
     }
     if (a->peer != w->s->rank_of[there]) {
-        return dpari_proof_say(w, "rank #: @ has rank # for its other end, which is elsewhere", r,
+        return dpari_proof_say(w, "rank #: @ has peer #, but its other end is on another rank", r,
                                a->peer, a, NULL);
     }
     return DPAR_OK;
 }
 
-/* Every number in range and at home; after this an action can be looked up. */
+/* Checks that the numbers of an action are in range, that its stage is on its rank and that its
+ * micro-batch passes one chain only. After this check an action has a cell. */
 static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action *a)
 {
     const dpar_schedule *s = w->s;
     int32_t chain = a->stage / s->chain;
     if (a->stage >= s->stages) {
-        return dpari_proof_say(w, "rank #: @, but there are # stages", r, s->stages, a, NULL);
+        return dpari_proof_say(w, "rank #: @ does not exist, there are only # stages", r, s->stages,
+                               a, NULL);
     }
     if (s->rank_of[a->stage] != r) {
-        return dpari_proof_say(w, "rank #: @, but that stage is on rank #", r, s->rank_of[a->stage],
-                               a, NULL);
+        return dpari_proof_say(w, "rank #: the stage of @ is on rank #", r, s->rank_of[a->stage], a,
+                               NULL);
     }
     if (!dpari_action_has_micro(a->kind)) {
         return DPAR_OK;
     }
     if (a->micro_batch >= s->micro_batches) {
-        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micro_batches,
-                               a, NULL);
+        return dpari_proof_say(w, "rank #: @ does not exist, there are only # micro-batches", r,
+                               s->micro_batches, a, NULL);
     }
     if (w->chain[a->micro_batch] != DPARI_NO_CHAIN && w->chain[a->micro_batch] != chain) {
-        return dpari_proof_say(w, "rank #: @, but that micro-batch is also in stages from # on", r,
-                               w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
+        return dpari_proof_say(w,
+                               "rank #: the micro-batch of @ is also in the chain from stage # on",
+                               r, w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
     }
     w->chain[a->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
@@ -4361,7 +4400,7 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
 
 /* ---- order in a rank ------------------------------------------------------------------------ */
 
-/* What of the same stage and micro-batch cannot come before a kind. */
+/* Returns the kinds that must come after `kind` in the list, for the same stage and micro-batch. */
 static uint32_t dpari_proof_later(int32_t kind)
 {
     const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_ACTION_RECOMPUTE;
@@ -4379,19 +4418,21 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Checks that one action of `set`, of the same stage and micro-batch, comes before a, which needs
- * it. */
+/* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
+ * them needs a. */
 static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
     uint32_t seen = set & dpari_proof_at(w, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
-    return seen == 0
-               ? DPAR_OK
-               : dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+    if (seen != 0) {
+        return dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+    }
+    return DPAR_OK;
 }
 
-/* The neighbour on the same rank and the next slice, of F, B and I. */
+/* Checks that an F, B or I comes before the actions on the same rank that need its result: those of
+ * the neighbouring stage and of the next slice. */
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint32_t set =
@@ -4409,20 +4450,25 @@ static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar
     return st;
 }
 
+/* Checks the place of an action in its rank's list and enters it in its cell. */
 static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
-    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin;
+    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
     if (dpari_proof_is(a->kind, cell->seen)) {
-        return dpari_proof_say(w, "rank #: @ is there twice", r, 0, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is listed twice", r, 0, a, NULL);
     }
-    twin = a->kind == DPAR_ACTION_BACKWARD  ? split & cell->seen
-           : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
-                                            : 0;
+    if (a->kind == DPAR_ACTION_BACKWARD) {
+        twin = split & cell->seen;
+    } else if (dpari_proof_is(a->kind, split)) {
+        twin = (uint32_t)DPARI_SET_B & cell->seen;
+    }
     if (twin != 0) {
         dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro_batch);
-        return dpari_proof_say(w, "rank #: @ and @, but a B is I and W in one", r, 0, &other, a);
+        return dpari_proof_say(w,
+                               "rank #: @ and @ exclude each other, because a B is I and W in one",
+                               r, 0, &other, a);
     }
     st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro_batch);
     if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
@@ -4432,18 +4478,21 @@ static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar
     return st;
 }
 
-/* Sharding and reduction. */
+/* Checks an action against the state of its stage, sharding and reduction, and updates the state.
+ */
 static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint8_t *state = &w->stage[a->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
     if (a->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(w, "rank #: @ while stage # is unsharded", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @, but stage # is already unsharded", r, a->stage, a,
+                               NULL);
     }
     if (!unsharded &&
         (a->kind == DPAR_ACTION_RESHARD ||
          (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) && (w->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(w, "rank #: @ while stage # is not unsharded", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @, but stage # is not unsharded there", r, a->stage, a,
+                               NULL);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
         dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
@@ -4488,9 +4537,10 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
     return st;
 }
 
-/* ---- nothing missing, nothing too much ------------------------------------------------------- */
+/* ---- no action missing, none too many -------------------------------------------------------- */
 
-/* The kinds that a stage must have for a micro-batch; of B, I and W those that fit what it has. */
+/* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
+ * on the kinds `seen`. */
 static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
@@ -4522,9 +4572,11 @@ static dpar_status dpari_proof_complete(const dpari_proof *w, int32_t stage, int
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
         return dpari_proof_say(w, "rank #: @ is missing", w->s->rank_of[stage], 0, &a, NULL);
     }
-    return extra == 0 ? DPAR_OK
-                      : dpari_proof_say(w, "rank #: @, but there is no backward",
-                                        w->s->rank_of[stage], 0, &a, NULL);
+    if (extra != 0) {
+        return dpari_proof_say(w, "rank #: @ is not needed, because there is no backward",
+                               w->s->rank_of[stage], 0, &a, NULL);
+    }
+    return DPAR_OK;
 }
 
 static dpar_status dpari_proof_micros(const dpari_proof *w)
@@ -4534,10 +4586,11 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     int32_t m, k;
     for (m = 0; m < s->micro_batches; m++) {
         if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micro_batches);
+            return dpari_wrong(w->why, "micro-batch %d of %d is in no list", m, s->micro_batches);
         }
         if (w->chain[m] != w->chain[m - m % s->slices]) {
-            return dpari_wrong(w->why, "%d and %d are slices of one micro-batch, but in two chains",
+            return dpari_wrong(w->why,
+                               "%d and %d are slices of one micro-batch, but pass different chains",
                                m - m % s->slices, m);
         }
     }
@@ -4549,6 +4602,7 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     return st;
 }
 
+/* Checks the final state of all stages. */
 static dpar_status dpari_proof_stages(const dpari_proof *w)
 {
     const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
@@ -4558,7 +4612,7 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
     }
     for (k = 0; k < w->s->stages; k++) {
         if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
-            return dpari_wrong(w->why, "rank %d: after the last %dUNSHARD no %dRESHARD",
+            return dpari_wrong(w->why, "rank %d: the last %dUNSHARD has no %dRESHARD after it",
                                (int32_t)w->s->rank_of[k], k, k);
         }
         if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
@@ -4572,7 +4626,8 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
 
 /* ---- order of a channel --------------------------------------------------------------------- */
 
-/* Counters of the channels of one rank, back to none; O(its actions), whatever the ranks. */
+/* Resets the keys that rank r used. Only the keys of its peers are written, so that the cost is
+ * O(its actions) however many ranks there are. */
 static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
 {
     int64_t i;
@@ -4584,6 +4639,7 @@ static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
     }
 }
 
+/* Numbers the sends of rank r on each of its channels. */
 static void dpari_proof_number(const dpari_proof *w, int32_t r)
 {
     int64_t i;
@@ -4597,7 +4653,7 @@ static void dpari_proof_number(const dpari_proof *w, int32_t r)
     dpari_proof_forget(w, r, 0);
 }
 
-/* The n-th send of rank q to rank r. */
+/* Returns send number n of rank q to rank r, counted from 0. It exists. */
 static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32_t r, int32_t n)
 {
     int64_t i = w->s->begin[q];
@@ -4609,6 +4665,8 @@ static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32
     }
 }
 
+/* Checks that rank r receives the messages of each peer in the order in which the peer sends them.
+ */
 static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
 {
     int64_t i;
@@ -4618,8 +4676,8 @@ static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
             int32_t n = w->key[2 * a->peer]++;
             if (dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)] != n) {
                 return dpari_proof_say(w,
-                                       "rank #: @ comes where rank # sends @: without tags (NCCL) "
-                                       "it takes the other's data",
+                                       "rank #: @ is in the place where rank # sends @; without "
+                                       "tags (NCCL) it receives the wrong data",
                                        r, a->peer, a, dpari_proof_nth(w, a->peer, r, n));
             }
         }
@@ -4641,14 +4699,16 @@ static dpar_status dpari_proof_channels(const dpari_proof *w)
     return st;
 }
 
-/* ---- the run: ranks go on until each waits for another -------------------------------------- */
+/* ---- the run: ranks advance until each waits for another ------------------------------------ */
 
+/* True if messages are posted and wait in queues. */
 static int dpari_proof_queues(const dpari_proof *w)
 {
     return w->link != NULL && w->transport >= DPAR_TRANSPORT_RANK &&
            w->transport <= DPAR_TRANSPORT_EDGE;
 }
 
+/* Adds a rank to the stack of those that may be able to continue. */
 static void dpari_proof_wake(dpari_proof *w, int32_t r)
 {
     if (!w->lane[r].queued) {
@@ -4672,16 +4732,20 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
     }
 }
 
-/* The stage on another rank that a computation has its data from; -1: none. */
+/* Returns the stage on another rank from which a computation gets its data, or -1 if there is none.
+ */
 static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 {
-    int32_t from = a->kind == DPAR_ACTION_FORWARD ? dpari_schedule_before(s, a->stage)
-                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
-                       ? dpari_schedule_behind(s, a->stage)
-                       : -1;
+    int32_t from = -1;
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        from = dpari_schedule_before(s, a->stage);
+    } else if (dpari_proof_is(a->kind, DPARI_SET_GRADIENT)) {
+        from = dpari_schedule_behind(s, a->stage);
+    }
     return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
 }
 
+/* True if the data that a computation needs from another rank have not arrived. */
 static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
 {
     int32_t from = dpari_proof_source(w->s, a);
@@ -4697,6 +4761,8 @@ static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
             (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
 }
 
+/* Runs the rank's next computation, or both of a joined pair, unless it waits. Returns 1 if it ran.
+ */
 static int dpari_proof_compute(dpari_proof *w, int32_t r)
 {
     const dpar_action *a = &w->s->action[w->lane[r].at];
@@ -4717,7 +4783,8 @@ static int dpari_proof_compute(dpari_proof *w, int32_t r)
     return 1;
 }
 
-/* Sends wait for nothing, receives for their send. */
+/* The following three run message i of the rank that is advanced and return 1, or return 0 if it
+ * waits. Without a transport a send never waits and a receive waits for its send. */
 static int dpari_proof_free(dpari_proof *w, int32_t i)
 {
     const dpar_action *a = &w->s->action[i];
@@ -4730,6 +4797,7 @@ static int dpari_proof_free(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* BLOCKING: both ends run at the same time, once both are the next action of their rank. */
 static int dpari_proof_meet(dpari_proof *w, int32_t i)
 {
     int32_t q = w->s->action[i].peer, mate = w->link[i].mate;
@@ -4743,13 +4811,18 @@ static int dpari_proof_meet(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* EAGER: a send waits for a free place in the buffer, a receive until its message is at the front.
+ */
 static int dpari_proof_buffer(dpari_proof *w, int32_t i)
 {
     const int sends = dpari_proof_is(w->s->action[i].kind, DPARI_SET_SENDS);
     const int32_t send = sends ? i : w->link[i].mate;
     dpari_proof_link *queue = &w->link[w->link[send].first];
     int32_t *held = &w->link[queue->mate].head;
-    if (sends ? *held >= w->room : queue->head != send || !dpari_proof_done(w, send)) {
+    if (sends && *held >= w->room) {
+        return 0;
+    }
+    if (!sends && (queue->head != send || !dpari_proof_done(w, send))) {
         return 0;
     }
     *held += sends ? 1 : -1;
@@ -4761,12 +4834,14 @@ static int dpari_proof_buffer(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* The first message in the queue of message i that was not transferred. */
 static int32_t dpari_proof_head(const dpari_proof *w, int32_t i)
 {
     return w->link[w->link[i].first].head;
 }
 
-/* A posted message goes over if it and its other end are both posted and first. */
+/* Transfers message i if it and its other end are posted and both are first in their queues. Both
+ * are then added to `pending`. */
 static void dpari_proof_go(dpari_proof *w, int32_t i)
 {
     const dpar_action *list = w->s->action;
@@ -4789,6 +4864,7 @@ static void dpari_proof_go(dpari_proof *w, int32_t i)
     }
 }
 
+/* Posts message i, then transfers all messages that this enables, one after the other. */
 static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
 {
     w->lane[r].at++;
@@ -4803,7 +4879,7 @@ static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
     return 1;
 }
 
-/* Does the rank's next action, if nothing holds it up. */
+/* Runs the rank's next action. Returns 0 if it has to wait. */
 static int dpari_proof_step(dpari_proof *w, int32_t r)
 {
     int32_t i = w->lane[r].at;
@@ -4814,16 +4890,22 @@ static int dpari_proof_step(dpari_proof *w, int32_t r)
     if (dpari_proof_queues(w)) {
         return dpari_proof_post(w, r, i);
     }
-    went = w->link == NULL                           ? dpari_proof_free(w, i)
-           : w->transport == DPAR_TRANSPORT_BLOCKING ? dpari_proof_meet(w, i)
-                                                     : dpari_proof_buffer(w, i);
+    if (w->link == NULL) {
+        went = dpari_proof_free(w, i);
+    } else if (w->transport == DPAR_TRANSPORT_BLOCKING) {
+        went = dpari_proof_meet(w, i);
+    } else {
+        went = dpari_proof_buffer(w, i);
+    }
     w->lane[r].at += went;
     return went;
 }
 
-/* ---- stuck: who waits for whom -------------------------------------------------------------- */
+/* ---- stuck: which rank waits for which ------------------------------------------------------ */
 
-/* Where a rank stands: the index of an action; -1 when it is through. */
+/* Returns the index of the action at which a rank is stuck, or -1 if it has finished. For a
+ * computation that waits for a queued message it is the first message of that queue. A rank at the
+ * end of its list is stuck if one of its messages was not transferred. */
 static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
 {
     int32_t i = w->lane[r].at;
@@ -4848,12 +4930,14 @@ static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
     return -1;
 }
 
-/* One rank waits for `needs`, which the other has after `other`. */
+/* `rank` is stuck at action `at`. It waits for `needs`, an action of `other_rank`, which is itself
+ * stuck at action `other`. */
 typedef struct dpari_proof_wait {
     int32_t rank, at, other_rank, other;
     dpar_action needs;
 } dpari_proof_wait;
 
+/* Finds what a rank waits for if actions only wait for their data. */
 static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
@@ -4861,14 +4945,18 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
     int32_t from =
         message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
     uint32_t seen = dpari_proof_at(w, from, a->micro_batch)->seen;
-    int32_t kind = message                          ? a->kind - 1
-                   : a->kind == DPAR_ACTION_FORWARD ? (int32_t)DPAR_ACTION_FORWARD
-                                                    : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    int32_t kind = DPAR_ACTION_FORWARD;
+    if (message) { /* only a RECV waits, for its SEND */
+        kind = a->kind - 1;
+    } else if (a->kind != DPAR_ACTION_FORWARD) {
+        kind = dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    }
     k->needs = dpari_proof_action(kind, from, a->micro_batch);
     k->other_rank = w->s->rank_of[from];
     k->other = dpari_proof_stuck(w, k->other_rank);
 }
 
+/* Finds what a rank waits for on a transport. */
 static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
@@ -4877,7 +4965,7 @@ static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
     if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
         mate = w->link[dpari_proof_head(w, k->at)].mate; /* the buffer is full */
     } else if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(w, mate)) {
-        mate = w->link[dpari_proof_head(w, mate)].mate; /* another is in front of it */
+        mate = w->link[dpari_proof_head(w, mate)].mate; /* another message is at the front */
         k->other_rank = k->rank;
     }
     k->needs = w->s->action[mate];
@@ -4902,7 +4990,9 @@ DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *w, dpari_proof_
     dpari_proof_blocker(w, k);
 }
 
-/* From a stuck rank to the circle that it waits for: to the one in it with the least index. */
+/* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
+ * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
+ * message does not depend on where the search started. */
 static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
     dpari_proof_wait fast = *k, least;
@@ -4936,7 +5026,8 @@ static const char *dpari_transport_name(int32_t transport)
     }
 }
 
-/* Two of the circle: more would not fit where numbers are long. */
+/* Describes the first two members of the circle and counts the others. More would not fit into
+ * dpar_why if the numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *list = w->s->action;
@@ -4963,7 +5054,7 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     }
 }
 
-/* Runs all ranks as far as they come. */
+/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
 static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 {
     int32_t r, through = 0;
@@ -4980,7 +5071,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
     for (r = 0; r < w->s->ranks; r++) {
         through += w->lane[r].at == w->lane[r].end;
     }
-    if (through == w->s->ranks) { /* each RECV was done: behind it stands what waits for it */
+    if (through == w->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
         return DPAR_OK;
     }
     for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
@@ -5000,6 +5091,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 
 /* ---- the check as a whole ------------------------------------------------------------------- */
 
+/* Checks everything but channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *w)
 {
     const dpar_schedule *s = w->s;
@@ -5007,8 +5099,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     int32_t r;
     for (r = 0; r < s->stages && st == DPAR_OK; r++) {
         if (s->rank_of[r] >= s->ranks) {
-            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, (int32_t)s->rank_of[r],
-                             s->ranks);
+            st = dpari_wrong(w->why, "rank_of[%d] is %d, but there are only %d ranks", r,
+                             (int32_t)s->rank_of[r], s->ranks);
         }
     }
     for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
@@ -5020,7 +5112,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     return st == DPAR_OK ? dpari_proof_stages(w) : st;
 }
 
-/* Apart, as the transport's: neither frame stands below the other. */
+/* Proves the schedule without a transport. Not inlined, like dpari_proof_transport, so that the
+ * frames of the two are not on the stack at the same time. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *s,
                                                                int32_t flags, void *mem,
                                                                dpar_why *why)
@@ -5030,7 +5123,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
     dpari_proof_lay(&w, s, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
-        st = dpari_wrong(why, "there is no backward");
+        st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
     }
     if (st == DPAR_OK && (flags & DPAR_CHECK_TAGGED) == 0) {
         st = dpari_proof_channels(&w);
@@ -5040,7 +5133,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 
 /* ---- transports ----------------------------------------------------------------------------- */
 
-/* Which queue of its rank a message is in. */
+/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
 static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
 {
     switch (w->transport) {
@@ -5052,7 +5145,8 @@ static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
     }
 }
 
-/* The queues of a rank, and where its sends are. Keys are -1 before and after. */
+/* Links the messages of a rank into its queues and enters its sends in their cells. All keys are -1
+ * before and after the call. */
 static void dpari_proof_queue(dpari_proof *w, int32_t r)
 {
     int32_t i, end = (int32_t)w->s->begin[r + 1];
@@ -5078,6 +5172,7 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
     dpari_proof_forget(w, r, -1);
 }
 
+/* Links all queues and connects the two ends of each message. */
 static void dpari_proof_connect(dpari_proof *w)
 {
     int32_t r, i, count = (int32_t)w->s->begin[w->s->ranks];
@@ -5097,7 +5192,7 @@ static void dpari_proof_connect(dpari_proof *w)
     }
 }
 
-/* Without messages nothing may go from rank to rank. */
+/* Checks that a schedule without messages needs none. */
 static dpar_status dpari_proof_lowered(const dpari_proof *w)
 {
     int32_t k;
@@ -5105,13 +5200,16 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
         int32_t next = dpari_schedule_behind(w->s, k);
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
             return dpari_wrong(
-                w->why, "stage %d on rank %d feeds stage %d on rank %d, but there are no messages",
+                w->why,
+                "stage %d on rank %d feeds stage %d on rank %d, but the schedule has no messages; "
+                "call dpar_schedule_lower first",
                 k, (int32_t)w->s->rank_of[k], next, (int32_t)w->s->rank_of[next]);
         }
     }
     return DPAR_OK;
 }
 
+/* Runs the schedule, which was proved before, on the transport. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
     const dpar_schedule *s, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
 {
@@ -5129,33 +5227,34 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
     return dpari_proof_run(&w, how->stuck);
 }
 
-/* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
-DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
-                                                    const dpar_schedule_check_desc *how,
-                                                    int64_t bytes, dpar_why *why)
+/* Checks the arguments: the descriptor, the shape of the schedule and the memory. Not inlined, so
+ * that its frame is gone before the proof. */
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *s,
+                                                        const dpar_schedule_check_desc *how,
+                                                        int64_t bytes, dpar_why *why)
 {
     int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_wrong(why, "transport %d: 0 to %d", how->transport,
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", how->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->capacity);
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", how->capacity);
     }
     st = dpari_proof_shape(s, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (dpari_proof_cells(s) == 0) {
-        return dpari_wrong(why, "%d stages of a chain and %d micro-batches, but only %ld actions",
+        return dpari_wrong(why,
+                           "%d stages per chain and %d micro-batches need more than %ld actions",
                            s->chain, s->micro_batches, s->begin[s->ranks]);
     }
     needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why,
-                         "the check of %ld actions takes %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why, "the check of %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     return DPAR_OK;
@@ -5166,15 +5265,19 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
                                          int64_t bytes, dpar_why *why)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
-    dpar_status st = dpari_proof_asked(s, how, bytes, why);
-    if (st == DPAR_OK) {
-        st = dpari_proof_rules(s,
-                               run           ? how->flags | DPAR_CHECK_TAGGED
-                               : how != NULL ? how->flags
-                                             : 0,
-                               mem, why);
+    int32_t flags = how != NULL ? how->flags : 0;
+    dpar_status st = dpari_proof_arguments(s, how, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st == DPAR_OK && run ? dpari_proof_transport(s, how, mem, why) : st;
+    if (run) { /* the run itself shows whether the order of a channel matters */
+        flags |= DPAR_CHECK_TAGGED;
+    }
+    st = dpari_proof_rules(s, flags, mem, why);
+    if (st != DPAR_OK || !run) {
+        return st;
+    }
+    return dpari_proof_transport(s, how, mem, why);
 }
 
 /* ==== schedule/steps.c ==== */
@@ -8729,37 +8832,42 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
  * exact search of exact.c. The bound of exact.c tells when to stop. place.c calls it for each cut.
  */
 
+/* A rule is a number: 0 to 7 are the variants of the heuristic, "rounds"; then come 6 or 12 list
+ * schedules; from DPARI_PUBLISHED on they are the published orders. */
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
-enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
-#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that are tried: some two seconds */
-enum { DPARI_AUTO_SEARCH = 48 }; /* stages x micro-batches that an exact search can hope for */
+enum { DPARI_PUBLISHED = 1024 };           /* plus a DPAR_SCHEDULE_x */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions to try by rules; they take two seconds */
+enum { DPARI_AUTO_SEARCH = 48 }; /* most stages x micro-batches for which a search can finish */
 
-/* A rule, -1: none, and what it reached. */
+/* A rule and the result of its schedule; rule is -1 if there is none. */
 typedef struct dpari_found {
     int rule;
     int64_t makespan, span;
 } dpari_found;
 
-/* What a run works in. */
+/* The working memory of one call. "Rounds", "lists" and "published" name the section that uses a
+ * field. */
 typedef struct dpari_auto {
     dpari_pipe q;
-    int span;                  /* 1 if the span is the objective */
-    dpari_found found[2];      /* the best of the lists; of the others */
-    int64_t bound, work;       /* of the objective; actions tried */
-    int64_t most;              /* rounds: of idle */
-    int gap, back_first, fill; /* rounds */
-    int prefer, weights;       /* lists */
-    int32_t group;             /* lists: micro-batches that go through together */
+    int span;                  /* 1 if the span is the objective, 0 for the makespan */
+    dpari_found found[2];      /* the best list schedule, and the best of all others */
+    int64_t bound;             /* lower bound of the objective */
+    int64_t work;              /* actions tried so far */
+    int64_t most;              /* rounds: the largest of `idle` */
+    int gap, back_first, fill; /* rounds: the three switches of the heuristic */
+    int prefer, weights;       /* lists: the rule of preference */
+    int32_t group;             /* lists: micro-batches that pass the chain together */
     int64_t period;            /* work of the busiest rank for one micro-batch */
-    int64_t *wake; /* [ranks]: lists: when it looks for work again, INT64_MAX: when told; published:
-                      actions done */
-    int64_t *whole; /* [ranks]: bytes of one micro-batch on all stages of the rank */
-    int64_t *idle;  /* [stages]: rounds: of the stage's rank, since its first action */
-    int64_t *hold;  /* [stages]: from the start of F to the end of I when nothing waits */
-    int32_t *want;  /* [stages]: rounds: F to do; [ranks]: lists: the kind done last */
-    int32_t *limit; /* [stages]: lists: most micro-batches between F and I */
-    int32_t *kept;  /* [stages]: limits of the best */
-    char *rest;     /* published: the schedule as it is made */
+    /* [ranks], lists: when the rank looks for work again; INT64_MAX waits for an event. Published:
+     * the number of actions done. */
+    int64_t *wake;
+    int64_t *whole; /* [ranks], bytes of one micro-batch on all stages of the rank */
+    int64_t *idle;  /* [stages], rounds: idle time of the stage's rank since its first action */
+    int64_t *hold;  /* [stages], time from the start of F to the end of I if nothing waits */
+    int32_t *want;  /* rounds: [stages], F to run; lists: [ranks], the kind that ran last */
+    int32_t *limit; /* [stages], lists: the most micro-batches between F and I */
+    int32_t *kept;  /* [stages], the limits of the best list schedule */
+    char *rest;     /* published: memory in which the schedule is made */
     int64_t rest_bytes;
 } dpari_auto;
 
@@ -8779,8 +8887,9 @@ static int dpari_auto_all(const dpari_pipe *q)
     return all == dpari_auto_actions(q);
 }
 
-/* ---- rounds: one stage a rank, one I of every stage a round ---------------------------------- */
+/* ---- rounds: one stage per rank; a round has one I of every stage ---------------------------- */
 
+/* Appends an action and adds the gap before it to the rank's idle time. */
 static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
 {
     dpari_pipe *q = &x->q;
@@ -8794,8 +8903,9 @@ static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
     }
 }
 
-/* W's in the gap before `arrival`: those that fit, and one more when the rule is to fill gaps or
- * the gap would make this rank the idlest. */
+/* Appends the W that fit into the gap before `arrival`. One more is appended, although it ends too
+ * late, if the rule fills gaps or if the rest of the gap would make this rank the one with the most
+ * idle time. */
 static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
 {
     dpari_pipe *q = &x->q;
@@ -8809,12 +8919,13 @@ static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
     }
 }
 
-/* How many F's beyond the first each stage does before its first I can be there, from the last
- * stage on; then fewer than the stage before. */
+/* Computes into x->want how many F after its first one each stage runs before its first I can
+ * start. The first loop counts the F that fit, from the last stage to the first. The second one
+ * makes each stage run fewer F than the stage before it. */
 static void dpari_rounds_ahead(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
-    int64_t back = 0; /* when the first I of the stage behind ends, at its own */
+    int64_t back = 0; /* when the first I of the next stage ends, on that stage */
     int32_t s;
     for (s = q->stages - 1; s >= 0; s--) {
         int32_t r = q->rank[s];
@@ -8837,6 +8948,7 @@ static void dpari_rounds_ahead(dpari_auto *x)
     }
 }
 
+/* Appends the warm-up: the first F of all stages, the F of dpari_rounds_ahead, and the first I. */
 static void dpari_rounds_begin(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
@@ -8857,13 +8969,12 @@ static void dpari_rounds_begin(dpari_auto *x)
     }
 }
 
-/* True if it is time for the stage's next F. With back_first it is not if the stage is two or more
- * ahead of the next stage and that one would wait for its I. */
+/* True if the stage may run its next F in this round. With back_first it may not if it is two or
+ * more F ahead of the next stage and this F would delay the I that follows. */
 static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
     int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
-    int32_t w = q->done[DPARI_W][s];
     if (q->done[DPARI_F][s] >= q->micros) {
         return 0;
     }
@@ -8874,16 +8985,19 @@ static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
     if (free >= next) {
         return 0;
     }
-    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held; w++) { /* see dpari_rounds_forward */
+    while (q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held) { /* see dpari_rounds_forward */
         held += q->hold[DPARI_W][s];
         work += q->time[DPARI_W][s];
     }
     return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
 }
 
-/* An F of each stage that is to do one. Its input is on the way: no stage is ahead of the one
- * before, and where that one is level with it, it has just done one. When the W's of all I's are
- * done there is room: no more micro-batches are under way than were before the first I. */
+/* Appends an F of each stage that may run one, after the W that free enough memory for it.
+ *
+ * The input of the F exists: no stage is ahead of the stage before it, and if both have run equally
+ * many F, the stage before has just run one. Once the W of all I have run there is enough memory,
+ * because no more micro-batches are in flight than before the first I.
+ */
 static void dpari_rounds_forward(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
@@ -8906,7 +9020,8 @@ static void dpari_rounds_forward(dpari_auto *x)
     }
 }
 
-/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). It always finds a way. */
+/* Runs the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), with the bits of `rule` as its
+ * switches. It always completes the schedule, and returns 1. */
 static int dpari_rounds_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -8935,14 +9050,18 @@ static int dpari_rounds_run(dpari_auto *x, int rule)
     return 1;
 }
 
-/* ---- lists: any map; a rank that is free takes the best of what is ready --------------------- */
+/* ---- lists: any map; a free rank takes the best action that is ready ------------------------- */
 
-enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
-enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
+/* prefer: which of F and I runs first if both are ready; IN_TURN alternates. */
+enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };
+/* weights: a W runs if no F or I is ready; with FITS only if it also ends before the next one
+ * arrives. */
+enum { DPARI_W_IDLE, DPARI_W_FITS };
 
-/* True if the stage's next F may begin. The oldest micro-batch that has not passed all stages only
- * needs memory for itself. The others must also leave free all that one micro-batch takes on this
- * rank. The oldest can therefore always finish, and there is no deadlock. */
+/* True if the stage's next F may start. For the oldest micro-batch that has not passed all stages
+ * it is enough that its own activation fits. All other micro-batches must also leave free what one
+ * micro-batch takes on all stages of this rank. The oldest one can therefore always finish, and
+ * there is no deadlock. */
 static int dpari_list_admits(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -8967,8 +9086,9 @@ static int dpari_list_admits(const dpari_auto *x, int32_t s)
     return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
 }
 
-/* The stage of the rank whose F or I is to be next at time `at`; -1: none is ready. By groups of
- * micro-batches; in a group F goes down the chain and I up. *soon: the next known arrival. */
+/* Returns the stage of rank r whose F or I should run at time `at`, or -1 if none is ready. Earlier
+ * groups of micro-batches come first. Within a group F prefers the first stage of the rank and I
+ * the last one. Lowers *soon to the next known arrival. */
 static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
 {
     const dpari_pipe *q = &x->q;
@@ -8990,7 +9110,7 @@ static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t
     return best;
 }
 
-/* The stage with the oldest W that waits; -1: none. */
+/* Returns the stage whose waiting W is the oldest, or -1 if no W waits. */
 static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
 {
     int32_t i, best = -1;
@@ -9004,7 +9124,7 @@ static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
     return best;
 }
 
-/* True if only memory keeps the rank from beginning an F whose input has arrived. */
+/* True if the input of an F has arrived but its activation does not fit. */
 static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -9020,7 +9140,17 @@ static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
     return 0;
 }
 
-/* What rank r does at time `at`: a kind, and *stage; -1: it waits until *soon. */
+/* True if a W whose time is `takes` should run although no F is ready: always, unless the rule only
+ * runs a W that ends before the next arrival. If memory blocks an F, a W runs in any case, because
+ * it frees memory. */
+static int dpari_list_fills(const dpari_auto *x, int32_t r, int64_t at, int64_t soon, int64_t takes)
+{
+    return x->weights != DPARI_W_FITS || soon == INT64_MAX || soon - at >= takes ||
+           dpari_list_blocked(x, r, at);
+}
+
+/* Chooses what rank r runs at time `at`. Returns the kind and sets *stage, or returns -1 if the
+ * rank waits until *soon. */
 static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
                              int64_t *soon)
 {
@@ -9037,21 +9167,20 @@ static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t
         return DPARI_I;
     }
     *stage = w;
-    if (w >= 0 && (f < 0 ? x->weights != DPARI_W_FITS || *soon == INT64_MAX ||
-                               *soon - at >= q->time[DPARI_W][w] || dpari_list_blocked(x, r, at)
-                         : x->weights == DPARI_W_AT_ONCE)) {
+    if (w >= 0 && f < 0 && dpari_list_fills(x, r, at, *soon, q->time[DPARI_W][w])) {
         return DPARI_W;
     }
     *stage = f;
     return f >= 0 ? DPARI_F : -1;
 }
 
-/* Tells a rank that something of use is there at `at`. */
+/* Makes a rank look for work at time `at`, or once it is free if that is later. */
 static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
 {
     x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
 }
 
+/* Runs an action and wakes the ranks that it may enable. */
 static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
 {
     dpari_pipe *q = &x->q;
@@ -9063,16 +9192,16 @@ static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
         dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
     }
     if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
-        for (k = 0; k < q->ranks; k++) { /* the oldest got through: others may be let in */
+        for (k = 0; k < q->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
             dpari_list_tell(x, k, at);
         }
     }
 }
 
-/* How many micro-batches a stage may have between F and I: the time from F to I when nothing waits,
- * times fourths / 4, over the time of a micro-batch on the busiest rank; fourths 0: any number.
- * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
- */
+/* Sets x->limit, the most micro-batches that a stage may have between F and I. A stage needs as
+ * many as the busiest rank completes in the time from its F to its I; the limit is `fourths` / 4 of
+ * that, and 0 means no limit. SHARE divides the cap among the stages of a rank in proportion to
+ * that time, and EVEN equally. */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
 DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
 {
@@ -9094,7 +9223,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
                 n = fit / (q->first[r + 1] - q->first[r]);
             } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
                 n = fit * (x->hold[s] / unit) / sum;
-            } else if (fourths > 0 && x->period > 0) { /* of 2^60 only where 1 is the limit */
+            } else if (fourths > 0 &&
+                       x->period > 0) { /* hold x 16 overflows only with 1 micro-batch */
                 n = (int64_t)(((uint64_t)x->hold[s] * (uint64_t)fourths +
                                (uint64_t)(4 * x->period - 1)) /
                               (uint64_t)(4 * x->period));
@@ -9104,7 +9234,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
     }
 }
 
-/* The rule as a number of mixed radix. 1: all was done. */
+/* Makes a list schedule. The rule is a number of mixed radix: prefer, weights, group. Ranks act in
+ * the order of their times. Returns 1 if all actions were run. */
 static int dpari_list_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -9141,7 +9272,7 @@ static int dpari_list_run(dpari_auto *x, int rule)
 
 /* ---- published orders ------------------------------------------------------------------------ */
 
-/* The description of a published order for this job. Whether it fits is seen later. */
+/* Describes a published order for this job. dpari_auto_published checks whether it fits the job. */
 static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *job, int32_t rule)
 {
     dpar_schedule_desc o;
@@ -9153,14 +9284,20 @@ static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *jo
     return o;
 }
 
-/* Begins the rank's next action if it may be begun now. */
+static int dpari_auto_kind(const dpar_action *a)
+{
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        return DPARI_F;
+    }
+    return a->kind == DPAR_ACTION_WEIGHT ? DPARI_W : DPARI_I;
+}
+
+/* Runs the rank's next action if its input is known and its memory fits. Returns 1 if it ran. */
 static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
 {
     dpari_pipe *q = &x->q;
     const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
-    int kind = a->kind == DPAR_ACTION_FORWARD  ? DPARI_F
-               : a->kind == DPAR_ACTION_WEIGHT ? DPARI_W
-                                               : DPARI_I;
+    int kind = dpari_auto_kind(a);
     if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
         (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
         return 0;
@@ -9170,8 +9307,9 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
     return 1;
 }
 
-/* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
- * counts is the order of kinds and stages: micro-batches are alike. */
+/* Makes a published order and runs its actions. Returns 1 if its stages and ranks are those of the
+ * job and it keeps the caps. Only its order of kinds and stages is used, because all micro-batches
+ * are alike. */
 static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc *job, int32_t rule)
 {
     dpar_schedule_desc o = dpari_auto_order(job, rule);
@@ -9189,7 +9327,8 @@ static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc
         x->wake[r] = 0;
     }
     while (on) {
-        for (r = 0, on = 0; r < s.ranks; r++) {
+        on = 0;
+        for (r = 0; r < s.ranks; r++) {
             while (dpari_auto_step(x, &s, r)) {
                 on = 1;
             }
@@ -9200,16 +9339,20 @@ static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc
 
 /* ---- the best of them ------------------------------------------------------------------------ */
 
-/* 1 when the rule found a way. */
+/* Makes the schedule of a rule. Returns 1 if it is complete. */
 static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     dpari_pipe_reset(&x->q);
-    return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
-           : rule >= DPARI_AUTO_ROUNDS ? dpari_list_run(x, rule - DPARI_AUTO_ROUNDS)
-                                       : dpari_rounds_run(x, rule);
+    if (rule >= DPARI_PUBLISHED) {
+        return dpari_auto_published(x, job, rule - DPARI_PUBLISHED);
+    }
+    if (rule >= DPARI_AUTO_ROUNDS) {
+        return dpari_list_run(x, rule - DPARI_AUTO_ROUNDS);
+    }
+    return dpari_rounds_run(x, rule);
 }
 
-/* True if a is better than b: in the objective, or equal in it and better in the other measure. */
+/* True if a has the smaller objective, or an equal one and the smaller other measure. */
 static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
 {
     int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
@@ -9217,7 +9360,8 @@ static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dp
     return a->rule >= 0 && (b->rule < 0 || more < 0);
 }
 
-/* Runs a rule with the limits in x->limit, and keeps both when that is better. */
+/* Runs a rule with the limits in x->limit, and keeps the rule and the limits if its schedule is the
+ * best so far. Returns 1 if it is. */
 static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
@@ -9236,7 +9380,7 @@ static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job,
     return 1;
 }
 
-/* True if nothing better can be found. */
+/* True if a schedule has reached the bound, so that no better one exists. */
 static int dpari_auto_done(const dpari_auto *x)
 {
     int k, done = 0;
@@ -9247,7 +9391,8 @@ static int dpari_auto_done(const dpari_auto *x)
     return done;
 }
 
-/* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
+/* Tries all rules. Stops when the bound is reached, or when DPARI_AUTO_WORK actions were tried and
+ * there is a list schedule. */
 static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *job)
 {
     static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
@@ -9269,7 +9414,8 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *j
     }
 }
 
-/* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
+/* Improves the best list schedule: raises and lowers the limit of one stage after another by 1.
+ * Stops after a whole pass without improvement, or when `work` more actions were tried. */
 static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *job, int64_t work)
 {
     int32_t s = 0, i, same = 0, up, better;
@@ -9287,7 +9433,7 @@ static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *j
     }
 }
 
-/* The largest that a published order of this job takes. */
+/* Returns the most bytes that a published order of this job needs. */
 static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
 {
     int64_t most = 0;
@@ -9299,6 +9445,7 @@ static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
     return most;
 }
 
+/* The bytes of the resulting schedule, which is at the front of the caller's memory. */
 static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
 {
     return dpari_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
@@ -9316,7 +9463,7 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
            dpari_auto_rest(job);
 }
 
-/* Into mem: a struct of this size is no small matter on a stack. */
+/* Places the struct and its arrays in mem, because the struct is large for a stack. */
 static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
 {
     dpari_auto *x = (dpari_auto *)mem;
@@ -9354,7 +9501,7 @@ static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *
     return x;
 }
 
-/* Runs the best rule again, into s. */
+/* Runs the best rule again and writes its actions to s. */
 static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *job,
                              dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
@@ -9371,7 +9518,7 @@ static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *j
     result->nodes = 0;
 }
 
-/* Goes on with the exact search, where the job is small enough for it. */
+/* Continues with the exact search if the job is small enough. */
 static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpar_schedule *s,
                                      dpar_schedule_optimize_result *result, void *mem,
                                      int64_t bytes)
@@ -9412,12 +9559,11 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
     char *work;
     dpar_status st = dpari_pipe_check(job, why);
     if (st == DPAR_OK && job->nodes < 0) {
-        st = dpari_wrong(why, "%ld nodes: 0 or more", job->nodes);
+        st = dpari_wrong(why, "nodes=%ld; 0 or more are allowed", job->nodes);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes %ld bytes, there are %ld", needed,
-                       bytes);
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler needs %ld bytes, got %ld", needed, bytes);
     }
     if (st == DPAR_OK) {
         st = dpari_schedule_empty(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem,
