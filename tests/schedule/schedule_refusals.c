@@ -378,7 +378,7 @@ static void test_jobs(void)
     bytes = dpari_schedule_auto_bytes(&job, NULL);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
     REFUSED(dpar_schedule_optimize(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM,
-            "there are");
+            "got");
     for (k = 0; k < 12; k++) {
         wrong_job = job;
         switch (k) {
@@ -402,7 +402,7 @@ static void test_jobs(void)
     wrong_job = job;
     wrong_job.nodes = -1;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "-1 nodes");
+            "nodes=-1");
     wrong_job = job;
     wrong_job.times = &t;
     for (k = 0; k < 8; k++) { /* a negative time, size, speed; a speed too large */
@@ -437,12 +437,12 @@ static void test_jobs(void)
     t = fine;
     t.forward.all = most / 4;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "units of time pass 2^60");
+            "units of time exceed 2^60");
     wrong_job.micro_batches = 65535;
     wrong_job.stages = 2;
     t.forward.all = most / 3;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "units of time pass 2^60");
+            "units of time exceed 2^60");
     wrong_job.micro_batches = 4;
     for (k = 0; k < 6; k++) { /* bytes: F adds, I and W take all of it away */
         t = fine;
@@ -451,15 +451,15 @@ static void test_jobs(void)
         t.hold_weight.all = k == 3 ? 1 : k == 4 ? -1 : -2;
         t.hold_always.all = k == 5 ? -1 : 0;
         REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
-                DPAR_E_ARG, "hold_always is 0 or more");
+                DPAR_E_ARG, "hold_always must be 0 or more");
     }
     t = fine;
     t.hold_forward.all = most, t.hold_input.all = -most;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "the bytes of stages 0 to 1 pass 2^60");
+            "the bytes of stages 0 to 1 add up to more than 2^60");
     t.hold_forward.all = 1, t.hold_input.all = -1, t.hold_always.all = most;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "the bytes of stages 0 to 1 pass 2^60");
+            "the bytes of stages 0 to 1 add up to more than 2^60");
     t.hold_always.all = 0;
     t.hold_forward.all = most / 4, t.hold_input.all = -most / 4;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
@@ -537,15 +537,15 @@ static void test_exact(void)
     t.weight.all = 1;
     CHECK_INT(schedule_init(&s, 2, 2, 12, memory, sizeof memory, NULL), DPAR_OK);
     REFUSED(dpari_exact_search(&job, -1, 0, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "are 0 or more");
+            "must be 0 or more");
     REFUSED(dpari_exact_search(&job, 1, -1, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "are 0 or more");
+            "must be 0 or more");
     s.stages = 3;
     REFUSED(dpari_exact_search(&job, 1, 0, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "laid out for 2 ranks and 3 stages");
+            "the schedule has 2 ranks and 3 stages");
     s.stages = 2, s.ranks = 3;
     REFUSED(dpari_exact_search(&job, 1, 0, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "laid out for 3 ranks");
+            "the schedule has 3 ranks");
     s.ranks = 2;
     REFUSED(dpari_exact_search(&job, 1, 0, &s, &result, work, bytes - 1, &why), DPAR_E_ROOM, "");
 }
