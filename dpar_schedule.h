@@ -1260,11 +1260,15 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
 
 /* ==== schedule/order.h ==== */
 
-/* order - private: what generate.c tells closed.c of an order. */
+/* order - private: what closed.c needs to know of a description. generate.c has the functions. */
 
 /* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
  * O(stages). */
 DPARI_INTERNAL dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
+/* Stages per rank: the number that was given, or the rule's default, 1 or 2. */
+DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order);
+/* Slices of a micro-batch: 1 unless the rule is SEQ1F1B. */
+DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order);
 
 /* ==== schedule/vshape.h ==== */
 
@@ -2237,21 +2241,21 @@ static int32_t dpari_order_map(int32_t rule)
     return dpari_order_folded(rule) ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
 }
 
-/* Stages per rank: the number that was given, or the rule's default, 1 or 2. */
-static int32_t dpari_order_chunks(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order)
 {
-    int two = dpari_order_map(o->rule) != DPAR_STAGE_MAP_LOOP ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED || o->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
-    return o->chunks > 0 ? o->chunks : 1 + two;
+    int two = dpari_order_map(order->rule) != DPAR_STAGE_MAP_LOOP ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED ||
+              order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+    return order->chunks > 0 ? order->chunks : 1 + two;
 }
 
-static int32_t dpari_order_slices(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order)
 {
-    if (o->rule != DPAR_SCHEDULE_SEQ1F1B) {
+    if (order->rule != DPAR_SCHEDULE_SEQ1F1B) {
         return 1;
     }
-    return o->slices > 0 ? o->slices : 2;
+    return order->slices > 0 ? order->slices : 2;
 }
 
 static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
@@ -7047,19 +7051,22 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
 
 /* ==== schedule/closed.c ==== */
 
-/* Published formulas with the conditions under which simulation agrees with them. Each formula
- * returns its value and text, or the condition that is not met. */
+/* Evaluates published formulas under the conditions for which simulation agrees with them. The
+ * function of a formula sets its text, adds up its value and notes the first condition that is not
+ * met. */
 
-/* The numbers that the formulas speak of, and the sum that one of them builds up. */
+/* The numbers in the formulas, named as in closed.h, and the value so far. */
 typedef struct dpari_closed {
-    int64_t p, v, m, s;
+    int64_t p, v, m, s; /* m counts slices, m s in the formulas */
     int64_t f, b, i, w, fb, c;
-    int64_t sum;
-    const char *formula, *unmet; /* unmet: the condition that does not hold; NULL: all do */
-    int32_t rule, over;          /* over: 1: the sum passed INT64_MAX */
+    int64_t sum;         /* the value of the formula */
+    const char *formula; /* its text */
+    const char *unmet;   /* the first condition that is not met, or NULL */
+    int32_t rule;
+    int32_t over; /* 1 if the sum exceeds INT64_MAX */
 } dpari_closed;
 
-/* Adds count x time, both 0 or more. */
+/* Adds count x time, which are both 0 or more. */
 static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
 {
     int64_t product;
@@ -7070,6 +7077,8 @@ static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
     q->sum += product;
 }
 
+/* Notes a condition if it does not hold and no other one was noted. An empty condition means that
+ * there is no formula. Returns `holds`. */
 DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
 {
     if (!holds && q->unmet == NULL) {
@@ -7078,20 +7087,23 @@ DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const ch
     return holds;
 }
 
+/* Adds count x (F + B). */
 static void dpari_closed_pair(dpari_closed *q, int64_t count)
 {
     dpari_closed_add(q, count, q->f);
     dpari_closed_add(q, count, q->b);
 }
 
-/* What each rank computes, whatever the order. */
+/* Computes the work of a rank, which is the same in every order. */
 static void dpari_closed_work(dpari_closed *q, int64_t *work)
 {
     dpari_closed only = *q;
+    int64_t count = q->m * q->v;
     only.sum = 0;
-    dpari_closed_pair(
-        &only, q->m * q->v /
-                   (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA ? 2 : 1));
+    if (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA) {
+        count /= 2; /* each stage has half of the micro-batches */
+    }
+    dpari_closed_pair(&only, count);
     q->over |= only.over;
     *work = only.sum;
 }
@@ -7110,7 +7122,7 @@ static void dpari_closed_zero_bubble(dpari_closed *q)
     dpari_closed_add(q, q->p - 1, q->i - q->w);
 }
 
-/* ZB-2P and ZBV. */
+/* ZB-2P and ZBV: 3 v m F, and for the makespan (p - 1) F more. */
 static void dpari_closed_no_bubble(dpari_closed *q, int span)
 {
     if (q->rule == DPAR_SCHEDULE_ZBV) {
@@ -7158,7 +7170,7 @@ static void dpari_closed_chimera(dpari_closed *q)
     int twice = q->b / 2 == q->f && q->b % 2 == 0 && q->b > 0;
     q->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
     (void)dpari_closed_need(q, q->b == q->f || twice, "B = F or B = 2 F");
-    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, where B = 2 F");
+    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, if B = 2 F");
     (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
     dpari_closed_pair(q, q->m);
     dpari_closed_add(q, (twice ? 2 : 1) * (q->p - 2), q->f);
@@ -7188,7 +7200,7 @@ static void dpari_closed_makespan(dpari_closed *q)
         q->formula = "(m + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
-    case DPAR_SCHEDULE_SEQ1F1B: /* m counts the slices here */
+    case DPAR_SCHEDULE_SEQ1F1B:
         q->formula = "(m s + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
@@ -7256,7 +7268,7 @@ static void dpari_closed_span(dpari_closed *q)
         q->formula = "m F";
         (void)dpari_closed_need(q, q->v == 1, "v = 1");
         dpari_closed_add(q, q->m, q->f);
-    } else { /* rank 0 begins first and ends last */
+    } else { /* rank 0 starts first and ends last, so that its span is the makespan */
         dpari_closed_makespan(q);
         if (q->c > 0) {
             dpari_closed_latency(q);
@@ -7375,19 +7387,12 @@ DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *q, int64_t r)
     dpari_closed_add(q, 1, peak);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
-/* Fills in the numbers; they are checked by what only simulation can say otherwise. */
+/* Fills the numbers of the formulas after checking the order and the times. */
 static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *order,
                                      const dpar_schedule_times *t, dpar_why *why)
 {
-    const int many = order->rule == DPAR_SCHEDULE_INTERLEAVED ||
-                     order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
-                     order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
-    const int two = order->rule == DPAR_SCHEDULE_ZBV || order->rule == DPAR_SCHEDULE_V_HALF ||
-                    order->rule == DPAR_SCHEDULE_V_MIN || order->rule == DPAR_SCHEDULE_1F1B_V ||
-                    order->rule == DPAR_SCHEDULE_DUALPIPE ||
-                    order->rule == DPAR_SCHEDULE_DUALPIPEV || order->rule == DPAR_SCHEDULE_CHIMERA;
     dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
@@ -7395,8 +7400,8 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     dpari_zero(q, sizeof(*q));
     q->rule = order->rule;
     q->p = order->ranks;
-    q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
-    q->s = order->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
+    q->v = dpari_order_chunks(order);
+    q->s = dpari_order_slices(order);
     q->m = (int64_t)order->micro_batches * q->s;
     q->f = t->forward.all;
     q->i = t->input.all;
@@ -7405,22 +7410,25 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     q->c = t->latency.all;
     q->fb = t->overlap.all;
     if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
-        return dpari_wrong(why, "times of %ld, %ld, %ld, latency %ld: 0 or more", q->f, q->i, q->w,
-                           q->c);
+        return dpari_wrong(
+            why, "forward=%ld, input=%ld, weight=%ld, latency=%ld; all times must be 0 or more",
+            q->f, q->i, q->w, q->c);
     }
     if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
         q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "times of %ld, %ld, %ld are too long", q->f, q->i,
-                         q->w);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "forward=%ld, input=%ld, weight=%ld; times must be at most INT64_MAX / 4",
+                         q->f, q->i, q->w);
     }
     q->b = q->b == 0 ? q->i + q->w : q->b;
     q->fb = q->fb == 0 ? q->f + q->b : q->fb;
-    (void)dpari_closed_need(q, order->rank_of == NULL, "the rule's own ranks");
-    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks, "groups of p");
+    (void)dpari_closed_need(q, order->rank_of == NULL, "rank_of is NULL");
+    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks,
+                            "groups have p micro-batches");
     return DPAR_OK;
 }
 
-/* True if all stages are alike and times have nothing that the formulas leave out. */
+/* True if all stages are alike and messages are buffered and have a latency only. */
 static int dpari_closed_plain(const dpar_schedule_times *t)
 {
     return t->forward.each == NULL && t->input.each == NULL && t->weight.each == NULL &&
@@ -7429,6 +7437,7 @@ static int dpari_closed_plain(const dpar_schedule_times *t)
            t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
+/* Evaluates the formula `what`. */
 DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
                                               int32_t what, int32_t rank)
 {
@@ -7439,7 +7448,8 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedu
         dpari_closed_peak(q, rank);
         return;
     }
-    (void)dpari_closed_need(q, dpari_closed_plain(t), "all stages alike, latency alone");
+    (void)dpari_closed_need(q, dpari_closed_plain(t),
+                            "all stages alike, and messages buffered with a latency only");
     (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
     if (what == DPAR_FORMULA_LATENCY) {
         dpari_closed_latency(q);
@@ -7455,19 +7465,19 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedu
     }
 }
 
-/* "zbv: no formula gives the makespan, unless: m >= 2 p - 1". */
+/* "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
 static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(q->rule), what,
-                       q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
+                       q->unmet[0] != 0 ? ", unless " : "", q->unmet);
     }
     return DPAR_E_NONE;
 }
 
-/* The makespan's formula with its latency term. */
+/* The text of the makespan's formula with its latency term. */
 static const char *dpari_closed_late(int32_t rule)
 {
     switch (rule) {
@@ -7502,14 +7512,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
         return status;
     }
     if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
-        return dpari_wrong(why, "formula %d of rank %d of %d: unknown", what, rank, order->ranks);
+        return dpari_wrong(why, "formula %d of rank %d; formulas are 0 to %d and ranks 0 to %d",
+                           what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, order->ranks - 1);
     }
     dpari_closed_value(&q, t, what, rank);
     if (q.unmet != NULL) {
         return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
     if (q.over) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches on %d ranks take too long",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%d micro-batches on %d ranks: the value exceeds INT64_MAX",
                          order->micro_batches, order->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
@@ -9647,43 +9659,46 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
 /* ==== schedule/place.c ==== */
 
 /* Chooses cuts of a model's layers into stages by local search: it moves one layer at a time from
- * one stage to another and keeps the move if the schedule of the new cut is better. The schedule is
- * made by dpar_schedule_optimize, or a given one is simulated again. */
+ * one stage to another and keeps the move if the schedule of the new cut is better. A cut is
+ * evaluated by a schedule from dpar_schedule_optimize, or by simulating the given schedule. */
 
-enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
+enum {
+    DPARI_LAYERS_SUMS = 8,  /* quantities that are summed over the layers of a stage */
+    DPARI_LAYERS_STARTS = 2 /* cuts from which the search starts */
+};
 
-/* How good a way to cut is: first the bytes over the caps, then the objective. */
+/* How good a cut is. The bytes over the caps count first, then the objective. */
 typedef struct dpari_score {
     int64_t over, objective;
 } dpari_score;
 
-/* A way to cut, and what it reached. */
+/* A cut and its result. */
 typedef struct dpari_placing_cut {
-    int64_t *at; /* [stages + 1] */
+    int64_t *at; /* [stages + 1], the first layer of each stage */
     dpari_score score;
     dpar_schedule_optimize_result result;
 } dpari_placing_cut;
 
-/* In the caller's memory, its arrays behind it. */
+/* The state of the search. It is in the caller's memory, and its arrays follow it. */
 typedef struct dpari_placing {
-    const dpar_schedule_optimize_desc *job; /* of layers */
+    const dpar_schedule_optimize_desc *job; /* the job with values for layers */
     const dpar_schedule *given;
-    dpar_schedule_optimize_desc staged; /* of stages */
-    dpar_schedule_times times;
-    int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
-    int64_t *cost;                   /* [layers] */
-    dpar_rank_timing *rank;          /* [ranks] */
+    dpar_schedule_optimize_desc staged; /* the job with values for the stages of the cut */
+    dpar_schedule_times times;          /* the times of `staged` */
+    int64_t *sum[DPARI_LAYERS_SUMS];    /* [stages], the arrays of `times` */
+    int64_t *cost;                      /* [layers] */
+    dpar_rank_timing *rank;             /* [ranks] */
     dpar_timing timing;
-    dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
-    int64_t judged, tries;
+    dpari_placing_cut cut[3]; /* the one to evaluate; the best from this start; the best of all */
+    int64_t evaluated, tries; /* cuts evaluated so far, and the most that may be */
     int32_t layers;
-    void *rest; /* the first bytes of the memory: of who judges, with his schedule */
+    void *rest; /* the first bytes of the caller's memory, for optimize or simulate */
     int64_t rest_bytes;
 } dpari_placing;
 
 /* ---- stages from layers --------------------------------------------------------------------- */
 
-/* What is summed. */
+/* Returns the values of quantity k, 0 to DPARI_LAYERS_SUMS - 1. */
 static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t, int k)
 {
     switch (k) {
@@ -9698,15 +9713,17 @@ static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t,
     }
 }
 
-/* That of a layer; B's time is I's and W's where it is not given. */
+/* Returns quantity k of a layer. A B without a time of its own takes as long as I and W. */
 static int64_t dpari_placing_of(const dpar_schedule_times *t, int k, int32_t layer)
 {
     int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
-    return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
-                            : v;
+    if (k == 3 && v == 0) {
+        return dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer);
+    }
+    return v;
 }
 
-/* No sum of layers may overflow, whatever the cuts. */
+/* Checks the values of layers, and that no sum over layers overflows, whatever the cut. */
 static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int32_t layers,
                                      dpar_why *why)
 {
@@ -9718,12 +9735,18 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t sum = 0;
         for (l = 0; l < layers; l++) {
             int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
-            v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
-            if (v < 0 || v > most - sum) {
-                return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                                 v < 0 ? "layer %d: times, hold_forward and hold_always are 0 or "
-                                         "more, hold_input and hold_weight 0 or less"
-                                       : "the times or bytes of layers 0 to %d pass 2^60",
+            if (k == 5 || k == 6) { /* hold_input and hold_weight */
+                v = v < -most ? -1 : -v;
+            }
+            if (v < 0) {
+                return dpari_wrong(why,
+                                   "layer %d: times, hold_forward and hold_always must be 0 or "
+                                   "more, hold_input and hold_weight 0 or less",
+                                   l);
+            }
+            if (v > most - sum) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "the times or bytes of layers 0 to %d add up to more than 2^60",
                                  l);
             }
             sum += v;
@@ -9734,14 +9757,14 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t w = dpari_each_at(&t->hold_weight, l);
         if (f + i + w != 0) {
             return dpari_wrong(
-                why, "layer %d holds %ld for F, %ld for I and %ld for W: their sum is not 0", l, f,
-                i, w);
+                why, "layer %d holds %ld for F, %ld for I and %ld for W; these must add up to 0", l,
+                f, i, w);
         }
     }
     return DPAR_OK;
 }
 
-/* The sums of the stages of these cuts. */
+/* Sums the layers of each stage of a cut. */
 static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
 {
     int32_t s, l;
@@ -9756,7 +9779,7 @@ static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
     }
 }
 
-/* ---- judging -------------------------------------------------------------------------------- */
+/* ---- evaluation ----------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
                                                const dpari_placing_cut *b)
@@ -9765,6 +9788,7 @@ DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
            (a->score.over == b->score.over && a->score.objective < b->score.objective);
 }
 
+/* Adds to *over by how much a rank that holds so much exceeds its cap. The sum stops at 2^61. */
 static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
 {
     int64_t cap = dpari_each_at(&x->job->cap, r);
@@ -9779,13 +9803,13 @@ static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
     return job->times->hold_forward.each != NULL || job->times->hold_forward.all != 0;
 }
 
-/* The most that a rank holds in the schedule that was timed. */
+/* The most that a rank holds in the schedule that was simulated last. */
 static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
 {
     return dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
 }
 
-/* The schedule that was given, with these stages. */
+/* Evaluates a cut by simulating the given schedule with its stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
     dpar_schedule_simulate_desc how;
@@ -9806,7 +9830,8 @@ static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c
     return DPAR_OK;
 }
 
-/* A schedule for these stages, unless one micro-batch does not fit, or nothing better can be. */
+/* Evaluates a cut by making a schedule for its stages. Makes none if a micro-batch does not fit on
+ * a rank, or if the lower bound shows that the cut cannot be better than `best`. */
 static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
                                       const dpari_placing_cut *best, dpar_schedule *s,
                                       dpar_why *why)
@@ -9834,13 +9859,13 @@ static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
     return st < 0 ? st : DPAR_OK;
 }
 
-/* Judges x->cut[0], which need not be better than `best`. */
-static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut *best,
-                                       dpar_schedule *s, dpar_why *why)
+/* Evaluates x->cut[0]. If it is not better than `best`, its result may be incomplete. */
+static dpar_status dpari_placing_evaluate(dpari_placing *x, const dpari_placing_cut *best,
+                                          dpar_schedule *s, dpar_why *why)
 {
     dpari_placing_cut *c = &x->cut[0];
     dpar_status st;
-    x->judged++;
+    x->evaluated++;
     c->score.over = 0;
     dpari_placing_sum(x, c->at);
     st = x->given != NULL ? dpari_placing_simulate(x, c, why)
@@ -9863,7 +9888,8 @@ static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-/* Lets stage `from` give a layer to stage `to`, in cut[0]; 0 when it has only one. */
+/* Makes cut[0] from cut[1] by moving a layer from one stage to another. Each stage in between
+ * passes one on. Returns 0 if stage `from` has only one layer. */
 static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
 {
     int64_t *at = x->cut[0].at;
@@ -9872,13 +9898,14 @@ static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
     if (at[from + 1] - at[from] < 2) {
         return 0;
     }
-    for (s = from < to ? from : to; s < (from < to ? to : from); s++) {
+    for (s = (int32_t)dpari_least(from, to); s < dpari_most(from, to); s++) {
         at[s + 1] += from < to ? -1 : 1;
     }
     return 1;
 }
 
-/* Moves layers while that makes cut[1] better; neighbours first. DPAR_MORE: no more tries. */
+/* Moves layers as long as that improves cut[1], first between neighbouring stages. Returns
+ * DPAR_MORE if no tries are left. */
 static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
 {
     int32_t stages = x->job->stages, away, from, up, better = 1;
@@ -9892,10 +9919,10 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
                 if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
                     continue;
                 }
-                if (x->judged >= x->tries) {
+                if (x->evaluated >= x->tries) {
                     return DPAR_MORE;
                 }
-                st = dpari_placing_judge(x, &x->cut[1], s, why);
+                st = dpari_placing_evaluate(x, &x->cut[1], s, why);
                 if (st != DPAR_OK) {
                     return st;
                 }
@@ -9909,16 +9936,19 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
     return DPAR_OK;
 }
 
-/* Where a search starts: equal times, or equal numbers. */
+/* Makes the cut from which the search starts: stages with equal times (start 0), or with equal
+ * numbers of layers (start 1). */
 static void dpari_placing_start(dpari_placing *x, int start)
 {
     int32_t l;
     for (l = 0; l < x->layers; l++) {
-        x->cost[l] = start > 0 ? 1
-                               : dpari_placing_of(x->job->times, 0, l) +
-                                     dpari_placing_of(x->job->times, 3, l);
+        x->cost[l] = 1;
+        if (start == 0) { /* F and B */
+            x->cost[l] = dpari_placing_of(x->job->times, 0, l);
+            x->cost[l] += dpari_placing_of(x->job->times, 3, l);
+        }
     }
-    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL); /* fits */
+    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL);
 }
 
 static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
@@ -9927,7 +9957,7 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
     int start;
     for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
         dpari_placing_start(x, start);
-        st = dpari_placing_judge(x, NULL, s, why);
+        st = dpari_placing_evaluate(x, NULL, s, why);
         if (st != DPAR_OK) {
             break;
         }
@@ -9942,14 +9972,16 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-/* Only numbers of the shape are looked at. */
+/* Checks layers and stages, and the shape of the given schedule. */
 static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, dpar_why *why)
 {
     const dpar_schedule_optimize_desc *job = how->job;
     const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPARI_OPTIMIZE_MAX_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
-        return dpari_wrong(why, "%d layers on %d stages: one a stage at least, 2^24 at most",
+        return dpari_wrong(why,
+                           "%d layers on %d stages; each stage needs a layer, and 2^24 layers and "
+                           "16384 stages are allowed",
                            how->layers, job->stages);
     }
     if (given != NULL && (given->ranks != job->ranks || given->stages != job->stages ||
@@ -9957,14 +9989,15 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
                           given->chain != given->stages || given->slices != 1)) {
         return dpari_wrong(
             why,
-            "the schedule has %d ranks, %d stages of one chain or more, %d micro-batches "
-            "(slices: %d): not the job's",
+            "the given schedule has %d ranks, %d stages, %d micro-batches and slices=%d; it must "
+            "have those of the job, one chain and slices=1",
             given->ranks, given->stages, given->micro_batches, given->slices);
     }
     return DPAR_OK;
 }
 
-/* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
+/* Returns the bytes that an evaluation needs, a multiple of 8, or -1. They depend on the shape of
+ * the job only, so that its times may be those of layers. */
 static int64_t dpari_placing_rest(const dpar_schedule_partition_desc *how)
 {
     dpar_schedule_times none;
@@ -9992,12 +10025,15 @@ dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how)
         return -1;
     }
     rest = dpari_placing_rest(how);
-    return rest < 0 ? -1
-                    : rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
-                          dpari_whole_words((int64_t)sizeof(dpari_placing) +
-                                            (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
+    if (rest < 0) {
+        return -1;
+    }
+    return rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+           dpari_whole_words((int64_t)sizeof(dpari_placing) +
+                             (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
 }
 
+/* Places the struct and its arrays in mem, after the bytes for evaluations. */
 static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how, void *mem)
 {
     const dpar_schedule_optimize_desc *job = how->job;
@@ -10038,20 +10074,22 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     return x;
 }
 
-/* The best cut is found: its schedule, or why there is none. */
+/* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if it
+ * exceeds a cap. */
 static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
 {
     dpari_placing_cut *best = &x->cut[2];
-    int64_t judged = x->judged;
+    const int64_t evaluated = x->evaluated;
     int64_t over = 0;
     int32_t r;
     dpari_placing_copy(x, &x->cut[0], best);
-    (void)dpari_placing_judge(x, NULL, s, NULL); /* as it was judged before */
+    (void)dpari_placing_evaluate(x, NULL, s, NULL); /* did not fail before */
     if (best->score.over > 0) {
         if (x->given == NULL) {
             return dpari_pipe_check(&x->staged, why);
         }
-        for (r = -1; over == 0;) {
+        r = -1;
+        while (over == 0) { /* finds the first rank over its cap */
             r++;
             dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
         }
@@ -10061,7 +10099,7 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     }
     best->result = x->cut[0].result;
     best->result.bound = dpari_pipe_bound(&x->staged);
-    best->result.nodes = judged;
+    best->result.nodes = evaluated;
     return DPAR_OK;
 }
 
@@ -10083,14 +10121,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
     if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
         st = dpari_wrong(
             why,
-            "%ld tries, %d ranks, %d micro-batches: 1 or more, or the job is out of its "
-            "domain",
+            "tries=%ld, %d ranks and %d micro-batches; tries must be 1 or more, and the job in the "
+            "domain of dpar_schedule_optimize",
             how->tries, job->ranks, job->micro_batches);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes %ld bytes, there are %ld", needed,
-                       bytes);
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers needs %ld bytes, got %ld", needed, bytes);
     }
     if (st != DPAR_OK) {
         return st;

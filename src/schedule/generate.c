@@ -149,21 +149,21 @@ static int32_t dpari_order_map(int32_t rule)
     return dpari_order_folded(rule) ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
 }
 
-/* Stages per rank: the number that was given, or the rule's default, 1 or 2. */
-static int32_t dpari_order_chunks(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order)
 {
-    int two = dpari_order_map(o->rule) != DPAR_STAGE_MAP_LOOP ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED || o->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
-    return o->chunks > 0 ? o->chunks : 1 + two;
+    int two = dpari_order_map(order->rule) != DPAR_STAGE_MAP_LOOP ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED ||
+              order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+    return order->chunks > 0 ? order->chunks : 1 + two;
 }
 
-static int32_t dpari_order_slices(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order)
 {
-    if (o->rule != DPAR_SCHEDULE_SEQ1F1B) {
+    if (order->rule != DPAR_SCHEDULE_SEQ1F1B) {
         return 1;
     }
-    return o->slices > 0 ? o->slices : 2;
+    return order->slices > 0 ? order->slices : 2;
 }
 
 static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)

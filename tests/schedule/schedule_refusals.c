@@ -293,7 +293,7 @@ static void test_orders(void)
         if (k != 4) {
             each[k]->all = INT64_MAX;
             REFUSED(dpar_schedule_closed_form(&o, &far, 0, 0, &f, &why), DPAR_E_RANGE,
-                    "are too long");
+                    "times must be at most");
         }
     }
     for (k = 0; k < 9;
@@ -330,7 +330,7 @@ static void test_orders(void)
     o = order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 16, 2);
     o.group = 8;
     REFUSED(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_E_NONE,
-            "groups of p");
+            "groups have p micro-batches");
     o.group = 4;
     CHECK_INT(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_OK);
     o = order_of(DPAR_SCHEDULE_V_HALF, 14, 28, 2);
@@ -347,7 +347,7 @@ static void test_orders(void)
                                           : k == 3 ? 4
                                                    : 0,
                                           &f, &why),
-                DPAR_E_ARG, "unknown");
+                DPAR_E_ARG, "formulas are 0 to 4");
     }
 }
 
@@ -377,8 +377,7 @@ static void test_jobs(void)
     job = job_of(&fine, 2, 2, 4);
     bytes = dpari_schedule_auto_bytes(&job, NULL);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
-    REFUSED(dpar_schedule_optimize(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM,
-            "got");
+    REFUSED(dpar_schedule_optimize(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM, "got");
     for (k = 0; k < 12; k++) {
         wrong_job = job;
         switch (k) {
@@ -568,12 +567,11 @@ static void test_placing(void)
     fine.job = &job, fine.layers = 6, fine.tries = 10, fine.cuts = cuts;
     bytes = dpari_schedule_place_bytes(&fine);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
-    REFUSED(dpar_schedule_partition(&s, &fine, &result, work, bytes - 8, &why), DPAR_E_ROOM,
-            "there are");
+    REFUSED(dpar_schedule_partition(&s, &fine, &result, work, bytes - 8, &why), DPAR_E_ROOM, "got");
     how = fine;
     how.tries = 0;
     REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "0 tries");
+            "tries=0");
     for (k = 0; k < 5; k++) {
         how = fine;
         job = job_of(&t, 2, 2, 4);
@@ -586,7 +584,7 @@ static void test_placing(void)
         }
         CHECK_INT(dpari_schedule_place_bytes(&how), -1);
         REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
-                "one a stage at least");
+                "each stage needs a layer");
     }
     job = job_of(&t, 0, 2, 4); /* a job that is none: no ranks */
     CHECK_INT(dpari_schedule_place_bytes(&fine), -1);
@@ -607,7 +605,7 @@ static void test_placing(void)
         how = fine;
         how.given = &given;
         REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
-                "the schedule has");
+                "the given schedule has");
     }
     /* a schedule that is none is found by the simulation, at the first cut */
     given = good;
