@@ -183,7 +183,7 @@ static void test_lowering(void)
     s.action[s.begin[1]].kind = DPAR_ACTION_SEND_F;
     s.action[s.begin[1]].stage = 1, s.action[s.begin[1]].peer = 1;
     REFUSED(dpar_schedule_lower(&out, &s, NULL, work, sizeof work, &why), DPAR_E_ARG,
-            "is no message between neighbours");
+            "does not connect neighbouring stages");
     s.action[s.begin[1]] = before;
     /* W's gradients are what REDUCE_GRAD waits for */
     make("zb-h1", 2, 4);
