@@ -253,7 +253,7 @@ static void test_place_beyond(void)
     CHECK_INT(place_layers(&c.job, 3, &given, 99, cuts, NULL, &result, place_memory,
                            sizeof place_memory, &why),
               DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "rank 0, action 15: too many bytes");
+    CHECK_TEXT(why.text, "rank 0, action 15: the bytes do not fit into 64 bits");
 }
 
 int main(void)

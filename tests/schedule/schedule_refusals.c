@@ -84,26 +84,25 @@ static void test_shapes(void)
         REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG, "");
     }
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, NULL, sizeof work, &why), DPAR_E_ROOM, "");
-    REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, 8, &why), DPAR_E_ROOM,
-            "there are 8");
+    REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, 8, &why), DPAR_E_ROOM, "got 8");
     for (k = 0; k < 4; k++) {
         t.sends = k == 0 ? -1 : k == 1 ? DPAR_SEND_MODE_COUNT : 0;
         t.links = k == 2 ? -1 : k == 3 ? DPAR_CONTENTION_COUNT : 0;
         REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-                "unknown");
+                "DPAR_SEND_MODE_x");
     }
     t.sends = t.links = 0;
     for (k = 0; k < 3; k++) {
         t.latency.all = -(k == 0), t.bytes.all = -(k == 1), t.bandwidth.all = -(k == 2);
         REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-                "0 or more of each");
+                "0 or more are allowed");
     }
     t.latency.all = 0, t.bytes.all = INT64_MAX, t.bandwidth.all = 1; /* 9.2e27 */
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_RANGE,
-            "take too long");
+            "exceed INT64_MAX");
     t.latency.all = INT64_MAX, t.bytes.all = 1, t.bandwidth.all = INT64_C(1000000000);
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_RANGE,
-            "take too long");
+            "exceed INT64_MAX");
     /* 10^9 bytes / bandwidth is 2^63 - 1 and a rest: rounded up it does not fit */
     t.latency.all = 0, t.bytes.all = INT64_C(9223372027631403771),
     t.bandwidth.all = INT64_C(999999999);
@@ -111,10 +110,10 @@ static void test_shapes(void)
     t.bytes.all = t.bandwidth.all = 0;
     t.overlap.all = -1;
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "overlap takes -1");
+            "the time of overlap is -1");
     t.overlap.all = 0, t.forward.all = -1;
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "takes -1");
+            "the time of F is -1");
     t.forward.all = 1;
     { /* starts alone, ends alone */
         int64_t at[100], end[100];
@@ -147,11 +146,11 @@ static void test_actions(void)
     before = a[0];
     a[0].kind = DPAR_ACTION_SEND_B; /* of stage 0: there is nobody before it */
     REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "has no other rank to talk to");
+            "has no partner on another rank");
     a[0] = before;
     a[0].joined = 1; /* and F comes behind it */
     REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "is joined with no backward");
+            "is joined, but it is not an F");
     a[0] = before;
     /* memory: F adds 2^63 - 1; what an OFFLOAD takes away cannot be negated when it is -2^63 */
     t.hold_forward.all = INT64_MIN;
