@@ -1142,23 +1142,42 @@ DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 
 /* ==== schedule/inner.h ==== */
 
-/* inner - private: how many bytes calls of dpar_schedule.h need. Callers outside learn it from
- * why->bytes, when a call without memory fails with DPAR_E_ROOM. */
+/* inner - private: how many bytes of memory the calls of dpar_schedule.h need. A program learns it
+ * from why->bytes when a call without memory fails with DPAR_E_ROOM. */
 
-/* Of dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V another 88 m +
- * 72 p + 248 bytes per rank to work in. -1 if there is no such schedule, and `why` receives the
- * reason. O(stages). */
+/* The bytes for dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V
+ * another 88 m + 72 p + 248 bytes per rank of working memory. -1 if there is no such schedule, and
+ * `why` receives the reason. O(stages). */
 DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
-/* Of dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not those of a
- * schedule. O(ranks). */
+/* The bytes for dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not
+ * those of a schedule. O(ranks). */
 DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
                                              const dpar_schedule_check_desc *how);
-/* Of dpar_schedule_slots. -1 where dpari_schedule_check_bytes is. O(ranks). */
+/* The bytes for dpar_schedule_slots. -1 if dpari_schedule_check_bytes returns -1. O(ranks). */
 DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s);
-/* Of dpar_schedule_lower. -1 if it refuses the list or passes, and `why` receives the reason.
- * O(actions x max_active). */
+/* The bytes for dpar_schedule_lower. -1 if it refuses the list or the passes, and `why` receives
+ * the reason. O(actions x max_active). */
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why);
+
+/* ---- used by the modules of this header only ---- */
+
+/* The bytes of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions.
+ * O(1). */
+DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
+/* The bytes for dpar_schedule_read. -1 if the text cannot be read, and `why` receives the reason.
+ * O(text). */
+DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
+/* The bytes for dpar_schedule_simulate. -1 if the struct is not a schedule or has more than 2^32 -
+ * 2 actions. O(1). */
+DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
+                                                     const dpar_schedule_simulate_desc *how);
+/* The least bytes for dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and
+ * `why` receives the reason. O(stages x ranks). */
+DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_desc *job,
+                                                 dpar_why *why);
+/* The bytes for dpar_schedule_partition. -1 if a number is out of its domain. O(1). */
+DPARI_INTERNAL int64_t dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how);
 
 #endif /* DPARI_SCHEDULE_INTERNAL_H */
 
@@ -1168,31 +1187,14 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
     !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
 #define DPAR_SCHEDULE_IMPLEMENTATION_DONE
 
-/* ==== schedule/inner.h ==== */
-
-/* Of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions. O(1). */
-DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Of dpar_schedule_read. -1 if the text cannot be read, and `why` receives the reason. O(text). */
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
-/* Of dpar_schedule_simulate. -1 if the struct is no schedule or has more than 2^32 - 2 actions.
- * O(1). */
-DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
-                                                     const dpar_schedule_simulate_desc *how);
-/* The least of dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and `why`
- * receives the reason. O(stages x ranks). */
-DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_desc *job,
-                                                 dpar_why *why);
-/* Of dpar_schedule_partition. -1 if a number is out of its domain. O(1). */
-DPARI_INTERNAL int64_t dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how);
-
 /* ==== schedule/action.h ==== */
 
-/* action - private: what all modules of schedules ask of a kind and of a stage. Header-only. */
+/* action - private: facts about kinds and stages that all modules of schedules use. Header-only. */
 
 /* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_ACTION_IDLE and any other number. */
 DPARI_FN const char *dpari_action_name(int32_t kind)
 {
-    switch (kind) { /* no table: its pointers would be data to relocate */
+    switch (kind) { /* a table of pointers would have to be relocated at load time */
     case DPAR_ACTION_FORWARD: return "F";
     case DPAR_ACTION_BACKWARD: return "B";
     case DPAR_ACTION_INPUT: return "I";
@@ -1212,15 +1214,15 @@ DPARI_FN const char *dpari_action_name(int32_t kind)
     }
 }
 
-/* Rounds a number of bytes up to a multiple of 8. All sizes of this header's memory are rounded so:
- * callers place one array behind another in the same memory, and each must be aligned as for
- * int64_t. */
+/* Rounds a number of bytes up to a multiple of 8. All sizes of memory in this header are rounded
+ * like this, because callers place one array after another in the same memory, and each must be
+ * aligned as for int64_t. */
 DPARI_FN int64_t dpari_whole_words(int64_t bytes)
 {
     return (bytes + 7) & ~(int64_t)7;
 }
 
-/* True if the text of this kind has a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD,
+/* True if actions of this kind have a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD and
  * RELOAD. */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
@@ -1229,18 +1231,19 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
            kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
-/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
+/* The stage before this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
 {
     return stage % s->chain == 0 ? -1 : stage - 1;
 }
 
+/* The stage after this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
 {
     return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
 }
 
-/* The rank of `stage` on `ranks` by a DPAR_MAP; -1 outside. */
+/* The rank of a stage by DPAR_STAGE_MAP_x, or -1 if a number is out of range. */
 DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 {
     int32_t at;
@@ -1253,7 +1256,7 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
     return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
-/* dpar_schedule_init, of so many ranks and stages. */
+/* As dpar_schedule_init, with the ranks and stages as arguments. */
 DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
                                                 int64_t actions, void *mem, int64_t bytes,
                                                 dpar_why *why);
@@ -1649,8 +1652,8 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *
 
 /* ==== schedule/schedule.c ==== */
 
-/* Lays a schedule out in the caller's memory, and reads and writes it as PyTorch's CSV. Reading
- * takes two passes over the text: the first counts, the second writes. */
+/* Places a schedule in the caller's memory, and reads and writes it as PyTorch's CSV. Reading takes
+ * two passes over the text: the first one counts, the second one writes. */
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
 
@@ -1675,13 +1678,16 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
     if (needed < 0) {
-        return dpari_wrong(why, "%d ranks, %d stages, %ld actions: 1 to 65535 of the first two",
+        return dpari_wrong(why,
+                           "the schedule has %d ranks, %d stages and %ld actions; 1 to 65535 ranks "
+                           "and stages and 0 or more actions are allowed",
                            ranks, stages, actions);
     }
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "%ld actions on %d ranks take %ld bytes, there are %ld",
-                         actions, ranks, needed, bytes);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "a schedule of %ld actions on %d ranks needs %ld bytes, got %ld", actions,
+                         ranks, needed, bytes);
     }
     s->ranks = ranks;
     s->stages = stages;
@@ -1719,12 +1725,13 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* Writes an action, but not the other half of a joined pair. */
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
     if (a->kind == DPAR_ACTION_IDLE || a->kind >= DPAR_ACTION_COUNT) {
         return;
     }
-    dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
+    dpari_text_int(t, a->stage); /* not dpari_text_say, which takes more stack */
     dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
         dpari_text_int(t, a->micro_batch);
@@ -1746,14 +1753,15 @@ DPAR_API DPARI_COLD void dpar_action_write(const dpar_action *a, dpar_text *t)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* A place in a text, and what was found so far. */
+/* A position in a text, and what was counted so far. */
 typedef struct dpari_csv {
-    const char *s;
+    const char *s; /* the text, of n bytes */
     size_t n, at, line_start;
     int64_t line, actions;
     int32_t rows, stages, micros;
 } dpari_csv;
 
+/* Returns the byte at the position, or -1 at the end of the text. */
 static int dpari_csv_peek(const dpari_csv *c)
 {
     return c->at < c->n ? (unsigned char)c->s[c->at] : -1;
@@ -1784,7 +1792,7 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
     return DPAR_E_PARSE;
 }
 
-/* A number of 0 to 65534. */
+/* Reads a number, 0 to 65534. */
 static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *value, dpar_why *why)
 {
     dpari_csv start = *c;
@@ -1803,7 +1811,7 @@ static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *va
     return DPAR_OK;
 }
 
-/* The longest name that stands here; DPAR_ACTION_IDLE when none does. */
+/* Reads the name of a kind, the longest one that matches. Returns DPAR_ACTION_IDLE if none does. */
 static uint8_t dpari_csv_kind(dpari_csv *c)
 {
     size_t most = 0;
@@ -1843,6 +1851,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
     return st;
 }
 
+/* Reads a fixed text. */
 static dpar_status dpari_csv_word(dpari_csv *c, const char *word, dpar_why *why)
 {
     size_t n = dpari_length(word);
@@ -1860,14 +1869,14 @@ static void dpari_csv_blanks(dpari_csv *c)
     }
 }
 
-/* Behind "(": the rest of (<F>;<B or I>)OVERLAP_F_B. */
+/* Reads the rest of (<F>;<B or I>)OVERLAP_F_B after the "(". */
 static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
 {
     dpari_csv start = *c;
     dpar_status st = dpari_csv_action(c, a, why);
     a->joined = 1;
     if (st == DPAR_OK && a->kind != DPAR_ACTION_FORWARD) {
-        return dpari_csv_say(&start, "a forward, that a backward overlaps", why);
+        return dpari_csv_say(&start, "an F, which a B or I overlaps", why);
     }
     if (st == DPAR_OK) {
         st = dpari_csv_word(c, ";", why);
@@ -1876,7 +1885,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
         start = *c;
         st = dpari_csv_action(c, a + 1, why);
         if (st == DPAR_OK && a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT) {
-            return dpari_csv_say(&start, "a B or I, to overlap the forward", why);
+            return dpari_csv_say(&start, "a B or I, which overlaps the F", why);
         }
     }
     return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
@@ -1891,8 +1900,8 @@ static int dpari_csv_line_ends(dpari_csv *c)
     return dpari_csv_peek(c) == '\n' || dpari_csv_peek(c) == -1;
 }
 
-/* One cell: writes one action or two, and stands at the comma, the end of the line or of the text.
- */
+/* Reads a cell, which has one action or a joined pair. The position is then at the comma, the end
+ * of the line or the end of the text. */
 static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -1914,12 +1923,13 @@ static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dp
         return st;
     }
     dpari_csv_blanks(c);
-    return dpari_csv_line_ends(c) || dpari_csv_peek(c) == ','
-               ? DPAR_OK
-               : dpari_csv_say(c, "a comma or the end of the line", why);
+    if (!dpari_csv_line_ends(c) && dpari_csv_peek(c) != ',') {
+        return dpari_csv_say(c, "a comma or the end of the line", why);
+    }
+    return DPAR_OK;
 }
 
-/* A comment is passed, up to the end of its line. */
+/* Skips a comment up to the end of its line. Returns 1 if there was one. */
 static int dpari_csv_comment(dpari_csv *c)
 {
     int comment = dpari_csv_peek(c) == '#';
@@ -1929,7 +1939,7 @@ static int dpari_csv_comment(dpari_csv *c)
     return comment;
 }
 
-/* One line. With s, its actions are written, each on the line's rank. */
+/* Reads a line, which is the list of a rank. If s is not NULL, its actions are written to s. */
 static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
 {
     dpar_action a[2];
@@ -1953,6 +1963,7 @@ static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Reads the whole text. */
 static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n,
                                              dpar_schedule *s, dpar_why *why)
 {
@@ -1982,14 +1993,15 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
         return -1;
     }
     if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+        (void)dpari_say(DPAR_E_PARSE, why,
+                        "the text has %d ranks and %d stages; a schedule has 1 or more of each",
                         c.rows, c.stages);
         return -1;
     }
     return dpari_schedule_bytes(c.rows, c.stages, c.actions);
 }
 
-/* Which rank each stage is on: the one whose line names it, other than in a message to come. */
+/* Fills rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
 {
     const uint16_t nobody = 65535;
@@ -2013,13 +2025,14 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] == nobody) {
-            return dpari_wrong(why, "stage %d is on no rank, stage %d on rank %d", i, s->stages - 1,
-                               (int32_t)s->rank_of[s->stages - 1]);
+            return dpari_wrong(why, "stage %d has no action, but stage %d is on rank %d", i,
+                               s->stages - 1, (int32_t)s->rank_of[s->stages - 1]);
         }
     }
     return DPAR_OK;
 }
 
+/* Fills the peers of messages. */
 static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
 {
     int64_t k;
@@ -2032,8 +2045,9 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
         other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
             return dpari_wrong(why,
-                               other < 0 ? "%d%s%d: stage %d ends its chain"
-                                         : "%d%s%d: stage %d is on the same rank",
+                               other < 0 ? "%d%s%d has no partner, because stage %d ends its chain"
+                                         : "%d%s%d is not needed, because stage %d is on the same "
+                                           "rank",
                                (int32_t)a->stage, dpari_action_name(a->kind),
                                (int32_t)a->micro_batch, other < 0 ? a->stage : other);
         }
@@ -2056,7 +2070,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", in->chain, c.stages);
     }
     if (c.rows < 1 || c.stages < 1) {
-        return dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+        return dpari_say(DPAR_E_PARSE, why,
+                         "the text has %d ranks and %d stages; a schedule has 1 or more of each",
                          c.rows, c.stages);
     }
     st = dpari_schedule_empty(&got, c.rows, c.stages, c.actions, mem, bytes, why);
@@ -5343,29 +5358,31 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
 
 /* ==== schedule/steps.c ==== */
 
-/* Assigns buffers by running each rank's list and taking a slot when a value is made and freeing it
- * after its last use. The slot that was freed last is taken first, so a rank never has more slots
- * than values at one time. */
+/* Assigns buffers by going through each rank's list: a slot is taken when a value is made and freed
+ * after its last use. The slot that was freed last is taken first. A new slot is only created if
+ * none is free, so that a rank never has more slots than values at one time. */
 
 /* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
 typedef struct dpari_slots_cell {
     uint16_t receive[2], send[2], activation, weight;
 } dpari_slots_cell;
 
-/* The slots of a rank and kind. The last that became free is the first to be taken. */
+/* The slots of a rank and kind. `free` is a stack. */
 typedef struct dpari_slots_pool {
     uint16_t *free;
-    int32_t free_count, count;
-    int full;
+    int32_t free_count;
+    int32_t count; /* slots created so far */
+    int full;      /* 1 if more than 65535 slots were needed */
 } dpari_slots_pool;
 
 typedef struct dpari_slots {
     const dpar_schedule *s;
-    dpari_slots_cell *cell;
+    dpari_slots_cell *cell; /* [chain][micros] */
     dpari_slots_pool receive, activation, send, weight;
     int messages;      /* 1 if the list has messages */
-    int32_t in_flight; /* sends that stay */
-    int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
+    int32_t in_flight; /* how many later sends are posted before a send's slot is free */
+    int64_t sends;     /* sends of the rank so far */
+    int64_t at;        /* index after the last send whose slot was freed */
 } dpari_slots;
 
 static uint16_t dpari_slots_take(dpari_slots_pool *p)
@@ -5392,7 +5409,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action 
     return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micro_batches + a->micro_batch];
 }
 
-/* A pool's free list: a rank has no more slots than actions. */
+/* The capacity of a pool's stack: a rank has no more slots than actions. */
 DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
 {
     int64_t most = 0;
@@ -5431,7 +5448,7 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_f
     }
 }
 
-/* A send was posted: the one `in_flight` in front of it is over. */
+/* A send was posted. The slot of the send that is `in_flight` sends before it becomes free. */
 static void dpari_slots_sent(dpari_slots *w)
 {
     const dpar_action *a;
@@ -5444,7 +5461,7 @@ static void dpari_slots_sent(dpari_slots *w)
     dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_ACTION_SEND_B]);
 }
 
-/* F, B, I: what comes in, what goes out. */
+/* F, B or I: uses the received input, and takes a slot for its result if that is sent. */
 static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
@@ -5507,7 +5524,7 @@ static void dpari_slots_restart(dpari_slots_pool *p)
     p->free_count = p->count = 0;
 }
 
-/* The list of rank r. slots: NULL, or all of the schedule. */
+/* Assigns the slots of rank r. `slots` is NULL or the array for all actions of the schedule. */
 static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots,
                              dpar_slot_counts *count)
 {
@@ -5534,19 +5551,21 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots
     count->weight = w->weight.count;
 }
 
-/* All ranks, from the start. */
+/* Assigns the slots of all ranks. Returns the first rank that needs too many slots, or -1. */
 static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *slots,
                                            dpar_slot_counts *counts)
 {
     int64_t i, cells = (int64_t)w->s->chain * w->s->micro_batches;
     int32_t r;
     for (i = 0; i < cells; i++) {
-        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_SLOT_NONE; /* messages may lack */
+        w->cell[i].receive[0] = w->cell[i].receive[1] =
+            DPAR_SLOT_NONE; /* if there are no messages */
     }
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        /* No other pool: a micro-batch waits for one stage at a time, and W's for activations. */
+        /* The other pools cannot be full before: a micro-batch waits for one stage at a time, and a
+         * W holds an activation as well. */
         if (w->activation.full || w->send.full) {
             return r;
         }
@@ -5557,7 +5576,7 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
     return -1;
 }
 
-/* Apart, so that its frame does not stand below the check. */
+/* Not inlined, so that its frame and those of the check are not on the stack at the same time. */
 DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
                                                      const dpar_schedule_slots_desc *how, void *mem,
                                                      dpar_why *why)
@@ -5565,7 +5584,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
     dpari_slots w;
     int32_t full;
     dpari_slots_lay(&w, s, how->in_flight, mem);
-    full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
+    full = dpari_slots_walk(&w, NULL, NULL); /* first without output, in case it fails */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
     }
@@ -5581,12 +5600,13 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how->in_flight < 0) {
-        return dpari_wrong(why, "%d sends in flight: 0 or more", how->in_flight);
+        return dpari_wrong(why, "in_flight=%d; 0 or more are allowed", how->in_flight);
     }
     needed = dpari_schedule_slots_bytes(s);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "slots of %ld actions take %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why,
+                         "assigning slots to %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     dpari_zero(&tagged, sizeof(tagged));
@@ -11153,7 +11173,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     how.times = &times;
     own = dpari_schedule_simulate_bytes(s, &how);
     if (own < 0) {
-        return dpari_wrong(why, "this is no schedule");
+        return dpari_wrong(why, "this is not a schedule");
     }
     actions = s->begin[s->ranks];
     need = own + 16 * actions;
@@ -11161,8 +11181,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
         dpari_needs_bytes(why, need);
         return dpari_say(
             DPAR_E_ROOM, why,
-            "a picture of %ld actions takes %ld bytes at a multiple of 8, there are %ld", actions,
-            need, mem == NULL ? 0 : bytes);
+            "a picture of %ld actions needs %ld bytes at an address that 8 divides, got %ld",
+            actions, need, mem == NULL ? 0 : bytes);
     }
     how.start = (int64_t *)mem;
     how.end = how.start + actions;
@@ -11192,8 +11212,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
     dpari_zero(&order, sizeof(order));
     order.ranks = 2;
     order.micro_batches = 4;
-    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END;
-         order.rule++) { /* three ask for more memory */
+    /* Three rules need more memory. They add their status and the schedule of the rule before. */
+    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END; order.rule++) {
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
             const dpar_action *a = &s.action[i];

@@ -71,7 +71,7 @@ expect 1 'line 1, column 8' --check "$work/bad.csv"
 printf '0B0,0F0\n' > "$work/bad.csv"
 expect 1 'pipeline:' --check "$work/bad.csv"
 printf '' > "$work/empty.csv"
-expect 1 'no schedule' --check "$work/empty.csv"
+expect 1 'a schedule has 1 or more of each' --check "$work/empty.csv"
 expect 2 'cannot be read' --check "$work/missing.csv"
 
 # the head of the example says what it prints

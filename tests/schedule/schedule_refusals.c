@@ -202,7 +202,7 @@ static void test_texts(void)
 {
     static const struct {
         const char *text, *words;
-    } bad[] = {{"(0B0;0B1)OVERLAP_F_B\n", "a forward"},
+    } bad[] = {{"(0B0;0B1)OVERLAP_F_B\n", "an F, which"},
                {"(0X0;0B1)OVERLAP_F_B\n", ""},
                {"(0F0,0B1)OVERLAP_F_B\n", ""},
                {"(0F0;0F1)OVERLAP_F_B\n", "a B or I"},
@@ -226,12 +226,14 @@ static void test_texts(void)
     in = text_of_list("# nothing but a comment", 23, 0);
     why.text[0] = 0;
     CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
-    CHECK(strstr(why.text, "0 ranks and 0 stages: no schedule") != NULL);
-    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE, "no schedule");
+    CHECK(strstr(why.text, "0 ranks and 0 stages; a schedule has") != NULL);
+    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
+            "1 or more of each");
     in = text_of_list(",,\n", 3, 0); /* a rank that does nothing, and no stage */
     CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
-    CHECK(strstr(why.text, "1 ranks and 0 stages: no schedule") != NULL);
-    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE, "no schedule");
+    CHECK(strstr(why.text, "1 ranks and 0 stages; a schedule has") != NULL);
+    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
+            "1 or more of each");
     in = text_of_list("0F0\n0F1\n", 8, 0);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_ARG, "");
     in = text_of_list("0F0\n", 4, -1);
