@@ -1275,12 +1275,13 @@ DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order);
 
 /* ==== schedule/vshape.h ==== */
 
-/* vshape - private: the orders that are a block of 6 slots repeated on a V of 2 p stages (Qi 2024,
- * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
+/* vshape - private: the orders V-Half, V-Min and 1F1B-V. They repeat a block of 6 slots on a V of 2
+ * p stages (Qi 2024, Pipeline Parallelism with Controllable Memory). */
 
-/* Bytes that making one takes beside the schedule; p and m as dpari_order_check allows. */
+/* The bytes of working memory that such an order needs; p and m as dpari_order_check allows. */
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
-/* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
+/* Fills the lists of s, whose other fields and arrays are filled. work is aligned as for int64_t.
+ */
 DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
 
 /* ==== schedule/exact.h ==== */
@@ -7646,31 +7647,36 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
 
 /* ==== schedule/vshape.c ==== */
 
-/* Schedules on a V with controlled memory. A block of 6 slots is repeated for each micro-batch;
- * then actions are brought forward, slot by slot, where a free slot and the memory limit allow, and
- * each W takes the first free slot after its I. generate.c calls this. */
+/* Schedules on a V with controlled memory. Each rank has a row of slots. A block of 6 slots is
+ * repeated for each micro-batch. Then actions are moved to earlier slots, as far as free slots and
+ * the memory limit allow, and each W takes the first free slot after its I. generate.c calls this.
+ */
 
-/* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
- * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
- * list, and the same on the rank before: F0 and B1 go from rank 0 to p-1, F1 and B0 back. */
+/* The contents of a slot. F0 and F1 are the forwards of the stage on the way down and on the way
+ * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each one
+ * needs the one before it in this list, and the same one on a neighbouring rank: F0 and B1 pass the
+ * ranks from 0 to p-1, F1 and B0 from p-1 to 0. */
 enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
-/* Of the numbers kept for each rank: [kind] is the next micro-batch of that kind; and these. */
+/* Indices of the numbers that are kept for each rank. The index of a kind has the next micro-batch
+ * of that kind. The others are the next slot in which an action can start, the number of I whose W
+ * is missing, and the slot of the last W. */
 enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
 
 typedef struct dpari_v {
-    int32_t p, m;
-    int32_t slots;   /* of a rank */
-    int32_t tail;    /* slots of a backward behind its first: 1 where it is a whole B */
-    int32_t *when;   /* [p][4][m]: the slot of F0, F1, B1, B0 of a micro-batch */
-    int32_t *live;   /* [p][slots]: activations behind a slot */
-    int32_t *owed;   /* [p][slots]: inputs done whose weights are not */
+    int32_t p, m;    /* ranks and micro-batches */
+    int32_t slots;   /* slots of a rank */
+    int32_t tail;    /* 1 if backwards are whole B, which take a second slot */
+    int32_t *when;   /* [p][4][m], the slot of F0, F1, B1 and B0 of a micro-batch */
+    int32_t *live;   /* [p][slots], activations that the rank holds after a slot */
+    int32_t *owed;   /* [p][slots], the number of I before or in a slot whose W comes later */
     int32_t *number; /* [p][DPARI_V_NUMBERS] */
-    uint8_t *cell;   /* [p][slots] */
+    uint8_t *cell;   /* [p][slots], the contents of the slots */
 } dpari_v;
 
+/* The last block starts at slot 6 m and ends 8 p slots later. The others are for W. */
 static int32_t dpari_v_slots(int32_t p, int32_t m)
 {
-    return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
+    return 8 * m + 8 * p + 24;
 }
 
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m)
@@ -7708,7 +7714,8 @@ static int32_t *dpari_v_when(const dpari_v *v, int32_t rank, int kind, int32_t m
     return v->when + ((int64_t)rank * 4 + kind - DPARI_V_F0) * v->m + micro;
 }
 
-/* The block of `rank` begins `kind` at slot `at`; and again every 6 slots. */
+/* Puts `kind` into slot `at` of a rank for micro-batch 0, and 6 slots later for each further one.
+ */
 static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
 {
     int32_t k;
@@ -7721,8 +7728,9 @@ static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
     }
 }
 
-/* The last slot that the k-th of a kind has to wait for; -1: none. A tail on its own rank is in the
- * way as it is. */
+/* Returns the last slot of all actions that must be done before number k of a kind, or -1 if there
+ * are none. The tail of a B counts if it is on another rank; on the same rank its slot is not free
+ * in any case. */
 static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
 {
     int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
@@ -7742,15 +7750,16 @@ static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k
     return last;
 }
 
+/* Zeroes the numbers of all ranks. */
 static void dpari_v_restart(dpari_v *v)
 {
     dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
 }
 
-/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
+/* ---- V-Half and V-Min: I and W are separate ------------------------------------------------- */
 
-/* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
- * (`filled` 0), a free slot does one that is owed. */
+/* Updates the activations and the owed W for a slot. If W have no slots of their own (`filled` is
+ * 0), a free slot runs an owed one. */
 static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
 {
     if (cell == DPARI_V_F0 || cell == DPARI_V_F1) {
@@ -7763,7 +7772,7 @@ static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
     }
 }
 
-/* The most activations that any rank ever holds. */
+/* Computes live and owed of all slots. Returns the most activations that a rank holds. */
 static int32_t dpari_v_peak(dpari_v *v, int filled)
 {
     int32_t rank, t, most = 0;
@@ -7780,15 +7789,18 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
     return most;
 }
 
-/* A cell has moved from slot `from` to `to` before it: true if the rank stays within `limit`. The
- * change is followed until all is as it was. `live` shows that, because after `from` as many F and
- * I were done as before, and live - owed is their difference. In the last slot nothing is live.
- * With `keep` the new numbers are written. */
+/* An action has moved from slot `from` to the earlier slot `to`. Returns 1 if the rank stays within
+ * `limit`. With `keep` it also writes the new numbers.
+ *
+ * It stops at the first slot after which nothing changes any more. It is enough to compare `live`:
+ * after slot `from` the same F and I are done as before, and live - owed is the difference of their
+ * numbers. In the last slot nothing is live, so that the loop ends.
+ */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {
     int64_t base = (int64_t)rank * v->slots;
-    int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
+    int32_t live = v->live[base + to - 1]; /* to > 0, because each moved action is after an F0 */
     int32_t owed = v->owed[base + to - 1];
     int32_t t;
     for (t = to;; t++) {
@@ -7806,7 +7818,8 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
     }
 }
 
-/* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
+/* Moves the action in slot `from` to the first free slot of [to, from) that keeps the limit.
+ * Returns its new slot, or `from` if it did not move. */
 static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                                int32_t limit)
 {
@@ -7828,7 +7841,7 @@ static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t fro
     return from;
 }
 
-/* Gives every W the first free slot behind the inputs that are owed one. */
+/* Gives every W the first free slot after its I. */
 static void dpari_v_fill(dpari_v *v)
 {
     int32_t rank, t;
@@ -7846,7 +7859,8 @@ static void dpari_v_fill(dpari_v *v)
     }
 }
 
-/* The slot of the k-th input of a rank, whichever stage it is of; `done` of them are before t. */
+/* Returns the slot of I number k of a rank, counting both stages. `done` of them are before slot t.
+ */
 static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -7857,7 +7871,7 @@ static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t 
     return t;
 }
 
-/* Brings forward what is in slot t of a rank, the k-th of its kind. */
+/* Moves the action in slot t of a rank, number k of its kind, to an earlier slot if possible. */
 static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int filled, int32_t limit)
 {
     int kind = dpari_v_row(v, rank)[t];
@@ -7872,9 +7886,9 @@ static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int fil
     }
 }
 
-/* Brings forward, slot by slot, what stands before the steady state (`filled` only) and behind it,
- * as far as its needs and the present peak of memory let it. The steady state is from rank 0's
- * first B0 to the last micro-batch's F0. */
+/* Moves actions to earlier slots, as far as their inputs and the current peak of memory allow:
+ * those after the steady state, and with `filled` also those before it. The steady state (phase 1)
+ * lasts from the first B0 of rank 0 to the F0 of the last micro-batch. */
 static void dpari_v_reorder(dpari_v *v, int filled)
 {
     int32_t limit = dpari_v_peak(v, filled);
@@ -7900,8 +7914,8 @@ static void dpari_v_reorder(dpari_v *v, int filled)
     }
 }
 
-/* Each rank does at once what it can of its order, all of one slot's length. The W's take their
- * time and leave their slots. */
+/* Compacts the slots: each rank runs its actions in their order and as early as possible, one slot
+ * each. W take a slot of time, but their slots are marked as free again. */
 static void dpari_v_squeeze(dpari_v *v, int filled)
 {
     int32_t t, rank;
@@ -7931,6 +7945,7 @@ static void dpari_v_squeeze(dpari_v *v, int filled)
     }
 }
 
+/* The block of V-Half. The pause keeps the kinds of a rank in different slots modulo 6. */
 static void dpari_v_half_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
@@ -7942,6 +7957,7 @@ static void dpari_v_half_blocks(dpari_v *v)
     }
 }
 
+/* The block of V-Min. */
 static void dpari_v_min_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
@@ -7955,8 +7971,9 @@ static void dpari_v_min_blocks(dpari_v *v)
 
 /* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
 
-/* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
- * third, so that no two kinds fall on one slot of the 6. */
+/* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
+ * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
+ * same slot modulo 6. */
 static void dpari_v_whole_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
@@ -7972,9 +7989,11 @@ static void dpari_v_whole_blocks(dpari_v *v)
     }
 }
 
-/* An F goes forward while the slot before has room under the peak, a B to the first two free
- * slots, its own among them. The numbers of v->live follow. Each goes forward by a slot at least:
- * all that is before it did, so that slot t - 1 is free and what it needs is done before that. */
+/* Moves number k of its kind from slot t to an earlier slot, and updates v->live. An F moves as
+ * long as the rank holds less than `limit` after the slot before. A B moves to the first two free
+ * slots after the actions that it needs; its own slots count as free. Each action moves by at least
+ * one slot, because every earlier action did: slot t - 1 is free, and the actions that it needs are
+ * done before it. */
 static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
 {
     uint8_t *row = dpari_v_row(v, rank);
@@ -7996,6 +8015,7 @@ static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_
     *dpari_v_when(v, rank, kind, k) = to;
 }
 
+/* Computes the peak of memory, then moves all actions slot by slot without exceeding it. */
 static void dpari_v_whole_moves(dpari_v *v)
 {
     int32_t t, rank, most = 0;
@@ -8013,7 +8033,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     for (t = 0; t < v->slots; t++) {
         for (rank = 0; rank < v->p; rank++) {
             int kind = dpari_v_row(v, rank)[t];
-            if (kind != DPARI_V_FREE) { /* tails have moved with their heads */
+            if (kind != DPARI_V_FREE) { /* a tail has moved with its B */
                 dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
             }
         }
@@ -8032,7 +8052,8 @@ static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro
     ++*at;
 }
 
-/* A rank's slots as actions; free slots do the W's that are owed, the upper stage's first. */
+/* Writes a rank's slots as actions. Free slots run the owed W, first those of the stage on the way
+ * up. */
 static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -10263,13 +10284,14 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
 
 /* ==== schedule/schedule_show.c ==== */
 
-/* Draws schedules as text, as SVG and as a trace. All positions are computed in integers, so that
- * pictures are the same on every machine. */
+/* Draws schedules as text, as SVG and as a Chrome trace. dpari_gantt_x functions serve all three,
+ * dpari_chart_x draws text, dpari_figure_x SVG, and dpari_trace_x traces. All positions are
+ * computed in integers, so that pictures are the same on every machine. */
 
-/* ---- what all three need -------------------------------------------------------------------- */
+/* ---- for all three formats ------------------------------------------------------------------ */
 
-/* True if the action takes the rank's time on the main lane. (The others are messages, collectives
- * and copies.) */
+/* True for computations, which are drawn on the rank's main lane. The other actions are messages,
+ * collectives and copies. */
 static int dpari_gantt_is_work(int32_t kind)
 {
     return (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
@@ -10281,7 +10303,7 @@ static int dpari_gantt_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
-/* Collectives and copies hold the rank too. */
+/* True if the action occupies its rank, as computations, collectives and copies do. */
 static int dpari_gantt_holds(int32_t kind)
 {
     return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
@@ -10293,23 +10315,28 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
-        return dpari_wrong(why, "action %ld of rank %d is of kind %d, stage %d: no such",
-                           k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
+        return dpari_wrong(
+            why,
+            "action %ld of rank %d has kind %d and stage %d; kind, stage or peer is out of range",
+            k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
     }
     if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
-        return dpari_wrong(why, "action %ld of rank %d runs from %ld to %ld", k - s->begin[rank],
-                           rank, g->start[k], g->end[k]);
+        return dpari_wrong(
+            why, "action %ld of rank %d runs from %ld to %ld; 0 <= start <= end must hold",
+            k - s->begin[rank], rank, g->start[k], g->end[k]);
     }
     if (a->joined &&
         (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
          (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_wrong(why, "action %ld of rank %d overlaps no backward behind it",
+        return dpari_wrong(why,
+                           "action %ld of rank %d is joined, but it is not an F that a B or I "
+                           "follows",
                            k - s->begin[rank], rank);
     }
     return DPAR_OK;
 }
 
-/* Everything that is read is in its domain; *last: when the last action ends. */
+/* Checks all values that are read. *last receives the end of the last action. */
 static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *last, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
@@ -10318,14 +10345,14 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
         g->unit > INT64_C(1000000000000)) {
-        return dpari_wrong(why, "%d ranks, %ld ticks a unit: 1 to 65535 and 1 to 1e12", s->ranks,
-                           g->unit);
+        return dpari_wrong(why, "%d ranks and unit=%ld; 1 to 65535 and 1 to 1e12 are allowed",
+                           s->ranks, g->unit);
     }
     *last = 0;
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d has the actions %ld up to %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
             st = dpari_gantt_check_action(g, k, r, why);
@@ -10335,7 +10362,8 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     return st;
 }
 
-/* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
+/* Returns ticks x width / last, rounded down, for 0 <= ticks <= last. If the product would
+ * overflow, ticks and last are halved first, which is less exact. */
 DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
 {
     while (last > INT64_MAX / width) {
@@ -10345,7 +10373,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_
     return last < 1 ? 0 : dpari_least(ticks, last) * width / last;
 }
 
-/* ticks / unit with at most `decimals` digits behind the point, none that are zero. */
+/* Writes ticks / unit with at most `decimals` digits after the point, without trailing zeros. */
 static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
 {
     int64_t rest = ticks % unit;
@@ -10364,7 +10392,7 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
     }
 }
 
-/* The smallest of 1, 2, 5, 10, 20, ... ticks that is not below `least`. */
+/* Returns the smallest of 1, 2, 5, 10, 20, ... that is not below `least`. */
 static int64_t dpari_gantt_round(int64_t least)
 {
     int64_t v = 1;
@@ -10380,7 +10408,7 @@ static int64_t dpari_gantt_round(int64_t least)
     return dpari_most(v, least);
 }
 
-/* How many stages of the same rank come before this one: the chunk of the rank. */
+/* Returns the chunk of a stage: the number of earlier stages on the same rank. */
 static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
 {
     int32_t i, n = 0;
@@ -10399,9 +10427,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_gantt_digits(int64_t v)
     return n;
 }
 
-/* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
- * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
- * is, bit 31 for an overlapped pair. */
+/* Returns the length of the shortest computation that takes time, or `last` if there is none.
+ * *common receives the greatest common divisor of all starts and ends of actions that occupy a
+ * rank. *kinds receives a bit for each kind in the schedule, and bit 31 for an overlapped pair. */
 static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last, int64_t *common,
                                   uint32_t *kinds)
 {
@@ -10421,8 +10449,9 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last
         }
         both[0] = g->start[k];
         both[1] = g->end[k];
-        for (i = 0; i < 2; i++) {
-            for (a = both[i]; a != 0;) {
+        for (i = 0; i < 2; i++) { /* Euclid's algorithm */
+            a = both[i];
+            while (a != 0) {
                 int64_t rest = *common % a;
                 *common = a;
                 a = rest;
@@ -10440,21 +10469,22 @@ static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, 
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
-/* Where the last other half was found, of each kind of message and of two peers: the next one is
- * near by, so that a list takes a step or few a message. Begin with zeros. */
+/* Where the other half of the last message was found, for each kind of message and for two peers.
+ * The next one is usually close to it, so that the search takes a few steps. Zero it at the start
+ * of a list. */
 typedef struct dpari_seek {
     int64_t at[4][2];
 } dpari_seek;
 
-/* The other half of a message, on the peer: -1 when there is none. */
+/* Returns the index of the other half of a message in the peer's list, or -1 if it is missing. */
 static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
 {
     int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
     int32_t kind =
         a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B ? a->kind + 1 : a->kind - 1;
     int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
-    int64_t *at =
-        &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
+    /* bit 1 of the peer distinguishes the usual two peers of rank r, r - 1 and r + 1 */
+    int64_t *at = &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1];
     int64_t from = *at >= first && *at < first + n ? *at - first : 0;
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
@@ -10467,23 +10497,26 @@ static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a,
     return -1;
 }
 
-/* ---- characters ----------------------------------------------------------------------------- */
+/* ---- text ----------------------------------------------------------------------------------- */
 
-/* How a chart is laid out. */
+/* The layout of a chart. */
 typedef struct dpari_chart {
-    int64_t ticks;   /* that the columns stand for: the makespan, rounded up to whole steps */
+    int64_t ticks;   /* time of all columns: the makespan, rounded up to whole steps */
     int64_t columns; /* between the bars */
-    int32_t named;   /* 1: "B3--"; 0: a mark a column */
+    int32_t named;   /* 1 writes names like "B3--", 0 a mark in each column */
     int32_t label;   /* characters before the first column */
-    int32_t exact;
+    int32_t exact;   /* 1 if every start and end is at a column, 0 if times are rounded */
 } dpari_chart;
 
-/* Which column a time is the left edge of, to the nearest. */
+/* Returns the column whose left edge is nearest to a time. */
 static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
 {
     return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
 }
 
+/* Chooses the layout. If the steps of `common` ticks fit into the width, each one gets the same
+ * number of columns, with enough of them for names if possible. Otherwise times are scaled to the
+ * width. */
 static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, int64_t last,
                             int32_t width, uint32_t *kinds)
 {
@@ -10505,7 +10538,7 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, in
     }
 }
 
-/* The mark of an action in one column. */
+/* Returns the mark of an action for one column. */
 static char dpari_chart_mark(const dpar_action *a)
 {
     switch (a->kind) {
@@ -10518,6 +10551,7 @@ static char dpari_chart_mark(const dpar_action *a)
     }
 }
 
+/* Returns the letter of a named action, in lower case for odd chunks. */
 static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 {
     char c = a->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
@@ -10531,7 +10565,7 @@ static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
     }
 }
 
-/* One action over `columns` columns. */
+/* Draws an action over so many columns. */
 static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
                               const dpar_action *a, int64_t columns, char dash)
 {
@@ -10545,6 +10579,7 @@ static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_sch
     dpari_chart_fill(t, dash, columns - name);
 }
 
+/* Draws the line of a rank. A joined pair shares its columns, half for each action. */
 static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
                              int32_t rank)
 {
@@ -10572,7 +10607,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_sche
     dpar_text_put(t, "|\n");
 }
 
-/* Times at round ticks, 10 columns apart at least. */
+/* Draws the axis with times at round ticks, at least 10 columns apart. */
 static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g)
 {
     int64_t every, at, tick;
@@ -10580,7 +10615,8 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_sche
     every = dpari_gantt_round(every);
     dpar_text_put(t, "time");
     dpari_chart_fill(t, ' ', c->label - 4);
-    for (at = 0, tick = 0;; tick += every) {
+    at = 0;
+    for (tick = 0;; tick += every) {
         size_t before;
         int64_t column = dpari_chart_column(c, tick);
         dpari_chart_fill(t, ' ', column - at);
@@ -10606,13 +10642,14 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_sche
     dpari_text_char(t, '\n');
 }
 
-/* A set of kinds. */
+/* Sets of kinds. KINDS_APART are those below the lane, collectives and copies. */
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
     (DPARI_KIND(DPAR_ACTION_UNSHARD) | DPARI_KIND(DPAR_ACTION_RESHARD) |                           \
      DPARI_KIND(DPAR_ACTION_REDUCE_GRAD) | DPARI_KIND(DPAR_ACTION_OFFLOAD) |                       \
      DPARI_KIND(DPAR_ACTION_RELOAD) | DPARI_KIND(DPAR_ACTION_WAIT_REDUCE))
 
+/* Explains the letters and marks that the chart uses. */
 static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
 {
     static const struct {
@@ -10655,14 +10692,16 @@ static void dpari_chart_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
-/* Lengths are in tenths of a pixel: integers, and fine enough. */
+/* All lengths are integers in tenths of a pixel. LANE is the height of a lane, the others are
+ * margins. */
 enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
 
 typedef struct dpari_figure {
     const dpar_schedule_draw_desc *g;
-    int64_t last, width; /* of the lanes */
-    int64_t pitch;       /* from lane to lane */
-    uint32_t kinds;
+    int64_t last;   /* the makespan */
+    int64_t width;  /* width of the lanes */
+    int64_t pitch;  /* distance between lanes */
+    uint32_t kinds; /* as from dpari_gantt_survey */
 } dpari_figure;
 
 static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
@@ -10701,8 +10740,8 @@ static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_
     dpari_text_say(t, "%s</text>\n", s);
 }
 
-/* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
- * is not printable ASCII a question mark. */
+/* Writes the title so that both XML and JSON can contain it: their special characters become
+ * apostrophes, and characters that are not printable ASCII question marks. */
 static void dpari_gantt_title(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
@@ -10763,7 +10802,7 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
                        : "</text>\n");
 }
 
-/* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
+/* Returns the style of a kind that is drawn on the strip below the lane, or NULL for the others. */
 static const char *dpari_figure_strip(int32_t kind)
 {
     switch (kind) {
@@ -10805,7 +10844,7 @@ static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
     }
 }
 
-/* Lines at round times, about 70 pixels apart at least. */
+/* Draws vertical lines at round times, at least about 70 pixels apart. */
 static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
 {
     int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
@@ -10829,7 +10868,7 @@ static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
     dpari_figure_text(t, "s", 200, bottom + 150, "time");
 }
 
-/* "3F12 on rank 3, 10 to 11". */
+/* Opens a group with a tooltip, "3F12 on rank 3, 10 to 11". */
 static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
 {
     dpar_text_put(t, "<g><title>");
@@ -10841,7 +10880,7 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
     dpar_text_put(t, "</title>");
 }
 
-/* A slice of work or half of one, with its number when that fits. */
+/* Draws a computation, or one half of a joined pair, with its micro-batch if the number fits. */
 static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
                                int64_t x, int64_t y, int64_t w, int64_t h)
 {
@@ -10895,7 +10934,8 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
     dpar_text_put(t, " % idle</text>\n");
 }
 
-/* From the lane's edge when the send is posted to the other's when the message has arrived. */
+/* Draws an arrow from the lane of the sender, at the time of the SEND, to the lane of the receiver,
+ * at the time of arrival. */
 static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank,
                                dpari_seek *seek)
 {
@@ -10925,7 +10965,8 @@ static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, in
     f.g = g;
     f.last = last;
     shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
-    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
+    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180,
+                          28000); /* 18 pixels for the shortest, at most 2800 */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
     dpari_figure_head(t, &f);
     dpari_figure_legend(t, &f);
@@ -10947,8 +10988,9 @@ static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, in
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
 
-/* The threads of a process: slices of one may not overlap in part, so each way has its own, and
- * messages that are in flight at once have further lanes of it. */
+/* The threads of a process, which is a rank. Slices of one thread must not overlap in part. Each
+ * kind of message therefore has its own threads, one for each of up to 8 messages that are in
+ * flight at once (lanes). */
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -11000,7 +11042,8 @@ static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int6
     dpari_gantt_time(t, ticks, unit, 6);
 }
 
-/* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
+/* Writes a complete event for action a. For a joined pair this is a slice that contains those of
+ * both halves. */
 static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
                               int32_t rank, int32_t lane, int64_t start, int64_t end)
 {
@@ -11038,7 +11081,8 @@ static void dpari_trace_work(dpar_text *t, const dpar_schedule_draw_desc *g, int
     }
 }
 
-/* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
+/* Writes one end of an arrow. Both ends have the same id, made of the edge between the stages, the
+ * micro-batch and the direction. */
 static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
                              int32_t rank, int32_t lane, int64_t at)
 {
@@ -11061,8 +11105,9 @@ static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, 
                      lane > 0 ? lane + 1 : -1); /* "send forward2" */
 }
 
-/* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
- * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
+/* Writes a message, a collective or a copy in the first free lane. until[lane] is the time up to
+ * which a lane is in use, or -1 if it has no name yet. If all lanes are in use, the slice starts
+ * when the first one becomes free. */
 static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
                              int32_t rank, int64_t *until, dpari_seek *seek)
 {
@@ -11142,13 +11187,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_sche
     switch (format) {
     case DPAR_SCHEDULE_DRAW_TEXT:
         if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
-            return dpari_wrong(why, "a chart of %d characters: 32 to 4096", g->width);
+            return dpari_wrong(why, "width=%d; 32 to 4096 characters are allowed", g->width);
         }
         dpari_chart_draw(t, g, last);
         return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
-    default: return dpari_wrong(why, "format %d: 0 to 2", format);
+    default: return dpari_wrong(why, "format=%d; 0 to 2 are allowed", format);
     }
 }
 

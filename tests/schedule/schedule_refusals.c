@@ -663,13 +663,13 @@ static void test_pictures(void)
     s.begin = begin;
     begin[0] = -1;
     REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
-            "has the actions -1");
+            "begins at action -1");
     begin[0] = 0, begin[1] = -1;
-    REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG, "up to -1");
+    REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG, "ends at -1");
     s.begin = good.begin;
     s.action[0].joined = 1;
     REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
-            "overlaps no backward");
+            "is joined, but it is not an F");
     s.action[1].kind = DPAR_ACTION_INPUT; /* an I may be overlapped as well */
     CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_OK);
     s.action[0].joined = 0;
