@@ -5155,8 +5155,10 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
         stuck[r] = dpari_proof_stuck(w, r);
     }
     k.rank = 0;
-    while ((k.at = dpari_proof_stuck(w, k.rank)) < 0) {
+    k.at = dpari_proof_stuck(w, k.rank);
+    while (k.at < 0) {
         k.rank++;
+        k.at = dpari_proof_stuck(w, k.rank);
     }
     if (w->why != NULL) {
         dpari_proof_blocker(w, &k);
@@ -6705,8 +6707,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
         }
         other = m->stage[want.stage].rank_at[way];
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
-                                         : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
+        if (m->lowered) {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F);
+        } else {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
+        }
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
         want = at == 0 ? want : m->s.action[at - 1];
     }
@@ -8042,7 +8047,7 @@ static void dpari_v_whole_moves(dpari_v *v)
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {
     (*at)->kind = (uint8_t)kind;
     (*at)->joined = 0;
@@ -8682,11 +8687,15 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
         slot = x->table +
                ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
         has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
-        for (k = 0; has[0] == *name && k < x->keys && has[k + 1] == x->key[k]; k++) {
-        }
-        if (has[0] == *name && k == x->keys) {
-            *found = 1;
-            return slot;
+        if (has[0] == *name) {
+            k = 0;
+            while (k < x->keys && has[k + 1] == x->key[k]) {
+                k++;
+            }
+            if (k == x->keys) {
+                *found = 1;
+                return slot;
+            }
         }
         if (has[0] == 0) {
             return slot;
@@ -9627,7 +9636,8 @@ static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *j
     int32_t s = 0, i, same = 0, up, better;
     work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
     while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
-        for (up = -1, better = 0; up <= 1; up += 2) {
+        better = 0;
+        for (up = -1; up <= 1; up += 2) {
             for (i = 0; i < job->stages; i++) {
                 x->limit[i] = x->kept[i];
             }
@@ -10558,7 +10568,7 @@ static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 {
     for (; n > 0; n--) {
         dpari_text_char(t, c);

@@ -601,7 +601,8 @@ static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *j
     int32_t s = 0, i, same = 0, up, better;
     work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
     while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
-        for (up = -1, better = 0; up <= 1; up += 2) {
+        better = 0;
+        for (up = -1; up <= 1; up += 2) {
             for (i = 0; i < job->stages; i++) {
                 x->limit[i] = x->kept[i];
             }

@@ -1020,8 +1020,10 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
         stuck[r] = dpari_proof_stuck(w, r);
     }
     k.rank = 0;
-    while ((k.at = dpari_proof_stuck(w, k.rank)) < 0) {
+    k.at = dpari_proof_stuck(w, k.rank);
+    while (k.at < 0) {
         k.rank++;
+        k.at = dpari_proof_stuck(w, k.rank);
     }
     if (w->why != NULL) {
         dpari_proof_blocker(w, &k);

@@ -580,11 +580,15 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
         slot = x->table +
                ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
         has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
-        for (k = 0; has[0] == *name && k < x->keys && has[k + 1] == x->key[k]; k++) {
-        }
-        if (has[0] == *name && k == x->keys) {
-            *found = 1;
-            return slot;
+        if (has[0] == *name) {
+            k = 0;
+            while (k < x->keys && has[k + 1] == x->key[k]) {
+                k++;
+            }
+            if (k == x->keys) {
+                *found = 1;
+                return slot;
+            }
         }
         if (has[0] == 0) {
             return slot;

@@ -277,7 +277,7 @@ static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 {
     for (; n > 0; n--) {
         dpari_text_char(t, c);

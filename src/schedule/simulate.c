@@ -1091,8 +1091,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
         }
         other = m->stage[want.stage].rank_at[way];
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
-                                         : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
+        if (m->lowered) {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F);
+        } else {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
+        }
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
         want = at == 0 ? want : m->s.action[at - 1];
     }

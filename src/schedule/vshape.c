@@ -395,7 +395,7 @@ static void dpari_v_whole_moves(dpari_v *v)
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {
     (*at)->kind = (uint8_t)kind;
     (*at)->joined = 0;
