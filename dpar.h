@@ -324,9 +324,9 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
 typedef struct dpar_text {
     char *buffer;    /* the caller's buffer */
     size_t capacity; /* bytes of the buffer; if 0, nothing is written and only `used` counts */
-    size_t used;  /* bytes of the whole text, without the NUL; the text was cut if used >= room */
-    size_t line;  /* private: where the current line begins */
-    size_t width; /* private: UTF-8 characters of the current line */
+    size_t used;     /* bytes of the whole text, without the NUL; it was cut if used >= capacity */
+    size_t line;     /* private: where the current line begins */
+    size_t width;    /* private: UTF-8 characters of the current line */
 } dpar_text;
 
 /* Begins an empty text in a buffer of `bytes` bytes. The buffer may be NULL if `bytes` is 0. */
@@ -1943,12 +1943,14 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 
 /* ==== base/arith.h ==== */
 
-/* arith - private: checked integer arithmetic and the sentence builder. */
+/* arith - private: checked integer arithmetic, texts in memory, attributes of functions, and the
+ * functions that write messages. */
 
 #include <stdarg.h>
 
-/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves
- * them out; elsewhere it decides better by itself (5 % of the code). */
+/* DPARI_FN marks the small functions of private headers. In a file that implements nothing they are
+ * inline, so that a compiler without optimisation leaves them out. In the implementation the
+ * compiler decides itself, which makes the code 5 % smaller. */
 #if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
 #elif defined(_MSC_VER) && !defined(__cplusplus)
@@ -2016,10 +2018,10 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #define DPARI_IS_CONSTANT(is) 0
 #endif
 
-/* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
+/* Computes a * b for non-negative numbers. Returns 0 if the product exceeds INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
-#if defined(__SIZEOF_INT128__) /* where the processor says it; elsewhere it would be a call */
+#if defined(__SIZEOF_INT128__) /* a flag of the processor; on small targets it would be a call */
     int64_t p;
     if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
         return 0;
@@ -2034,19 +2036,19 @@ DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
     return 1;
 }
 
-/* Quotient rounded up, a >= 0, b > 0, without overflow. */
+/* The quotient rounded up, for a >= 0 and b > 0, without overflow. */
 DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 }
 
-/* Quotient rounded towards minus infinity, b > 0: what wraps must use. */
+/* The quotient rounded towards minus infinity, for b > 0, as indices that wrap around need it. */
 DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
 }
 
-/* The greatest common divisor; of a and 0: a. */
+/* The greatest common divisor. That of a and 0 is a. */
 DPARI_FN int64_t dpari_gcd(int64_t a, int64_t b)
 {
     while (b != 0) {
@@ -2077,7 +2079,7 @@ DPARI_FN double dpari_mostf(double a, double b)
     return a > b ? a : b;
 }
 
-/* Not NaN and not infinite. */
+/* True if x is neither NaN nor infinite. */
 DPARI_FN int dpari_finite(double x)
 {
     return x - x < 1.0 && x - x > -1.0;
@@ -2092,8 +2094,8 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
-/* The bound keeps compilers from recognising strlen and calling it. No text reaches it: 2 GiB, or
- * half of the address space where that is less. */
+/* The length of a text. Without the bound compilers recognise strlen and call it, which small
+ * targets may not have. No text reaches the bound, which is 2 GiB or half of the address space. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
@@ -2103,6 +2105,7 @@ DPARI_FN size_t dpari_length(const char *s)
     return n;
 }
 
+/* True if two texts are equal. */
 DPARI_FN int dpari_same(const char *a, const char *b)
 {
     size_t i = 0;
@@ -2129,6 +2132,7 @@ DPARI_FN char dpari_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
+/* The same in any case; `word` is in lower case. */
 DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
 {
     size_t i;
@@ -2140,9 +2144,10 @@ DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
-/* Edit distances (Levenshtein), case apart, of the slice to the beginnings of `word`: row[k] to the
- * one of k letters. The slice counts up to 31 letters, `word` has no more. Returns those of `word`:
- * row[that] is the distance of both. */
+/* Computes the edit distances (Levenshtein) between a slice and the prefixes of `word`, in any
+ * case: row[k] is the distance to the prefix of k letters. Only the first 31 letters of the slice
+ * count, and `word` has at most 31. Returns the length of `word`, so that row[length] is the
+ * distance of slice and word. */
 DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t row[32])
 {
     const int32_t m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
@@ -2162,7 +2167,8 @@ DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t 
     return m;
 }
 
-/* Bytes of a UTF-8 mark at the start of a file: 3 or 0; *left: the bytes behind it. */
+/* Returns the bytes of a UTF-8 byte order mark at the start of a file, 3 or 0. *left receives the
+ * number of bytes after it. */
 DPARI_FN size_t dpari_text_mark(const char *s, size_t n, size_t *left)
 {
     size_t mark = n >= 3 && s[0] == '\xEF' && s[1] == '\xBB' && s[2] == '\xBF' ? 3 : 0;
@@ -2180,7 +2186,7 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
     to[i] = 0;
 }
 
-/* How long a message can be, with its NUL. */
+/* The bytes of a message, with its NUL. */
 enum { DPARI_WHY_TEXT = sizeof(((dpar_why *)NULL)->text) };
 
 /* Tells the caller of a call that fails with DPAR_E_ROOM how many bytes it needs. */
@@ -2196,11 +2202,11 @@ DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
  * int64_t, %s a text that ends in NUL, %.*s an int32_t and the start of a text of that length. */
 DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
     DPARI_PRINTF(3, 4);
-/* The same with DPAR_E_ARG, which most messages go with. */
+/* The same with DPAR_E_ARG, the status of most messages. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
 /* A caller may pass NULL for `why` everywhere, as programs for small targets do. Functions with
  * variable arguments are never inlined, so these macros leave a message and its text out of the
- * program where the compiler knows that nobody reads it. */
+ * program where the compiler knows that `why` is NULL. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__)
 DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 {
@@ -2211,7 +2217,7 @@ DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 #define dpari_wrong(why, ...)                                                                      \
     (dpari_unread(why) ? (dpar_status)DPAR_E_ARG : dpari_wrong(why, __VA_ARGS__))
 #endif
-/* Copies a message of another call, which may lie in the same dpar_why, and returns `status`. */
+/* Copies the message of another call, which may be in the same dpar_why, and returns `status`. */
 DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
 /* The same as dpari_say for functions that take a form and its arguments themselves. */
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
@@ -2219,38 +2225,39 @@ DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const ch
 
 /* ==== base/inner.h ==== */
 
-/* inner - private: what the folders above use of base. */
+/* inner - private: the functions of base that the other folders use. */
 
-/* Appends a character, the first n characters of a text, a whole number. O(length). */
+/* Append a character, the first n characters of a text, and an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *t, char c);
 DPARI_API void dpari_text_slice(dpar_text *t, const char *s, size_t n);
 DPARI_API void dpari_text_int(dpar_text *t, int64_t v);
-/* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
- * beyond 9e15 as dpari_text_real with 6 digits. */
+/* Appends v with `decimals` (0..9) digits after the point, rounded half away from zero, or "nan" or
+ * "inf". From 9e15 on it appends dpari_text_real with 6 digits. */
 DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
-/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
- * exact halves away from zero. */
+/* Appends v with `digits` (1..17) significant digits, in plain or e-notation as %g, but with exact
+ * halves rounded away from zero. */
 DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
-/* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
+/* Appends blanks until the current line has `column` UTF-8 characters. */
 DPARI_API void dpari_text_column(dpar_text *t, size_t column);
-/* Appends `form` as printf would: %s, %.*s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of
- * one digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
- * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
- * have 16 bits. */
+/* Appends `form` as printf would. It knows %s, %.*s, %d for an int32_t, %ld for an int64_t, %%, and
+ * %.Nf and %.Ng with one digit N, which are dpari_text_fixed and dpari_text_real. %.NG is %.Ng for
+ * JSON: it writes 0 if the number is not finite. A width puts blanks before the value, up to 31
+ * characters in all. A constant must be cast to int32_t, because an int may have 16 bits. */
 DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same for functions that take a form and its arguments themselves. */
 DPARI_API void dpari_text_print_list(dpar_text *t, const char *form, va_list *list);
 /* The same as dpari_text_print without reals, in less stack. */
 DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
-/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
- * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
- * caller refuses. */
+/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the number of
+ * characters read, or 0 if there is no number. The value is never NaN. A number that is too large
+ * becomes infinite, which the caller must refuse. */
 DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
 
 /* True if reductions support the type: all but TF32, F8 and F4. */
 DPARI_API int32_t dpari_type_can_reduce(int32_t type);
 
-/* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
+/* True if every element of `inner` is in `outer`. An empty box is in every box with equally many
+ * dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* ==== base/real.h ==== */
@@ -2258,9 +2265,9 @@ DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
  * Header-only. Relative error below 1e-12 on double targets. */
 
-/* x = m * 2^e with 1 <= m < 2, for finite x > 0. By multiplication: the bits of a double are not
- * assumed (AVR's double has 32). The bounds on k are for -ffast-math, which lets infinity pass as
- * finite: the answer is then of no use, but there is one. */
+/* Returns m with x = m * 2^e and 1 <= m < 2, for finite x > 0. It multiplies, because it must not
+ * assume the bits of a double, which has 32 on AVR. The bounds on k are for -ffast-math, with which
+ * an infinite x may get here: the result is then useless, but the loops end. */
 DPARI_FN double dpari_split(double x, int32_t *e)
 {
     int32_t k = 0;
@@ -2284,7 +2291,7 @@ DPARI_FN double dpari_split(double x, int32_t *e)
     return x;
 }
 
-/* sqrt(x), 0 for x <= 0. Newton from a power of two. */
+/* sqrt(x), or 0 for x <= 0, by Newton's method for the mantissa. */
 DPARI_FN double dpari_sqrt(double x)
 {
     int32_t e, i;
@@ -2310,7 +2317,7 @@ DPARI_FN double dpari_sqrt(double x)
     return r;
 }
 
-/* log2(x) for finite x > 0, NaN of NaN, else 0. atanh series of the mantissa. */
+/* log2(x) for finite x > 0, NaN for NaN, otherwise 0. It sums the atanh series of the mantissa. */
 DPARI_FN double dpari_log2(double x)
 {
     int32_t e, k;
@@ -2333,15 +2340,16 @@ DPARI_FN double dpari_log2(double x)
     return (double)e + 2.0 * sum * 1.4426950408889634;
 }
 
-/* ln(x) for finite x > 0, else 0. */
+/* ln(x) for finite x > 0, NaN for NaN, otherwise 0. */
 DPARI_FN double dpari_log(double x)
 {
     return dpari_log2(x) * 0.6931471805599453;
 }
 
-/* e^x: 0 below -745, e^709 above 709; within 2e-15. x = k ln 2 + f, ln 2 in two parts of which the
- * first times k is exact; Taylor of degree 13 for |f| < 0.35; 2^k by squaring: the bits of a double
- * are not assumed. For softmax, so without a division in a loop. */
+/* e^x with a relative error of 2e-15; 0 below -745, and e^709 above 709. With x = k ln 2 + f and
+ * |f| < 0.35, e^f is a Taylor polynomial of degree 13 and 2^k is computed by squaring, because the
+ * bits of a double are not known. ln 2 is given in two parts, so that k times the first one is
+ * exact. There is no division and no loop over terms, because softmax calls it for each element. */
 DPARI_FN double dpari_exp(double x)
 {
     double f, sum, power = 1.0, base = x < 0.0 ? 0.5 : 2.0;
@@ -2374,7 +2382,7 @@ DPARI_FN double dpari_exp(double x)
     return sum * power;
 }
 
-/* The least k with 2^k >= n, n >= 1. */
+/* The least k with 2^k >= n, for n >= 1. */
 DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 {
     int32_t k = 0;
@@ -2494,8 +2502,8 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 /* ==== base/inner.h ==== */
 
-/* What both boxes hold, into *out (may be one of them). 0 when that is empty or the dims differ;
- * then *out is untouched. O(dims). */
+/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
+ * if it is empty or the dims differ. O(dims). */
 DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
 
 /* ==== index/inner.h ==== */
@@ -2568,7 +2576,8 @@ DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 
 /* ==== base/type.c ==== */
 
-/* Tables of number formats and collectives. */
+/* Tables of number formats and collectives. dpar_type_name is a switch, because a table of pointers
+ * would have to be relocated at load time. */
 
 DPAR_API int32_t dpar_type_bytes(int32_t type)
 {
@@ -2626,13 +2635,13 @@ DPAR_API const char *dpar_call_name(int32_t kind)
 /* ==== base/box.c ==== */
 
 /* Counts the elements of boxes and transfers without overflow, and compares and intersects boxes.
- * Called by layouts, redistributions and halos. */
+ * Layouts, redistributions and halos call it. */
 
 DPAR_API int64_t dpar_box_volume(const dpar_box *box)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < box->dims; d++) {
+    for (d = 0; d < box->dims; d++) { /* first, because an empty box may have other large dims */
         if (box->hi[d] <= box->lo[d]) {
             return 0;
         }
@@ -2767,12 +2776,15 @@ DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
     }
 }
 
-/* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
- * point: sum of limb[i] * 10^(9 (whole - 1 - i)). `whole` may be negative or pass n (zeros).
- * Shifts by powers of two are exact, so that what is printed and read is the same on every target:
- * a double has at most 767 significant digits (86 limbs); what a longer input loses only sets
- * `lost`. */
-enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 };
+/* A number >= 0 in limbs of nine decimal digits, most significant first, with `whole` of them
+ * before the point: the sum of limb[i] * 10^(9 (whole - 1 - i)). If `whole` is negative or exceeds
+ * n, zeros are missing after the point or before it.
+ *
+ * Multiplications and divisions by powers of two are exact, so that the same text is printed and
+ * the same number read on every target. A double has at most 767 significant digits (86 limbs).
+ * Digits of a longer input that do not fit only set `lost`, which decides how a tie is rounded.
+ */
+enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 }; /* limb x 2^29 plus a carry fits 64 bits */
 typedef struct dpari_text_decimal {
     uint32_t limb[DPARI_TEXT_LIMBS];
     int32_t n, whole, lost;
@@ -2784,7 +2796,7 @@ static uint32_t dpari_text_ten(int32_t power)
     return ten[power];
 }
 
-/* Floor of p / 9: the limb of the power 10^p is whole - 1 - that. */
+/* p / 9 rounded down. The digit at 10^p is in limb whole - 1 - p / 9. */
 static int32_t dpari_text_floor9(int32_t p)
 {
     return p >= 0 ? p / 9 : -((8 - p) / 9);
@@ -2799,7 +2811,7 @@ static void dpari_text_append(dpari_text_decimal *d, uint32_t limb)
     }
 }
 
-/* No zero limb at either end. */
+/* Removes zero limbs at both ends. */
 static void dpari_text_trim(dpari_text_decimal *d)
 {
     int32_t i, zeros = 0;
@@ -2816,7 +2828,7 @@ static void dpari_text_trim(dpari_text_decimal *d)
     d->whole -= zeros;
 }
 
-/* d * 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+/* Multiplies d by 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
 static void dpari_text_double(dpari_text_decimal *d, int32_t k)
 {
     uint64_t carry = 0;
@@ -2839,7 +2851,7 @@ static void dpari_text_double(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* d / 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+/* Divides d by 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
 static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
 {
     uint64_t rest = 0;
@@ -2857,7 +2869,7 @@ static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* The digits of v > 0, all of them. A double has at most 64 significant bits. */
+/* Computes all digits of v > 0. A double has at most 64 significant bits. */
 static void dpari_text_expand(dpari_text_decimal *d, double v)
 {
     int32_t e;
@@ -2889,7 +2901,8 @@ static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
     return i < 0 || i >= d->n ? 0 : (int32_t)(d->limb[i] / dpari_text_ten(p - 9 * over) % 10);
 }
 
-/* The power of the first digit of d > 0, trimmed. */
+/* The power of ten of the first digit of d, which is greater than 0 and has no zero limbs at its
+ * ends. */
 static int32_t dpari_text_first(const dpari_text_decimal *d)
 {
     int32_t p = 8;
@@ -2899,8 +2912,8 @@ static int32_t dpari_text_first(const dpari_text_decimal *d)
     return 9 * (d->whole - 1) + p;
 }
 
-/* The digits at 10^high .. 10^low as characters, rounded, halves up. The caller begins one above
- * the first digit of d, so that there is room for a carry. */
+/* Writes the digits at 10^high .. 10^low as characters, rounded half up. The caller chooses `high`
+ * one above the first digit of d, so that a carry has a place. */
 static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t low, char *digit)
 {
     int32_t p, carry = dpari_text_digit(d, low - 1) >= 5;
@@ -2911,6 +2924,7 @@ static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t 
     }
 }
 
+/* Appends "nan", "inf" or "-inf" and returns 1 if v is one of these. */
 static int dpari_text_special(dpar_text *t, double v)
 {
     if (!(v <= 0.0 || v >= 0.0)) {
@@ -2930,7 +2944,11 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
     double size = v < 0.0 ? -v : v;
     int32_t high = 0, i, zero = 1;
-    decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
+    if (decimals < 0) {
+        decimals = 0;
+    } else if (decimals > 9) {
+        decimals = 9;
+    }
     if (size >= 9e15 || !(size >= 0.0)) {
         dpari_text_real(t, v, 6);
         return;
@@ -2957,6 +2975,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
     }
 }
 
+/* Appends n digits with a point before digit number `point`, and zeros where digits are missing. */
 static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
 {
     int32_t i;
@@ -2983,7 +3002,11 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     dpari_text_decimal d;
     char digit[20];
     int32_t n, from, first;
-    digits = digits < 1 ? 1 : digits > 17 ? 17 : digits;
+    if (digits < 1) {
+        digits = 1;
+    } else if (digits > 17) {
+        digits = 17;
+    }
     if (dpari_text_special(t, v)) {
         return;
     }
@@ -3000,7 +3023,9 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     dpari_text_round(&d, first + 1, first - digits + 1, digit);
     from = digit[0] == '0';
     first += 1 - from; /* 9.99 became 10.0 */
-    for (n = digits; n > 1 && digit[from + n - 1] == '0'; n--) {
+    n = digits;
+    while (n > 1 && digit[from + n - 1] == '0') { /* no trailing zeros */
+        n--;
     }
     if (first >= -4 && first < digits) {
         dpari_text_point(t, digit + from, n, first + 1);
@@ -3022,7 +3047,7 @@ DPARI_API DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
     }
 }
 
-/* `cell` with blanks before it, so that both have `width` characters. */
+/* Appends `cell`, of `used` characters, after blanks that fill it up to `width` characters. */
 static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t width)
 {
     for (; width > used; width--) {
@@ -3031,8 +3056,8 @@ static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t
     dpar_text_put(t, cell);
 }
 
-/* Appends the form up to its end or its next real number, whose place it returns. Its own function:
- * what prints no reals needs their stack neither. */
+/* Appends the form up to its end or to the next real number, and returns that place. Real numbers
+ * are in another function, so that texts without them need less stack. */
 static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *form, va_list *list)
 {
     for (; *form != 0; form++) {
@@ -3079,8 +3104,8 @@ DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *t, const char
     va_end(list);
 }
 
-/* Messages have their own loop, without widths, because it needs less stack than that for drawings:
- * every check of a small target's code can end here. */
+/* Messages have their own loop, without widths, because it needs less stack than the one for
+ * drawings, and every check on a small target may write a message. */
 DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                                 va_list *list)
 {
@@ -3177,7 +3202,7 @@ DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
-/* m * 2^e, each step exact until it passes the range of double. */
+/* Returns m * 2^e. Each step is exact unless the result is out of the range of a double. */
 static double dpari_text_scale(uint64_t m, int32_t e)
 {
     double v = (double)m;
@@ -3207,7 +3232,9 @@ static uint64_t dpari_text_whole(const dpari_text_decimal *d)
     return u;
 }
 
-/* The double nearest to d, halves to even: 53 bits, fewer below 2^-1022. */
+/* Returns the double nearest to d, with ties to even. It scales d to an integer u of more than 53
+ * bits with a binary exponent e, and then drops bits so that 53 are left, or fewer below 2^-1022.
+ */
 static double dpari_text_nearest(dpari_text_decimal *d)
 {
     uint64_t u, rest, half;
@@ -3223,7 +3250,9 @@ static double dpari_text_nearest(dpari_text_decimal *d)
         dpari_text_double(d, 6); /* stays below 2^59 < 10^18 */
         e -= 6;
     }
-    for (drop = 1; u >> drop >> 53 != 0; drop++) {
+    drop = 1;
+    while (u >> drop >> 53 != 0) {
+        drop++;
     }
     drop = e + drop < -1074 ? -1074 - e : drop;
     if (drop > 62) {
@@ -3238,8 +3267,8 @@ static double dpari_text_nearest(dpari_text_decimal *d)
     return dpari_text_scale(u, e + drop);
 }
 
-/* The value of the digits (and at most one point) [s, s + n), the first of which stands at
- * 10^power. */
+/* Returns the value of n characters, digits and at most one point. The first digit is at 10^power.
+ */
 static double dpari_text_value(const char *s, size_t n, int64_t power)
 {
     dpari_text_decimal d;
@@ -3268,12 +3297,13 @@ static double dpari_text_value(const char *s, size_t n, int64_t power)
         } else {
             d.lost |= *s != '0';
         }
-        p -= over >= d.whole - d.n; /* behind the last limb it stays there */
+        p -= over >= d.whole - d.n; /* after the last limb p does not change any more */
     }
     dpari_text_trim(&d);
     return dpari_text_nearest(&d);
 }
 
+/* Returns how many digits there are from `at` on. */
 static size_t dpari_text_run(const char *s, size_t at, size_t n)
 {
     size_t from = at;
@@ -3283,7 +3313,7 @@ static size_t dpari_text_run(const char *s, size_t at, size_t n)
     return at - from;
 }
 
-/* The characters of an exponent at s, 0 when there is none. */
+/* Reads an exponent at s. Returns its number of characters, or 0 if there is none. */
 static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
 {
     int64_t e = 0;

@@ -1160,7 +1160,15 @@ DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s);
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why);
 
-/* ---- used by the modules of this header only ---- */
+#endif /* DPARI_SCHEDULE_INTERNAL_H */
+
+/* The implementation. */
+
+#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_SCHEDULE_IMPLEMENTATION)) && \
+    !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
+#define DPAR_SCHEDULE_IMPLEMENTATION_DONE
+
+/* ==== schedule/inner.h ==== */
 
 /* The bytes of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions.
  * O(1). */
@@ -1178,14 +1186,6 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
                                                  dpar_why *why);
 /* The bytes for dpar_schedule_partition. -1 if a number is out of its domain. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how);
-
-#endif /* DPARI_SCHEDULE_INTERNAL_H */
-
-/* The implementation. */
-
-#if (defined(DPAR_IMPLEMENTATION) || defined(DPAR_SCHEDULE_IMPLEMENTATION)) && \
-    !defined(DPAR_SCHEDULE_IMPLEMENTATION_DONE)
-#define DPAR_SCHEDULE_IMPLEMENTATION_DONE
 
 /* ==== schedule/action.h ==== */
 

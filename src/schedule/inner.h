@@ -25,7 +25,7 @@ DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s);
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why);
 
-/* ---- used by the modules of this header only ---- */
+/* ---- of this header's own modules ---- */
 
 /* The bytes of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions.
  * O(1). */
