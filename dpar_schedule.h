@@ -2359,7 +2359,7 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
     int32_t own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_wrong(why, "chunks=%d; %s allows %d%s", o->chunks, name, own,
+        return dpari_wrong(why, "chunks=%d; %s allows %d%s per rank", o->chunks, name, own,
                            dpari_order_loops(o->rule) ? " or more" : "");
     }
     if (chunks * o->ranks > DPAR_MAX_STAGES) {

@@ -864,11 +864,12 @@ static void test_refusals(void)
             "micro_batches=0; 1 to 65535 are allowed");
     refused(order_of(DPAR_SCHEDULE_1F1B, 4, INT32_MAX, 0), DPAR_E_ARG,
             "micro_batches=2147483647; 1 to 65535 are allowed");
-    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 2), DPAR_E_ARG, "chunks=2; 1f1b allows 1");
-    refused(order_of(DPAR_SCHEDULE_ZBV, 4, 8, 1), DPAR_E_ARG, "chunks=1; zbv allows 2");
-    refused(order_of(DPAR_SCHEDULE_CHIMERA, 4, 8, 3), DPAR_E_ARG, "chunks=3; chimera allows 2");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 2), DPAR_E_ARG, "chunks=2; 1f1b allows 1 per rank");
+    refused(order_of(DPAR_SCHEDULE_ZBV, 4, 8, 1), DPAR_E_ARG, "chunks=1; zbv allows 2 per rank");
+    refused(order_of(DPAR_SCHEDULE_CHIMERA, 4, 8, 3), DPAR_E_ARG,
+            "chunks=3; chimera allows 2 per rank");
     refused(order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 8, -1), DPAR_E_ARG,
-            "chunks=-1; interleaved allows 1 or more");
+            "chunks=-1; interleaved allows 1 or more per rank");
     refused(order_of(DPAR_SCHEDULE_INTERLEAVED, 40000, 8, 0), DPAR_E_RANGE,
             "ranks=40000 x chunks=2 are 80000 stages; at most 65535 are allowed");
     refused(
