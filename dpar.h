@@ -324,9 +324,9 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
 typedef struct dpar_text {
     char *buffer;    /* the caller's buffer */
     size_t capacity; /* bytes of the buffer; if 0, nothing is written and only `used` counts */
-    size_t used;  /* bytes of the whole text, without the NUL; the text was cut if used >= room */
-    size_t line;  /* private: where the current line begins */
-    size_t width; /* private: UTF-8 characters of the current line */
+    size_t used;     /* bytes of the whole text, without the NUL; it was cut if used >= capacity */
+    size_t line;     /* private: where the current line begins */
+    size_t width;    /* private: UTF-8 characters of the current line */
 } dpar_text;
 
 /* Begins an empty text in a buffer of `bytes` bytes. The buffer may be NULL if `bytes` is 0. */
@@ -1943,12 +1943,14 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 
 /* ==== base/arith.h ==== */
 
-/* arith - private: checked integer arithmetic and the sentence builder. */
+/* arith - private: checked integer arithmetic, texts in memory, attributes of functions, and the
+ * functions that write messages. */
 
 #include <stdarg.h>
 
-/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves
- * them out; elsewhere it decides better by itself (5 % of the code). */
+/* DPARI_FN marks the small functions of private headers. In a file that implements nothing they are
+ * inline, so that a compiler without optimisation leaves them out. In the implementation the
+ * compiler decides itself, which makes the code 5 % smaller. */
 #if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
 #elif defined(_MSC_VER) && !defined(__cplusplus)
@@ -2016,10 +2018,10 @@ DPAR_API dpar_status dpar_selftest(dpar_why *why);
 #define DPARI_IS_CONSTANT(is) 0
 #endif
 
-/* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
+/* Computes a * b for non-negative numbers. Returns 0 if the product exceeds INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
-#if defined(__SIZEOF_INT128__) /* where the processor says it; elsewhere it would be a call */
+#if defined(__SIZEOF_INT128__) /* a flag of the processor; on small targets it would be a call */
     int64_t p;
     if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
         return 0;
@@ -2034,19 +2036,19 @@ DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
     return 1;
 }
 
-/* Quotient rounded up, a >= 0, b > 0, without overflow. */
+/* The quotient rounded up, for a >= 0 and b > 0, without overflow. */
 DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 }
 
-/* Quotient rounded towards minus infinity, b > 0: what wraps must use. */
+/* The quotient rounded towards minus infinity, for b > 0, as indices that wrap around need it. */
 DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
 }
 
-/* The greatest common divisor; of a and 0: a. */
+/* The greatest common divisor. That of a and 0 is a. */
 DPARI_FN int64_t dpari_gcd(int64_t a, int64_t b)
 {
     while (b != 0) {
@@ -2077,7 +2079,7 @@ DPARI_FN double dpari_mostf(double a, double b)
     return a > b ? a : b;
 }
 
-/* Not NaN and not infinite. */
+/* True if x is neither NaN nor infinite. */
 DPARI_FN int dpari_finite(double x)
 {
     return x - x < 1.0 && x - x > -1.0;
@@ -2092,8 +2094,8 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
-/* The bound keeps compilers from recognising strlen and calling it. No text reaches it: 2 GiB, or
- * half of the address space where that is less. */
+/* The length of a text. Without the bound compilers recognise strlen and call it, which small
+ * targets may not have. No text reaches the bound, which is 2 GiB or half of the address space. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
@@ -2103,6 +2105,7 @@ DPARI_FN size_t dpari_length(const char *s)
     return n;
 }
 
+/* True if two texts are equal. */
 DPARI_FN int dpari_same(const char *a, const char *b)
 {
     size_t i = 0;
@@ -2129,6 +2132,7 @@ DPARI_FN char dpari_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
+/* The same in any case; `word` is in lower case. */
 DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
 {
     size_t i;
@@ -2140,9 +2144,10 @@ DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
-/* Edit distances (Levenshtein), case apart, of the slice to the beginnings of `word`: row[k] to the
- * one of k letters. The slice counts up to 31 letters, `word` has no more. Returns those of `word`:
- * row[that] is the distance of both. */
+/* Computes the edit distances (Levenshtein) between a slice and the prefixes of `word`, in any
+ * case: row[k] is the distance to the prefix of k letters. Only the first 31 letters of the slice
+ * count, and `word` has at most 31. Returns the length of `word`, so that row[length] is the
+ * distance of slice and word. */
 DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t row[32])
 {
     const int32_t m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
@@ -2162,7 +2167,8 @@ DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t 
     return m;
 }
 
-/* Bytes of a UTF-8 mark at the start of a file: 3 or 0; *left: the bytes behind it. */
+/* Returns the bytes of a UTF-8 byte order mark at the start of a file, 3 or 0. *left receives the
+ * number of bytes after it. */
 DPARI_FN size_t dpari_text_mark(const char *s, size_t n, size_t *left)
 {
     size_t mark = n >= 3 && s[0] == '\xEF' && s[1] == '\xBB' && s[2] == '\xBF' ? 3 : 0;
@@ -2180,7 +2186,7 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
     to[i] = 0;
 }
 
-/* How long a message can be, with its NUL. */
+/* The bytes of a message, with its NUL. */
 enum { DPARI_WHY_TEXT = sizeof(((dpar_why *)NULL)->text) };
 
 /* Tells the caller of a call that fails with DPAR_E_ROOM how many bytes it needs. */
@@ -2196,11 +2202,11 @@ DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
  * int64_t, %s a text that ends in NUL, %.*s an int32_t and the start of a text of that length. */
 DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
     DPARI_PRINTF(3, 4);
-/* The same with DPAR_E_ARG, which most messages go with. */
+/* The same with DPAR_E_ARG, the status of most messages. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
 /* A caller may pass NULL for `why` everywhere, as programs for small targets do. Functions with
  * variable arguments are never inlined, so these macros leave a message and its text out of the
- * program where the compiler knows that nobody reads it. */
+ * program where the compiler knows that `why` is NULL. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__)
 DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 {
@@ -2211,7 +2217,7 @@ DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 #define dpari_wrong(why, ...)                                                                      \
     (dpari_unread(why) ? (dpar_status)DPAR_E_ARG : dpari_wrong(why, __VA_ARGS__))
 #endif
-/* Copies a message of another call, which may lie in the same dpar_why, and returns `status`. */
+/* Copies the message of another call, which may be in the same dpar_why, and returns `status`. */
 DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
 /* The same as dpari_say for functions that take a form and its arguments themselves. */
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
@@ -2219,38 +2225,39 @@ DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const ch
 
 /* ==== base/inner.h ==== */
 
-/* inner - private: what the folders above use of base. */
+/* inner - private: the functions of base that the other folders use. */
 
-/* Appends a character, the first n characters of a text, a whole number. O(length). */
+/* Append a character, the first n characters of a text, and an integer. O(length). */
 DPARI_API void dpari_text_char(dpar_text *t, char c);
 DPARI_API void dpari_text_slice(dpar_text *t, const char *s, size_t n);
 DPARI_API void dpari_text_int(dpar_text *t, int64_t v);
-/* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
- * beyond 9e15 as dpari_text_real with 6 digits. */
+/* Appends v with `decimals` (0..9) digits after the point, rounded half away from zero, or "nan" or
+ * "inf". From 9e15 on it appends dpari_text_real with 6 digits. */
 DPARI_API void dpari_text_fixed(dpar_text *t, double v, int32_t decimals);
-/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
- * exact halves away from zero. */
+/* Appends v with `digits` (1..17) significant digits, in plain or e-notation as %g, but with exact
+ * halves rounded away from zero. */
 DPARI_API void dpari_text_real(dpar_text *t, double v, int32_t digits);
-/* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
+/* Appends blanks until the current line has `column` UTF-8 characters. */
 DPARI_API void dpari_text_column(dpar_text *t, size_t column);
-/* Appends `form` as printf would: %s, %.*s, %d of an int32_t, %ld of an int64_t, %.Nf and %.Ng of
- * one digit N as the two above, %.NG as %.Ng, but 0 where the number is not finite, for JSON; %%. A
- * width puts blanks before it, up to 31 characters together. A constant must be cast: an int may
- * have 16 bits. */
+/* Appends `form` as printf would. It knows %s, %.*s, %d for an int32_t, %ld for an int64_t, %%, and
+ * %.Nf and %.Ng with one digit N, which are dpari_text_fixed and dpari_text_real. %.NG is %.Ng for
+ * JSON: it writes 0 if the number is not finite. A width puts blanks before the value, up to 31
+ * characters in all. A constant must be cast to int32_t, because an int may have 16 bits. */
 DPARI_API void dpari_text_print(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same for functions that take a form and its arguments themselves. */
 DPARI_API void dpari_text_print_list(dpar_text *t, const char *form, va_list *list);
 /* The same as dpari_text_print without reals, in less stack. */
 DPARI_API void dpari_text_say(dpar_text *t, const char *form, ...) DPARI_PRINTF(2, 3);
-/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
- * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
- * caller refuses. */
+/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the number of
+ * characters read, or 0 if there is no number. The value is never NaN. A number that is too large
+ * becomes infinite, which the caller must refuse. */
 DPARI_API size_t dpari_text_number(const char *s, size_t n, double *value);
 
 /* True if reductions support the type: all but TF32, F8 and F4. */
 DPARI_API int32_t dpari_type_can_reduce(int32_t type);
 
-/* True if every element of `inner` is in `outer`. An empty box is in every box of as many dims. */
+/* True if every element of `inner` is in `outer`. An empty box is in every box with equally many
+ * dims. */
 DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* ==== base/real.h ==== */
@@ -2258,9 +2265,9 @@ DPARI_API int dpari_box_contains(const dpar_box *outer, const dpar_box *inner);
 /* real - private: the few functions of <math.h> that the library needs, without -lm.
  * Header-only. Relative error below 1e-12 on double targets. */
 
-/* x = m * 2^e with 1 <= m < 2, for finite x > 0. By multiplication: the bits of a double are not
- * assumed (AVR's double has 32). The bounds on k are for -ffast-math, which lets infinity pass as
- * finite: the answer is then of no use, but there is one. */
+/* Returns m with x = m * 2^e and 1 <= m < 2, for finite x > 0. It multiplies, because it must not
+ * assume the bits of a double, which has 32 on AVR. The bounds on k are for -ffast-math, with which
+ * an infinite x may get here: the result is then useless, but the loops end. */
 DPARI_FN double dpari_split(double x, int32_t *e)
 {
     int32_t k = 0;
@@ -2284,7 +2291,7 @@ DPARI_FN double dpari_split(double x, int32_t *e)
     return x;
 }
 
-/* sqrt(x), 0 for x <= 0. Newton from a power of two. */
+/* sqrt(x), or 0 for x <= 0, by Newton's method for the mantissa. */
 DPARI_FN double dpari_sqrt(double x)
 {
     int32_t e, i;
@@ -2310,7 +2317,7 @@ DPARI_FN double dpari_sqrt(double x)
     return r;
 }
 
-/* log2(x) for finite x > 0, NaN of NaN, else 0. atanh series of the mantissa. */
+/* log2(x) for finite x > 0, NaN for NaN, otherwise 0. It sums the atanh series of the mantissa. */
 DPARI_FN double dpari_log2(double x)
 {
     int32_t e, k;
@@ -2333,15 +2340,16 @@ DPARI_FN double dpari_log2(double x)
     return (double)e + 2.0 * sum * 1.4426950408889634;
 }
 
-/* ln(x) for finite x > 0, else 0. */
+/* ln(x) for finite x > 0, NaN for NaN, otherwise 0. */
 DPARI_FN double dpari_log(double x)
 {
     return dpari_log2(x) * 0.6931471805599453;
 }
 
-/* e^x: 0 below -745, e^709 above 709; within 2e-15. x = k ln 2 + f, ln 2 in two parts of which the
- * first times k is exact; Taylor of degree 13 for |f| < 0.35; 2^k by squaring: the bits of a double
- * are not assumed. For softmax, so without a division in a loop. */
+/* e^x with a relative error of 2e-15; 0 below -745, and e^709 above 709. With x = k ln 2 + f and
+ * |f| < 0.35, e^f is a Taylor polynomial of degree 13 and 2^k is computed by squaring, because the
+ * bits of a double are not known. ln 2 is given in two parts, so that k times the first one is
+ * exact. There is no division and no loop over terms, because softmax calls it for each element. */
 DPARI_FN double dpari_exp(double x)
 {
     double f, sum, power = 1.0, base = x < 0.0 ? 0.5 : 2.0;
@@ -2374,7 +2382,7 @@ DPARI_FN double dpari_exp(double x)
     return sum * power;
 }
 
-/* The least k with 2^k >= n, n >= 1. */
+/* The least k with 2^k >= n, for n >= 1. */
 DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 {
     int32_t k = 0;
@@ -2386,21 +2394,21 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 
 /* ==== index/inner.h ==== */
 
-/* inner - private: what the modules of index, and the folders above, use of one another beyond what
- * is public. */
+/* inner - private: the functions of index that are not public but are used by its other modules or
+ * by other folders. */
 
-/* The next ordered factorisation of `ranks` into parts[0 .. dims-1], in lexicographic order;
- * parts[0] = 0 on entry asks for the first. OK; DONE when there is none left (parts untouched);
- * E_ARG. All state is in parts. ranks >= 1, 1 <= dims <= DPAR_MAX_DIMS. O(dims * divisors of ranks)
- * a step, and finding the prime factors. */
+/* Advances parts[0 .. dims-1] to the next ordered factorisation of `ranks`, in lexicographic order.
+ * Set parts[0] = 0 to get the first one; there is no other state. Returns DPAR_OK, or DPAR_DONE and
+ * leaves the parts unchanged if there is none left. Fails with DPAR_E_ARG. ranks >= 1, 1 <= dims <=
+ * DPAR_MAX_DIMS. Costs O(dims * divisors of ranks) and the search for the prime factors. */
 DPARI_API dpar_status dpari_cart_next_parts(int32_t ranks, int32_t dims, int32_t *parts);
-/* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
- */
+/* Returns along how many axes at once a neighbour of this stencil shape may differ: 1, dims or 2.
+ * Returns 0 if the shape does not exist. */
 DPARI_API int32_t dpari_stencil_axes(int32_t shape, int32_t dims);
 
-/* Mixes a number into a sum that tells sequences apart. */
+/* Adds a number to a checksum that depends on the order of numbers. */
 DPARI_API uint32_t dpari_digest(uint32_t sum, int64_t v);
-/* OK where both sums are the same; else E_MISMATCH, and the sentence says what differs. */
+/* Fails with DPAR_E_MISMATCH if the sums differ; the message names `what`. */
 DPARI_API dpar_status dpari_differs(uint32_t sum, uint32_t right, const char *what, dpar_why *why);
 
 /* True if the parts follow one another and each is contiguous. */
@@ -2413,12 +2421,12 @@ DPARI_API int dpari_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
  * Exact; costs only O(axes^2) for nested strides. */
 DPARI_API int dpari_mesh_injective(const dpar_mesh *mesh);
 
-/* The first index and one past the last of a dim that the ranks at coord[] own, with what others
- * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
- * shard the dim do not matter. O(axes). */
+/* Computes the first index and one past the last index of a dim that the ranks at coord[] own.
+ * Other ranks may own indices between them. Returns 0, without writing, if they own none.
+ * Coordinates of axes that do not shard the dim are ignored. O(axes). */
 DPARI_API int dpari_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim,
                                 int64_t *lo, int64_t *hi);
-/* How many ranks hold each element: the product of the axes that do not shard. */
+/* Returns how many ranks hold each element, the product of the axes that do not shard. */
 DPARI_API int32_t dpari_layout_copies(const dpar_layout *l);
 
 /* A flat parameter of FSDP1. */
@@ -2427,41 +2435,44 @@ typedef struct dpari_flat {
     int64_t total; /* elements, parameters with the gaps between them */
     int64_t shard; /* elements of a rank: total rounded up to whole shards */
 } dpari_flat;
-/* Lays parameters of numel[i] elements in order, each start a multiple of `align` elements, and
- * cuts the whole into equal shards, the last padded. start[i] receives where each begins. E_ARG,
- * E_RANGE with a sentence. O(params). */
+/* Places parameters of numel[i] elements one after another, each at a multiple of `align` elements,
+ * and cuts the whole into equal shards, of which the last one is padded. start[i] receives the
+ * first element of each parameter. Fails with DPAR_E_ARG or DPAR_E_RANGE. O(params). */
 DPARI_API dpar_status dpari_flat_init(dpari_flat *f, int32_t params, const int64_t *numel,
                                       int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
-/* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
- * when there is none. O(1). */
+/* Computes the piece of a parameter of `numel` elements at `start` that is in a rank's shard.
+ * Returns 0, without writing, if there is none. O(1). */
 DPARI_API int dpari_flat_piece(const dpari_flat *f, int64_t start, int64_t numel, int32_t rank,
                                dpar_piece *piece);
-/* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
+/* Returns the buckets of PyTorch's DDP: 1 MiB for the first one, 25 MiB for the others, without
+ * padding. */
 DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes);
 
-/* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
- * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
- * token and head, and where it begins (dense, by rank): the counts of MPI_Alltoallv. Backwards:
- * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
- * in parts, or the counts pass 2^63. O(ranks). */
+/* Computes the counts and offsets of MPI_Alltoallv for Ulysses, which turns a share of the sequence
+ * with all heads into the whole sequence with a share of the heads. They are what `rank` sends to
+ * and receives from each of seq->parts ranks, with `width` elements per token and head. For the way
+ * back exchange the two. Any array may be NULL. Fails with DPAR_E_ARG if the splits have different
+ * numbers of parts or a count exceeds 2^63 - 1. O(ranks). */
 DPARI_API dpar_status dpari_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
                                            int32_t rank, int64_t width, int64_t *send,
                                            int64_t *send_at, int64_t *receive, int64_t *receive_at,
                                            dpar_why *why);
 
-/* Below, v is one that dpari_window_check takes. The outputs that go with inputs [lo, hi) of n:
- * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
- * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
+/* In the following functions v has passed dpari_window_check. This one computes the outputs that
+ * belong to inputs [lo, hi): output y belongs to input y x stride, or to the last input if that is
+ * beyond it. For a transposed convolution it is y / stride, for an interpolation y x inputs /
+ * outputs. This makes halos small; a dpar_split of the outputs balances them instead. */
 DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                   int64_t hi, int64_t *y0, int64_t *y1);
-/* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
- * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
- * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
+/* Computes the inputs [*lo, *hi) from the first to the last one that outputs [y0, y1) read, for any
+ * kind of window. For a convolution they include the padding, which is outside of 0..inputs-1.
+ * Returns 0, without writing, if there are none, y0 < 0 or y1 > outputs. O(1), or O(dilation) for a
+ * neighbourhood. */
 DPARI_API int dpari_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
                                  int64_t y1, int64_t *lo, int64_t *hi);
-/* dpari_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
- * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
- * y1 - 1 > 2^61 / stride. */
+/* dpari_window_reads for a convolution, with padding: [stride y0 - pad, stride (y1 - 1) + dilation
+ * (kernel - 1) - pad + 1). Returns 0, without writing, if y1 <= y0, y0 < 0 or y1 - 1 > 2^61 /
+ * stride. */
 DPARI_API int dpari_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                  int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
@@ -2472,16 +2483,17 @@ DPARI_API int dpari_window_transposed(const dpar_window *v, int64_t inputs, int6
 
 /* ==== index/reach.h ==== */
 
-/* reach - private: what the walk over a halo's transfers asks about points and their owners. */
+/* reach - private: the functions about points and their owners that the walk over a halo's
+ * transfers calls. */
 
-/* The coordinates of a rank's block; 0: it has none. */
+/* Computes the coordinates of a rank's block. Returns 0 if it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
 /* True if every halo point is outside the block in one dim only. */
 DPARI_API int dpari_halo_star(const dpar_halo *h);
 enum { DPARI_EDGE_WEST, DPARI_EDGE_EAST, DPARI_EDGE_SOUTH, DPARI_EDGE_NORTH };
-/* The face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns
- * a vector makes on its way from there to here (`turn` of dpar_transfer); -1 when there is no such
- * face or edge. */
+/* Returns the face of a cubed sphere beyond an edge (-x, +x, -y, +y) of a face. *turn receives the
+ * quarter turns by which vectors from there are rotated here (`turn` of dpar_transfer). Returns -1
+ * if there is no such face or edge. */
 DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 #endif /* DPARI_INDEX_INTERNAL_H */
@@ -2494,61 +2506,66 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 /* ==== base/inner.h ==== */
 
-/* What both boxes hold, into *out (may be one of them). 0 when that is empty or the dims differ;
- * then *out is untouched. O(dims). */
+/* Computes the intersection of two boxes. *out may be one of them. Returns 0, without writing *out,
+ * if it is empty or the dims differ. O(dims). */
 DPARI_INTERNAL int dpari_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
 
 /* ==== index/inner.h ==== */
 
-/* The part of EVEN that has element i of n: dpar_split_owner without a split. O(1). */
+/* Returns the part that has element i of n by the rule EVEN, as dpar_split_owner does, but without
+ * a split. O(1). */
 DPARI_INTERNAL int32_t dpari_even_of(int64_t n, int32_t parts, int64_t i);
 /* Changes the number of elements to `count`, 0..2^62, and keeps the rule. RAGGED keeps its cuts,
  * whose last one must be `count`. O(1). */
 DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count);
-/* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
- * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
+/* Returns how many elements of `part` are before element i of the whole (0 <= i <= N), which is the
+ * local index of its first element from i on. O(1), as INFOG1L of ScaLAPACK. */
 DPARI_INTERNAL int64_t dpari_split_before(const dpar_split *s, int32_t part, int64_t i);
 
-/* How many indices before i the rank owns in a dim: the local index of the first one at or after i.
- * O(axes). */
+/* Returns how many indices before i the rank owns in a dim, which is the local index of its first
+ * one from i on. O(axes). */
 DPARI_INTERNAL int64_t dpari_layout_before(const dpar_layout *l, int32_t rank, int32_t dim,
                                            int64_t i);
 /* True if two layouts put the same indices on the same ranks (same mesh, extents and cuts).
  * O(axes). */
 DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b);
-/* Cuts by the axes in that order. */
+/* Makes the axes cut the dims in this order. */
 DPARI_INTERNAL void dpari_layout_cut_in(dpar_layout *l, const int8_t *order);
 
-/* Checks whether v can have so many outputs: the number of dpar_window_outputs; for a transposed
- * convolution up to max(stride, dilation) - 1 more; for an interpolation any number, with inputs
- * and outputs 1..2^30. O(1). */
+/* Checks whether v can have so many outputs. It can have the number of dpar_window_outputs, for a
+ * transposed convolution up to max(stride, dilation) - 1 more, and for an interpolation any number,
+ * if inputs and outputs are 1..2^30. O(1). */
 DPARI_INTERNAL dpar_status dpari_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
                                               dpar_why *why);
-/* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
- * them alone; of a neighbourhood with dilation, where these lie in between others, without those
- * that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)) times
- * dpari_window_reads. */
+/* Reduces outputs [*y0, *y1) to those that read no inputs outside of [lo, hi), so that they can be
+ * computed without the others. lo = INT64_MIN or hi = INT64_MAX means that no input is missing on
+ * that side. In a neighbourhood with dilation, outputs that could be computed but are between
+ * others that cannot are left out. Costs O(log(outputs)) calls of dpari_window_reads. */
 DPARI_INTERNAL void dpari_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs,
                                        int64_t lo, int64_t hi, int64_t *y0, int64_t *y1);
-/* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n
- * sees: centred, moved inward at the ends of its dilation group. -1 when the group is shorter than
- * the kernel or i is outside. Only keys and values need a halo. */
+/* Neighbourhood attention: returns the first of the `kernel` keys, `dilation` apart, that query i
+ * sees. The keys are centred at i, but moved inward at the ends of their dilation group. Returns -1
+ * if the group is shorter than the kernel or i is out of range. Only keys and values need a halo.
+ */
 DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, int64_t i);
 
 /* ==== index/reach.h ==== */
 
-/* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */
+/* Finds the owner of point i of a dim: the coordinates of the axes that cut the dim, and the range
+ * of points that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at);
-/* One dim of the rank at coord[]: its own points, and what its array holds. Without points of its
- * own they are empty and lie at the beginning. 0 when it has neither. */
+/* Computes, in one dim of the rank at coord[], its own points and the points that its array holds.
+ * If it has no points of its own, they are an empty range at the start of the array. Returns 0 if
+ * it has neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box);
-/* True if the end of a dim meets other points, so that the dim has as many faces as cells. */
+/* True if there are other points beyond the ends of a dim, so that it has as many faces as cells.
+ */
 DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d);
-/* Of how many dims at once halo points may lie outside. */
+/* Returns in how many dims at once a halo point may be outside of its rank's own points. */
 DPARI_INTERNAL int32_t dpari_halo_outside(const dpar_halo *h);
-/* Rows behind a pole: not the one that is held twice. */
+/* Returns the rows beyond a pole, without the one that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
 
 /* ==== base/base.c ==== */
@@ -2568,7 +2585,8 @@ DPAR_API DPARI_COLD const char *dpar_status_text(dpar_status status)
 
 /* ==== base/type.c ==== */
 
-/* Tables of number formats and collectives. */
+/* Tables of number formats and collectives. dpar_type_name is a switch, because a table of pointers
+ * would have to be relocated at load time. */
 
 DPAR_API int32_t dpar_type_bytes(int32_t type)
 {
@@ -2626,13 +2644,13 @@ DPAR_API const char *dpar_call_name(int32_t kind)
 /* ==== base/box.c ==== */
 
 /* Counts the elements of boxes and transfers without overflow, and compares and intersects boxes.
- * Called by layouts, redistributions and halos. */
+ * Layouts, redistributions and halos call it. */
 
 DPAR_API int64_t dpar_box_volume(const dpar_box *box)
 {
     int64_t n = 1;
     int32_t d;
-    for (d = 0; d < box->dims; d++) {
+    for (d = 0; d < box->dims; d++) { /* first, because an empty box may have other large dims */
         if (box->hi[d] <= box->lo[d]) {
             return 0;
         }
@@ -2767,12 +2785,15 @@ DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
     }
 }
 
-/* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
- * point: sum of limb[i] * 10^(9 (whole - 1 - i)). `whole` may be negative or pass n (zeros).
- * Shifts by powers of two are exact, so that what is printed and read is the same on every target:
- * a double has at most 767 significant digits (86 limbs); what a longer input loses only sets
- * `lost`. */
-enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 };
+/* A number >= 0 in limbs of nine decimal digits, most significant first, with `whole` of them
+ * before the point: the sum of limb[i] * 10^(9 (whole - 1 - i)). If `whole` is negative or exceeds
+ * n, zeros are missing after the point or before it.
+ *
+ * Multiplications and divisions by powers of two are exact, so that the same text is printed and
+ * the same number read on every target. A double has at most 767 significant digits (86 limbs).
+ * Digits of a longer input that do not fit only set `lost`, which decides how a tie is rounded.
+ */
+enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 }; /* limb x 2^29 plus a carry fits 64 bits */
 typedef struct dpari_text_decimal {
     uint32_t limb[DPARI_TEXT_LIMBS];
     int32_t n, whole, lost;
@@ -2784,7 +2805,7 @@ static uint32_t dpari_text_ten(int32_t power)
     return ten[power];
 }
 
-/* Floor of p / 9: the limb of the power 10^p is whole - 1 - that. */
+/* p / 9 rounded down. The digit at 10^p is in limb whole - 1 - p / 9. */
 static int32_t dpari_text_floor9(int32_t p)
 {
     return p >= 0 ? p / 9 : -((8 - p) / 9);
@@ -2799,7 +2820,7 @@ static void dpari_text_append(dpari_text_decimal *d, uint32_t limb)
     }
 }
 
-/* No zero limb at either end. */
+/* Removes zero limbs at both ends. */
 static void dpari_text_trim(dpari_text_decimal *d)
 {
     int32_t i, zeros = 0;
@@ -2816,7 +2837,7 @@ static void dpari_text_trim(dpari_text_decimal *d)
     d->whole -= zeros;
 }
 
-/* d * 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+/* Multiplies d by 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
 static void dpari_text_double(dpari_text_decimal *d, int32_t k)
 {
     uint64_t carry = 0;
@@ -2839,7 +2860,7 @@ static void dpari_text_double(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* d / 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+/* Divides d by 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
 static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
 {
     uint64_t rest = 0;
@@ -2857,7 +2878,7 @@ static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* The digits of v > 0, all of them. A double has at most 64 significant bits. */
+/* Computes all digits of v > 0. A double has at most 64 significant bits. */
 static void dpari_text_expand(dpari_text_decimal *d, double v)
 {
     int32_t e;
@@ -2889,7 +2910,8 @@ static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
     return i < 0 || i >= d->n ? 0 : (int32_t)(d->limb[i] / dpari_text_ten(p - 9 * over) % 10);
 }
 
-/* The power of the first digit of d > 0, trimmed. */
+/* The power of ten of the first digit of d, which is greater than 0 and has no zero limbs at its
+ * ends. */
 static int32_t dpari_text_first(const dpari_text_decimal *d)
 {
     int32_t p = 8;
@@ -2899,8 +2921,8 @@ static int32_t dpari_text_first(const dpari_text_decimal *d)
     return 9 * (d->whole - 1) + p;
 }
 
-/* The digits at 10^high .. 10^low as characters, rounded, halves up. The caller begins one above
- * the first digit of d, so that there is room for a carry. */
+/* Writes the digits at 10^high .. 10^low as characters, rounded half up. The caller chooses `high`
+ * one above the first digit of d, so that a carry has a place. */
 static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t low, char *digit)
 {
     int32_t p, carry = dpari_text_digit(d, low - 1) >= 5;
@@ -2911,6 +2933,7 @@ static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t 
     }
 }
 
+/* Appends "nan", "inf" or "-inf" and returns 1 if v is one of these. */
 static int dpari_text_special(dpar_text *t, double v)
 {
     if (!(v <= 0.0 || v >= 0.0)) {
@@ -2930,7 +2953,11 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
     double size = v < 0.0 ? -v : v;
     int32_t high = 0, i, zero = 1;
-    decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
+    if (decimals < 0) {
+        decimals = 0;
+    } else if (decimals > 9) {
+        decimals = 9;
+    }
     if (size >= 9e15 || !(size >= 0.0)) {
         dpari_text_real(t, v, 6);
         return;
@@ -2957,6 +2984,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
     }
 }
 
+/* Appends n digits with a point before digit number `point`, and zeros where digits are missing. */
 static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
 {
     int32_t i;
@@ -2983,7 +3011,11 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     dpari_text_decimal d;
     char digit[20];
     int32_t n, from, first;
-    digits = digits < 1 ? 1 : digits > 17 ? 17 : digits;
+    if (digits < 1) {
+        digits = 1;
+    } else if (digits > 17) {
+        digits = 17;
+    }
     if (dpari_text_special(t, v)) {
         return;
     }
@@ -3000,7 +3032,9 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     dpari_text_round(&d, first + 1, first - digits + 1, digit);
     from = digit[0] == '0';
     first += 1 - from; /* 9.99 became 10.0 */
-    for (n = digits; n > 1 && digit[from + n - 1] == '0'; n--) {
+    n = digits;
+    while (n > 1 && digit[from + n - 1] == '0') { /* no trailing zeros */
+        n--;
     }
     if (first >= -4 && first < digits) {
         dpari_text_point(t, digit + from, n, first + 1);
@@ -3022,7 +3056,7 @@ DPARI_API DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
     }
 }
 
-/* `cell` with blanks before it, so that both have `width` characters. */
+/* Appends `cell`, of `used` characters, after blanks that fill it up to `width` characters. */
 static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t width)
 {
     for (; width > used; width--) {
@@ -3031,8 +3065,8 @@ static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t
     dpar_text_put(t, cell);
 }
 
-/* Appends the form up to its end or its next real number, whose place it returns. Its own function:
- * what prints no reals needs their stack neither. */
+/* Appends the form up to its end or to the next real number, and returns that place. Real numbers
+ * are in another function, so that texts without them need less stack. */
 static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *form, va_list *list)
 {
     for (; *form != 0; form++) {
@@ -3079,8 +3113,8 @@ DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *t, const char
     va_end(list);
 }
 
-/* Messages have their own loop, without widths, because it needs less stack than that for drawings:
- * every check of a small target's code can end here. */
+/* Messages have their own loop, without widths, because it needs less stack than the one for
+ * drawings, and every check on a small target may write a message. */
 DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                                 va_list *list)
 {
@@ -3177,7 +3211,7 @@ DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
-/* m * 2^e, each step exact until it passes the range of double. */
+/* Returns m * 2^e. Each step is exact unless the result is out of the range of a double. */
 static double dpari_text_scale(uint64_t m, int32_t e)
 {
     double v = (double)m;
@@ -3207,7 +3241,9 @@ static uint64_t dpari_text_whole(const dpari_text_decimal *d)
     return u;
 }
 
-/* The double nearest to d, halves to even: 53 bits, fewer below 2^-1022. */
+/* Returns the double nearest to d, with ties to even. It scales d to an integer u of more than 53
+ * bits with a binary exponent e, and then drops bits so that 53 are left, or fewer below 2^-1022.
+ */
 static double dpari_text_nearest(dpari_text_decimal *d)
 {
     uint64_t u, rest, half;
@@ -3223,7 +3259,9 @@ static double dpari_text_nearest(dpari_text_decimal *d)
         dpari_text_double(d, 6); /* stays below 2^59 < 10^18 */
         e -= 6;
     }
-    for (drop = 1; u >> drop >> 53 != 0; drop++) {
+    drop = 1;
+    while (u >> drop >> 53 != 0) {
+        drop++;
     }
     drop = e + drop < -1074 ? -1074 - e : drop;
     if (drop > 62) {
@@ -3238,8 +3276,8 @@ static double dpari_text_nearest(dpari_text_decimal *d)
     return dpari_text_scale(u, e + drop);
 }
 
-/* The value of the digits (and at most one point) [s, s + n), the first of which stands at
- * 10^power. */
+/* Returns the value of n characters, digits and at most one point. The first digit is at 10^power.
+ */
 static double dpari_text_value(const char *s, size_t n, int64_t power)
 {
     dpari_text_decimal d;
@@ -3268,12 +3306,13 @@ static double dpari_text_value(const char *s, size_t n, int64_t power)
         } else {
             d.lost |= *s != '0';
         }
-        p -= over >= d.whole - d.n; /* behind the last limb it stays there */
+        p -= over >= d.whole - d.n; /* after the last limb p does not change any more */
     }
     dpari_text_trim(&d);
     return dpari_text_nearest(&d);
 }
 
+/* Returns how many digits there are from `at` on. */
 static size_t dpari_text_run(const char *s, size_t at, size_t n)
 {
     size_t from = at;
@@ -3283,7 +3322,7 @@ static size_t dpari_text_run(const char *s, size_t at, size_t n)
     return at - from;
 }
 
-/* The characters of an exponent at s, 0 when there is none. */
+/* Reads an exponent at s. Returns its number of characters, or 0 if there is none. */
 static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
 {
     int64_t e = 0;
@@ -3350,7 +3389,7 @@ static int dpari_mesh_between(char c)
     return c == ' ' || (c | 1) == '-'; /* a comma or a dash */
 }
 
-/* The next word of a list of names: *at moves to it. Its length; 0: there is none. */
+/* Moves *at to the next word of a list of names. Returns its length, or 0 if there is none. */
 static size_t dpari_mesh_word(const char **at)
 {
     size_t n = 0;
@@ -3363,7 +3402,8 @@ static size_t dpari_mesh_word(const char **at)
     return n;
 }
 
-/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
+/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis with a cut or
+ * repeated name could not be found. */
 static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, size_t n,
                                    dpar_why *why)
 {
@@ -3489,7 +3529,8 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
 
 /* ---- coordinates ---------------------------------------------------------------------------- */
 
-/* The axes in `which` that have more than one rank, the largest stride first; how many. */
+/* Lists the axes in `which` that have more than one rank, the largest stride first. Returns their
+ * number. */
 static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *axis)
 {
     int32_t i, k, n = 0;
@@ -3514,8 +3555,8 @@ typedef struct dpari_digits {
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* The digits that the k-th may be, given what the smaller strides can still reach: one where
- * strides are nested, else a few. Begins at the largest. */
+/* Computes the range of digit k, given what the smaller strides can still reach: one digit if
+ * strides are nested, otherwise a few. Starts with the largest. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
@@ -3542,7 +3583,7 @@ static int dpari_digits_done(const dpari_digits *s)
     return !s->signs;
 }
 
-/* Depth first; the bounds make every leaf reach sum exactly. */
+/* Searches depth-first. The bounds ensure that every leaf reaches the sum exactly. */
 static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, int signs)
 {
     int32_t k = 0;
@@ -3702,7 +3743,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     return DPAR_OK;
 }
 
-/* The one axis that all make, in order from first to last. */
+/* Merges the axes from the first to the last one into a single axis. */
 static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, dpar_why *why)
 {
     int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i;
@@ -3723,7 +3764,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
 
 /* ---- other ways to make one ----------------------------------------------------------------- */
 
-/* The place of a word in a list of names; -1: it is not there. */
+/* Returns the position of a word in a list of names, or -1. */
 static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
 {
     int32_t i;
@@ -3862,8 +3903,9 @@ static dpari_cart_primes dpari_cart_factor(int32_t n)
     return f;
 }
 
-/* The smallest divisor of n that is at least `least`; 0 when there is none. f: primes of a multiple
- * of n. An odometer: wheel i shows a power of prime i, at most full[i]. */
+/* Returns the smallest divisor of n that is at least `least`, or 0. f has the primes of a multiple
+ * of n. The exponents of the primes count like an odometer: wheel i shows the power of prime i, at
+ * most full[i]. */
 static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, int32_t least)
 {
     int32_t full[DPARI_CART_PRIMES], i, d = 1, best = n;
@@ -3891,7 +3933,7 @@ static int32_t dpari_cart_divisor_upto(const dpari_cart_primes *f, int32_t n, in
     return n / dpari_cart_divisor_from(f, n, (int32_t)dpari_ceil_div(n, most));
 }
 
-/* base^exponent, or some number above `limit` once it passes that; base, limit < 2^31. */
+/* Returns base^exponent, or any number above `limit` if it exceeds that; base, limit < 2^31. */
 static int64_t dpari_cart_power(int32_t base, int32_t exponent, int32_t limit)
 {
     int64_t v = 1;
@@ -3902,7 +3944,7 @@ static int64_t dpari_cart_power(int32_t base, int32_t exponent, int32_t limit)
     return v;
 }
 
-/* The smallest r with r^k >= n; k >= 1, n >= 1. */
+/* Returns the smallest r with r^k >= n, for k >= 1 and n >= 1. */
 static int32_t dpari_cart_root(int32_t n, int32_t k)
 {
     int32_t low = 1, high = n;
@@ -3917,7 +3959,7 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Starts a message, or one that goes nowhere if why is NULL. */
+/* Starts a message, or an empty text without a buffer if why is NULL. */
 static DPARI_COLD void dpari_cart_begin(dpar_text *t, dpar_why *why)
 {
     dpar_text_init(t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
@@ -3933,7 +3975,7 @@ static DPARI_COLD void dpari_cart_put(dpar_text *t, int32_t dims, const int64_t 
     }
 }
 
-/* How many axes are 0, and ranks / product of the positive parts into *rest. */
+/* Returns how many axes are 0 (free), and sets *rest to ranks / product of the other parts. */
 static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *parts, int32_t *open,
                                    int32_t *rest, dpar_why *why)
 {
@@ -3971,8 +4013,9 @@ typedef struct dpari_dims {
     int32_t x[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
-/* The lexicographically least x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
- * x[0] - least < gap. Depth first: the first one found is it. */
+/* Finds the lexicographically smallest x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
+ * x[0] - least < gap. The search is depth-first in ascending order, so that the first solution is
+ * the smallest one. */
 static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
 {
     const int32_t last = s->k - 2;
@@ -4003,8 +4046,9 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
     return 0;
 }
 
-/* The smallest part m downwards from the k-th root: the largest part is at least the (k-1)-th root
- * of n / m, which grows, so that the search ends once it is too far from m. */
+/* Tries the smallest part m, from the k-th root of n downwards. The largest part is at least the
+ * (k-1)-th root of n / m, which grows as m falls, so that the search ends once their difference is
+ * too large. */
 static void dpari_dims_search(dpari_dims *s, int32_t n)
 {
     int32_t i, m = dpari_cart_root(n, s->k);
@@ -4115,14 +4159,15 @@ static int64_t dpari_cart_planes(int32_t parts, uint32_t wraps)
     return wraps != 0 && parts > 1 ? parts : parts - 1;
 }
 
-/* a * b, INT64_MAX where it passes that. */
+/* Returns a * b, or INT64_MAX if it is larger. */
 static int64_t dpari_cart_times(int64_t a, int64_t b)
 {
     int64_t p;
     return dpari_mul(a, b, &p) ? p : INT64_MAX;
 }
 
-/* log2(v) * 2^16 rounded down, at most 2 too small; v >= 1. A bit of the logarithm a squaring. */
+/* Returns log2(v) * 2^16 rounded down, at most 2 too small, for v >= 1. Each squaring gives one bit
+ * of the logarithm. */
 static int32_t dpari_cart_log2(int64_t v)
 {
     uint64_t m = (uint64_t)v;
@@ -4142,10 +4187,10 @@ static int32_t dpari_cart_log2(int64_t v)
     return log;
 }
 
-/* True if a choice for axes j.. may still end below the limit. With z axes of faces a_d > 0 that
- * must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d; compared as
- * logarithms, rounded so that a `no` is certain. Axes that cost nothing take as many ranks as they
- * have cells. */
+/* True if a choice for axes j.. may still cost less than the limit. For z axes with faces a_d > 0
+ * that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d (arithmetic and
+ * geometric mean). The two sides are compared as logarithms, rounded so that 0 is always right.
+ * Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
     const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
@@ -4176,7 +4221,8 @@ static int dpari_grid_fits(const dpari_cart_grid *g, int32_t j, int32_t parts)
     return parts <= g->cells[j] && (!g->divides || g->cells[j] % parts == 0);
 }
 
-/* The next larger choice for axis j; 0 when there is none. The last axis takes what is left. */
+/* Sets the next larger choice for axis j, or returns 0 if there is none. The last axis takes all
+ * remaining ranks. */
 static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
 {
     int32_t x = g->part[j];
@@ -4216,7 +4262,8 @@ static void dpari_grid_search(dpari_cart_grid *g)
     }
 }
 
-/* A first limit: the primes, largest first, each to the axis where it costs least. */
+/* Finds a first solution, whose cost is the first limit: it gives each prime, largest first, to the
+ * axis where it costs least. */
 static void dpari_grid_guess(dpari_cart_grid *g)
 {
     int32_t i, j, to, n = g->rest[0];
@@ -4245,7 +4292,7 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     g->limit = cost + 1;
 }
 
-/* What one plane of cut costs across an axis: its weight times the other axes' cells. */
+/* The cost of one plane of cut across an axis: its weight times the cells of the other axes. */
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
@@ -4309,7 +4356,7 @@ static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_
     return face;
 }
 
-/* Refuses where the dearest cut overflows. */
+/* Checks that the cost of the most expensive cut does not overflow. */
 static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *cells,
                                     const int64_t *weight, dpar_why *why)
 {
@@ -4371,7 +4418,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t re
     return 1;
 }
 
-/* All that can be wrong; *rest: the ranks that the free axes must make. */
+/* Checks all arguments. *rest receives the ranks that the free axes must make. */
 DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
                                                               const int64_t *cells,
                                                               const int64_t *weight,
@@ -4422,9 +4469,9 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
                             cut, why);
 }
 
-/* ---- who owns what of a grid ---- */
+/* ---- owners in a grid ---- */
 
-/* How many ranks such a grid has; 0: it is none. */
+/* Returns how many ranks a grid has, or 0 if its parts are not valid. */
 static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_t *parts)
 {
     int64_t ranks = 1;
@@ -4500,7 +4547,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     return DPAR_OK;
 }
 
-/* Coordinate c along an axis, wrapped where that is allowed; -1 outside. |c| < 2^33. */
+/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside of another axis. |c| <
+ * 2^33. */
 static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
 {
     const int64_t n = cart->parts[axis];
@@ -4519,7 +4567,8 @@ static int32_t dpari_cart_three_to(int32_t dims)
     return n;
 }
 
-/* Offset `index` of the box stencil, row-major from (-1, .., -1); how many axes it moves along. */
+/* Computes offset `index` of the box stencil, in row-major order from (-1, .., -1). Returns along
+ * how many axes it moves. */
 static int32_t dpari_cart_offset(int32_t dims, int32_t index, int32_t *offset)
 {
     int32_t d, moves = 0;
@@ -4531,7 +4580,8 @@ static int32_t dpari_cart_offset(int32_t dims, int32_t index, int32_t *offset)
     return moves;
 }
 
-/* The coordinate next to another one; 0 when that is beyond an open border. */
+/* Computes the coordinate next to another one. Returns 0 if it is outside of an axis that does not
+ * wrap. */
 static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const int32_t *offset,
                            int32_t *next)
 {
@@ -4566,7 +4616,7 @@ static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *w
     return DPAR_OK;
 }
 
-/* Bricks of one rank, the last axis fastest. `grid` may lie inside *p. */
+/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *p. */
 static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                               int32_t per_node)
 {
@@ -4580,9 +4630,10 @@ static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t ki
     }
 }
 
-/* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
- * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
- * then 1, .... NULL: weights of 1. There are such sides where per_node divides the ranks. */
+/* Finds the sides q of a node's brick, with product(q) = per_node, that leave the least surface
+ * between nodes: the sum over d of weight[d] * planes[d] * product of the other parts. Of equal
+ * ones it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight NULL
+ * means 1. There is a solution if per_node divides the ranks. */
 static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid, int32_t per_node,
                                       const int64_t *weight, dpar_why *why)
 {
@@ -4625,7 +4676,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
     return st;
 }
 
-/* Nodes counted in a grid, ranks counted inside their brick. */
+/* Numbers the nodes in their grid, and the ranks within their brick. */
 static int32_t dpari_brick_rank(const dpar_mapping *p, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
@@ -4654,8 +4705,8 @@ static void dpari_brick_coords(const dpar_mapping *p, int32_t rank, int32_t *coo
     }
 }
 
-/* A cube of side 2 half on its way down a curve. Hilbert's curve after C. Hamilton, "Compact
- * Hilbert indices", 2006: the corner where it enters, the axis along which it leaves. */
+/* A subcube on the way down a curve. For Hilbert's curve (C. Hamilton, "Compact Hilbert indices",
+ * 2006) it has the corner at which the curve enters and the axis along which it leaves. */
 typedef struct dpari_cart_curve {
     int32_t dims, hilbert, turn;
     uint32_t entry;
@@ -4679,20 +4730,21 @@ static dpari_cart_curve dpari_curve_start(const dpar_mapping *p)
     return c;
 }
 
-/* Rotates the low dims bits to the left; 0 <= by. */
+/* Rotates the lowest `dims` bits to the left; by >= 0. */
 static uint32_t dpari_curve_turn(const dpari_cart_curve *c, uint32_t bits, int32_t by)
 {
     by %= c->dims;
     return (bits << by | bits >> (c->dims - by)) & (((uint32_t)1 << c->dims) - 1);
 }
 
-/* Which child the curve visits as number w: bit d says whether it lies high along axis d. */
+/* Returns the child that the curve visits as number w. Bit d is 1 if it is in the upper half along
+ * axis d. */
 static uint32_t dpari_curve_child(const dpari_cart_curve *c, uint32_t w)
 {
     return c->hilbert ? dpari_curve_turn(c, w ^ w >> 1, c->turn + 1) ^ c->entry : w;
 }
 
-/* Goes down into child number w. */
+/* Moves into child number w. */
 static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
 {
     const uint32_t child = dpari_curve_child(c, w);
@@ -4710,7 +4762,7 @@ static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
     c->half /= 2;
 }
 
-/* Ranks of the grid that lie in child number w. */
+/* Counts the ranks of the grid in child number w. */
 static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_mapping *p, uint32_t w)
 {
     const uint32_t child = dpari_curve_child(c, w);
@@ -4788,7 +4840,8 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
     return DPAR_OK;
 }
 
-/* What an offset carries, 0 when the stencil does not have it; INT64_MAX when it overflows. */
+/* Returns the weight of an offset, 0 if the stencil does not have it, or INT64_MAX if it overflows.
+ */
 static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const int32_t *offset,
                                     int32_t moves)
 {
@@ -4836,8 +4889,9 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     return DPAR_OK;
 }
 
-/* Along one axis of p parts in tiles of q: pairs of an offset in the whole grid and inside tiles,
- * and those of the tile that has most neighbours, which is the second, or the only one. */
+/* For one axis of p parts in tiles of q, counts the pairs of an offset in the whole grid and inside
+ * tiles, and those of the tile with the most neighbours, which is the second tile or the only one.
+ */
 typedef struct dpari_cart_pairs {
     int64_t all, same, tile, inside;
 } dpari_cart_pairs;
@@ -4861,7 +4915,7 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* The cost of tiles by counting pairs instead of ranks. */
+/* Computes the cost of tiles by counting pairs, without visiting the ranks. */
 static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
@@ -4882,7 +4936,7 @@ static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s,
     *worst = node;
 }
 
-/* What a rank sends to other nodes. */
+/* Computes how much a rank sends to other nodes. */
 static int64_t dpari_place_sends(const dpar_mapping *p, const dpar_stencil *s, int32_t rank)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i;
@@ -4927,7 +4981,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
     return DPAR_OK;
 }
 
-/* What each of the faces of a rank carries. */
+/* Computes how much each face of a rank carries. */
 static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *weight)
 {
     int32_t d, e;
@@ -4939,7 +4993,7 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
-/* Checked before: fails only where no brick fits. */
+/* The arguments were checked before, so that this fails only if no brick fits. */
 static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {
@@ -4985,7 +5039,8 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_choose(dpar_mapping *place, const d
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
-/* What is called for single elements goes into its callers, unless they are to be small. */
+/* Functions that are called for single elements are inlined, unless the compiler optimises for
+ * size. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_HOT static __inline__ __attribute__((always_inline))
 #else
@@ -4994,7 +5049,7 @@ static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
 /* ---- division by a constant ------------------------------------------------------------------ */
 
-/* The high half of a product. */
+/* Returns the high 64 bits of a product. */
 DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 {
 #if defined(__SIZEOF_INT128__)
@@ -5033,7 +5088,7 @@ static uint64_t dpari_inverse(uint64_t d)
     return q;
 }
 
-/* How many bits d > 0 has. */
+/* Returns the number of bits of d > 0. */
 static int dpari_bits(uint64_t d)
 {
 #if defined(__SIZEOF_INT128__)
@@ -5080,7 +5135,7 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
     return DPAR_OK;
 }
 
-/* What the rule divides by, and what is left of the count after whole rounds of it. */
+/* Computes the divisors of a rule, and the rest of the count after whole rounds. */
 DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
 {
     int64_t blocks, parts = s->parts;
@@ -5206,7 +5261,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
     return DPAR_OK;
 }
 
-/* Runs that are filled up to `most` each: how many are needed. */
+/* Returns how many runs are needed if each is filled up to `most`. */
 static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t most)
 {
     int64_t i, runs = items > 0, load = 0;
@@ -5220,7 +5275,7 @@ static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t mo
     return runs;
 }
 
-/* cuts[p]: how early run p may begin, so that the runs from it on keep `most`. */
+/* Sets cuts[p] to the earliest start of run p with which the runs from p on stay within `most`. */
 static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t most, int32_t parts,
                                  int64_t *cuts)
 {
@@ -5302,7 +5357,7 @@ DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
     }
 }
 
-/* The last part that begins at or before i and is not empty, by halving. */
+/* Finds the last part that begins at or before i and is not empty, by bisection. */
 static int32_t dpari_split_search(const dpar_split *s, int64_t i)
 {
     int32_t low = 0, high = s->parts; /* cut(low) <= i < cut(high) */
@@ -5342,13 +5397,13 @@ DPARI_HOT int64_t dpari_cyclic_find(const dpar_split *s, int64_t i, int64_t *loc
     return turn >= s->parts ? turn - s->parts : turn;
 }
 
-/* The turn of a part: 0 for the one that has the first block. */
+/* Returns the position of a part in a round: 0 for the part that has the first block. */
 DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *s, int64_t part)
 {
     return part >= s->source ? part - s->source : part - s->source + s->parts;
 }
 
-/* What a part has of the blocks after the full rounds. */
+/* Returns how many elements of the blocks after the full rounds a part has. */
 DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *s, int64_t turn)
 {
     return turn < s->extra ? s->block : turn == s->extra ? s->tail : 0;
@@ -5456,7 +5511,7 @@ DPARI_HOT int dpari_split_has(const dpar_split *s, int32_t part)
     return part >= 0 && part < s->parts;
 }
 
-/* The part that has i, 0 <= i < N, and where. */
+/* Finds the part that has i, 0 <= i < N, and its local index there. */
 DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *local)
 {
     int64_t part;
@@ -5474,7 +5529,7 @@ DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *loca
     return (int32_t)part;
 }
 
-/* The element at `local` of a part that exists, or -1. */
+/* Returns the element at index `local` of a part that exists, or -1. */
 DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t local)
 {
     int64_t cut;
@@ -5553,7 +5608,7 @@ DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
     return i < 0 ? s->count : i;
 }
 
-/* Apart, so that those who want no run pay nothing for it. */
+/* Not inlined, so that callers that need no run do not pay for it. */
 DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
                                                    int64_t *run)
 {
@@ -5596,7 +5651,7 @@ DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t lo
     return i;
 }
 
-/* Of `length` elements that begin at `start`: how many lie before i. */
+/* Returns how many of `length` elements from `start` on are before i. */
 static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 {
     return i <= start ? 0 : dpari_least(i - start, length);
@@ -5695,7 +5750,8 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* The split that an axis makes of `count` elements. Checked at init: it cannot fail later. */
+/* Makes the split of `count` elements by an axis. It cannot fail, because dpar_layout_init checked
+ * it. */
 static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, dpar_split *s)
 {
     const dpar_placement *p = &l->axis[axis];
@@ -5708,7 +5764,7 @@ static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, 
     dpari_split_resize(s, count);
 }
 
-/* The next axis that cuts a dim, from position k of the order on; -1: there is none. */
+/* Returns the next axis that cuts a dim, from position k of the order on, or -1. */
 static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
 {
     for (; k < l->mesh.axes; k++) {
@@ -5846,7 +5902,7 @@ typedef struct dpari_nest {
     dpar_split split; /* the cut that is looked at */
 } dpari_nest;
 
-/* coord: the rank's coordinates; NULL when it is outside: it owns nothing. */
+/* coord: the rank's coordinates, or NULL if it is not in the mesh, so that it owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
@@ -5885,7 +5941,8 @@ static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *
     return dpar_mesh_coords(&l->mesh, rank, coord) ? coord : NULL;
 }
 
-/* Apart, so that its frame does not stand below the search for the coordinates. */
+/* Not inlined, so that its frame and that of the search for coordinates are not on the stack at the
+ * same time. */
 DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord,
                                               int32_t dim, int64_t local, int64_t *run)
 {
@@ -6189,8 +6246,8 @@ DPARI_INTERNAL int dpari_layout_same(const dpar_layout *a, const dpar_layout *b)
 /* ---- where points come from -------------------------------------------------------------------
  */
 
-/* A receiver's points are passed several times, each time over those that come in one way: in each
- * dim from a range of points, by one map into one dim of the sender. */
+/* The passes over a receiver's points. Each pass visits the points that are reached in one way: in
+ * each dim a range of points, which one map takes into one dim of the sender. */
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
@@ -6218,13 +6275,13 @@ static int dpari_halo_has_seam(const dpar_halo *h)
     return h->folds && h->on_row;
 }
 
-/* The edge of a pass over edges; its face is a quarter of that of the pass. */
+/* Returns the edge of a pass over edges. Four passes follow each other for each face. */
 static int32_t dpari_halo_pass_edge(int32_t pass)
 {
     return (pass - DPARI_EDGES) % 4;
 }
 
-/* The points that lie along that edge. */
+/* Returns the kind of points along that edge, DPAR_HALO_AT_x. */
 static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
 {
     return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
@@ -6263,8 +6320,9 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
     return (face + step + 6) % 6;
 }
 
-/* Where the way of a pass leads: over an edge, and over the border there to a third face, which is
- * reached from east or north of the second (points on high faces: from west or south). */
+/* The way of a pass: over an edge, and for borders also over the border to a third face. That face
+ * is reached over the west or south edge of the second one, or for points at low faces over its
+ * east or north edge. */
 typedef struct dpari_halo_way {
     int32_t edges, face, turn; /* 1 or 2; of all */
     int32_t edge[2], turns[2];
@@ -6288,9 +6346,9 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     w->turn = (w->turn + w->turns[1]) % 4;
 }
 
-/* Which points x of the dim along the edge a pass is about. Of those of the face there, both
- * borders counted, one has another owner: that where the count ends, or, turned, where it begins.
- */
+/* Sets the range of points that a pass visits in the dim along the edge. The face beyond the edge
+ * counts both of its borders, but owns only one. Of low faces it does not own the last one, of high
+ * faces the first one; if the face is turned it is the other way round. */
 static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn, dpari_halo_map *m)
 {
     const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_HALO_AT_LOW_FACES;
@@ -6305,14 +6363,14 @@ static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn,
     m->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
 }
 
-/* The dim that leads over an edge. */
+/* Returns the dim that leads over an edge. */
 static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
 {
     return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
-/* One of the last two dims over the edges of the way. Faces that lie on their side count backwards
- * along it: from the middles of cells (1), the faces below (0), above (2). */
+/* Maps one of the last two dims over the edges of a way. Faces that are turned count backwards
+ * along it: from the centres of cells (1), the low faces (0) or the high faces (2). */
 static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
                                dpari_halo_map *m)
 {
@@ -6334,7 +6392,7 @@ static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int3
     }
 }
 
-/* Beyond an edge of a face. */
+/* The map of a pass beyond an edge of a face. */
 static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
 {
     const int64_t n = h->grid.extent[h->grid.dims - 1];
@@ -6416,7 +6474,8 @@ static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari
     }
 }
 
-/* The columns [at[0], at[1]) of the row on the fold that are images: of each pair the later one. */
+/* Computes the columns [at[0], at[1]) of the row on the fold that are images, the later one of each
+ * pair. */
 static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
 {
     int64_t columns = dpar_halo_points(h, h->mirror);
@@ -6424,13 +6483,14 @@ static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
     at[1] = h->shift > 0 ? columns : columns + h->shift;
 }
 
-/* Point i of a ring. */
+/* Wraps point i around a ring. */
 static int64_t dpari_halo_ring(int64_t i, int64_t points)
 {
     return i - dpari_floor_div(i, points) * points;
 }
 
-/* Column x: is it in the map's half? *n: of how many from here on that is true. */
+/* Returns 1 if column x is in the half of the map. *n receives for how many columns from x on the
+ * answer is the same. */
 static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
 {
     int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
@@ -6444,8 +6504,9 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
 /* ---- one dim of the walk ----------------------------------------------------------------------
  */
 
-/* The segment at x[d]: points with one owner, on the same side of the receiver's bounds. Sets n, g,
- * source, bits and the source's coordinates. 0: nothing arrives in n points. */
+/* Computes the segment at x[d]: points with one owner, on the same side of the receiver's bounds.
+ * Sets n, g, source, bits and the coordinates of the source. Returns 0 if nothing arrives in these
+ * n points. */
 static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
@@ -6492,20 +6553,20 @@ static int32_t dpari_halo_beyond(const dpar_halo_cursor *w, int32_t n)
     return beyond;
 }
 
-/* Earlier dims are outside as often as may be. */
+/* True if the earlier dims are outside as often as allowed, so that dim d must be inside. */
 static int dpari_halo_only_inside(const dpar_halo_cursor *w, int32_t d)
 {
     return w->outside <= d && dpari_halo_beyond(w, d) >= w->outside;
 }
 
-/* Where a dim's segments begin. */
+/* Moves to the first segment of a dim. */
 static void dpari_halo_enter(dpar_halo_cursor *w, int32_t d)
 {
     w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
 }
 
-/* From a segment that another rank has to where the sender's own points come next; wide halos pass
- * many. */
+/* Returns where the sender's own points come next, after a segment of another rank. Wide halos skip
+ * many segments this way. */
 static int64_t dpari_halo_skip(const dpar_halo_cursor *w, int32_t d)
 {
     dpari_halo_map m;
@@ -6519,7 +6580,8 @@ static int64_t dpari_halo_skip(const dpar_halo_cursor *w, int32_t d)
     return ahead;
 }
 
-/* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
+/* Moves from x[d] on to the next segment, or for a sender to the next one of which it is the
+ * source. */
 static int dpari_halo_seek(dpar_halo_cursor *w, int32_t d)
 {
     int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
@@ -6546,7 +6608,7 @@ static int dpari_halo_travels(const dpar_halo_cursor *w)
     return beyond == 0 ? w->pass == DPARI_TWICE : beyond <= w->outside;
 }
 
-/* The next box of segments of this receiver; `fresh` begins with its first. */
+/* Moves to the next box of segments of this receiver, or with `fresh` to its first one. */
 DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
@@ -6577,7 +6639,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 /* ---- the receivers of a sender ----------------------------------------------------------------
  */
 
-/* Sets what the receiver that has own points at[d] and an array `box` there may get. */
+/* Sets the points that a receiver with own points at[d] and an array `box` may receive in dim d. */
 static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *box)
 {
     const dpar_halo *h = w->h;
@@ -6594,7 +6656,8 @@ static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *b
     }
 }
 
-/* How many blocks a dim is cut into, and the coordinates of the n-th, in any order. */
+/* Returns how many blocks a dim is cut into, and computes the coordinates of number n of them, in
+ * any order. */
 static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t *coord)
 {
     int64_t parts = 1;
@@ -6609,8 +6672,9 @@ static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t
     return parts;
 }
 
-/* Begins with the receivers in dim d: those with windows are looked at one by one, others from the
- * first point of a block on, on a line that goes on beyond the ends where it wraps. */
+/* Sets the range of receivers in dim d. With windows, all blocks are visited one by one. Otherwise
+ * the range is one of points, from the first point of a block on; in a periodic dim it continues
+ * beyond the ends. */
 static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
@@ -6645,8 +6709,8 @@ static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
     w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
-/* True if the points `want`, on a line or any number of times around, overlap those that may be
- * filled. */
+/* True if the points `want` overlap those that may be filled, in a periodic dim after any number of
+ * turns. */
 static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
 {
     int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
@@ -6658,7 +6722,8 @@ static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
     return lo < w->fill[d][1] && hi > w->fill[d][0];
 }
 
-/* The receiver at from[d][0] or, where that one takes nothing, the next. 0: there is none. */
+/* Moves to the receiver at from[d][0], or to the next one if it receives nothing. Returns 0 if
+ * there is none. */
 static int dpari_halo_find(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
@@ -6688,7 +6753,7 @@ static void dpari_halo_advance(dpar_halo_cursor *w, int32_t d)
     w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
 }
 
-/* The first of all receivers, or the next one. */
+/* Moves to the next receiver, or with `fresh` to the first one. */
 DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
@@ -6789,7 +6854,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
     return DPAR_OK;
 }
 
-/* The dims that change places in this pass, and the turn of vectors. */
+/* Sets the dims that are exchanged in this pass, and the turn of vectors. */
 static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
 {
     int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
@@ -6831,7 +6896,7 @@ DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t pe
     }
 }
 
-/* The rank of the communicator at w's peer; -1: masked. */
+/* Returns the rank in the communicator of the walk's peer, or -1 if the block is masked. */
 static int32_t dpari_halo_peer(const dpar_halo_cursor *w)
 {
     int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);
@@ -6874,7 +6939,7 @@ DPAR_API int dpar_halo_next(dpar_halo_cursor *w, dpar_transfer *t)
  * receivers that it may serve as they would walk themselves, which keeps both lists in the same
  * order without communication. */
 
-/* Where the walk of a sender is. */
+/* The phases of a sender's walk. */
 enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 
 /* ---- checking ------------------------------------------------------------------------------- */
@@ -6940,7 +7005,8 @@ DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
     return set;
 }
 
-/* Members ascend when each stride passes what the smaller ones reach. */
+/* True if each stride is larger than the sum that the smaller ones can reach, so that the members
+ * of a group ascend. */
 static int dpari_mesh_nested(const dpar_mesh *m)
 {
     int32_t i, k;
@@ -6958,7 +7024,7 @@ static int dpari_mesh_nested(const dpar_mesh *m)
     return 1;
 }
 
-/* The axis in `which` of the largest stride below `below`; -1: none. */
+/* Returns the axis in `which` with the largest stride below `below`, or -1. */
 static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t below)
 {
     int32_t i, best = -1;
@@ -6972,7 +7038,8 @@ static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t be
     return best;
 }
 
-/* How many members of base's group (base has coordinate 0 there) are ranks below x; nested. */
+/* Counts the members of a group that are ranks below x. `base` is the member with coordinate 0, and
+ * the mesh is nested. */
 static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t base, int64_t x)
 {
     int64_t rest = x - base, below = INT64_MAX;
@@ -7003,7 +7070,7 @@ static const dpar_layout *dpari_to(const dpar_redistribute_cursor *w)
     return w->sends ? &w->other : &w->mine;
 }
 
-/* True if rank q holds what the ranks at `coord` (0 on replicated axes) hold. */
+/* True if rank q holds the same elements as the ranks at `coord`, which is 0 on replicated axes. */
 static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32_t *coord,
                        int32_t q)
 {
@@ -7019,7 +7086,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
     return 1;
 }
 
-/* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
+/* Finds the copies at `coord` that may send to q, which are those nearest to it: returns their
+ * number, and *low receives the number of the first one. */
 DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord,
                                          int32_t q, int32_t *low)
 {
@@ -7046,8 +7114,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, cons
     return n;
 }
 
-/* The number of q among the receivers of its box that share a pool of n copies, and how many they
- * are: those of its node when the pool is its node's, else all. */
+/* Finds the number of q among the receivers of its box that share a pool of n copies, and how many
+ * receivers these are. They are those of its node if the pool is that of the node, otherwise all.
+ */
 DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
                                            int32_t *number)
 {
@@ -7091,8 +7160,8 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
     return parts;
 }
 
-/* The dim to cut further: one that the receivers cut into rows before others, then that of the
- * longest parts; -1: none is left that can be cut. */
+/* Returns the dim to cut further, or -1 if none can be cut. Dims that the receivers cut into rows
+ * come first, then the one with the longest parts. */
 static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
 {
     int32_t d, best = -1, best_rows = 0, rows;
@@ -7110,8 +7179,8 @@ static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
     return best;
 }
 
-/* A grid of at most `shares` parts over what the copies hold: outer parts end where the receivers'
- * boxes do, where both are rows; more parts cut these. */
+/* Chooses a grid of at most `shares` parts over what the copies hold. If both sides have rows,
+ * outer parts end where the receivers' boxes end; more parts cut these further. */
 static void dpari_share_grid(dpar_redistribute_cursor *w, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
@@ -7134,17 +7203,19 @@ static void dpari_share_grid(dpar_redistribute_cursor *w, int32_t shares)
     }
 }
 
-/* How many copies further whole round `round` begins, of takers / n: such that the receivers that
- * have a copy themselves, one round of them or one of each n in a row, are of all copies. */
+/* Returns by how many copies round `round` of takers / n is shifted. Receivers that hold a copy
+ * themselves are one round, or one in every n in a row. The shift distributes them over all copies.
+ */
 static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 {
     int32_t rounds = takers / n;
     return (int32_t)(round / (rounds / dpari_gcd(rounds, n)) % n);
 }
 
-/* Who of n copies, the first at w->copy, serves receiver `number` of `takers`. While there are as
- * many receivers as copies each copy serves one of them. Then the copies lie side by side along
- * the boxes of those that are left: evenly in each box, or in a line where that does not go. */
+/* Chooses which of n copies, the first at w->copy, serve receiver `number` of `takers`. As long as
+ * there are at least as many receivers as copies, each copy serves one of them. The copies then
+ * share the boxes of the remaining receivers: an equal number of copies for each box, or if that
+ * does not divide, equal pieces of a line through all of these boxes. */
 static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *w, int32_t n, int32_t takers,
                                        int32_t number)
 {
@@ -7169,14 +7240,14 @@ static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *w, int32_t n, i
     }
 }
 
-/* Where part i of n even ones begins. */
+/* Returns where part i of n even parts begins. */
 static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 {
     return size / n * i + dpari_least(i, size % n);
 }
 
-/* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
- * sides have rows: local index x is global index lead + x. */
+/* Returns where outer part j of dim d begins: at an even part, moved to the nearest end of a
+ * receiver's box. Both sides have rows, so that local index x is global index lead + x. */
 DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d,
                                                 int32_t j)
 {
@@ -7191,7 +7262,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *
     return x - there < run - x ? there : run;
 }
 
-/* Where share i of dim d begins, in local indices of the copies. */
+/* Returns where share i of dim d begins, in local indices of the copies. */
 static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, int32_t i)
 {
     int32_t more = w->grid[d] / w->outer[d];
@@ -7212,7 +7283,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, i
     return low + dpari_even_start(high - low, more, i % more);
 }
 
-/* Which share of dim d has local index x. */
+/* Returns the share of dim d that has local index x. */
 static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int64_t x)
 {
     int32_t more = w->grid[d] / w->outer[d], low = 0, high = w->grid[d], at;
@@ -7242,7 +7313,8 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int6
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
-/* The piece of dim d that begins at at[d]: as long as both sides have it in a row. */
+/* Computes the piece of dim d that begins at at[d]. It ends where one of the sides is no longer
+ * consecutive. */
 static void dpari_walk_piece(dpar_redistribute_cursor *w, int32_t d)
 {
     int64_t here, there;
@@ -7251,7 +7323,7 @@ static void dpari_walk_piece(dpar_redistribute_cursor *w, int32_t d)
     w->length[d] = dpari_least(w->high[d] - w->at[d], dpari_least(here, there));
 }
 
-/* To the first box of the range; 0 when that is empty. */
+/* Moves to the first box of the range. Returns 0 if the range is empty. */
 static int dpari_walk_first(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -7267,7 +7339,7 @@ static int dpari_walk_first(dpar_redistribute_cursor *w)
     return 1;
 }
 
-/* The next box; 0 at the end. */
+/* Moves to the next box. Returns 0 at the end. */
 static int dpari_walk_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -7283,7 +7355,8 @@ static int dpari_walk_box(dpar_redistribute_cursor *w)
     return 0;
 }
 
-/* A Partial axis of `to` that is not one of `from`: coordinate 0 alone receives. */
+/* True if the rank receives anything. On a Partial axis of `to` that is not one of `from`, only
+ * coordinate 0 does. */
 static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
@@ -7298,8 +7371,8 @@ static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
     return 1;
 }
 
-/* Which ranks a sender serves one by one: this one, and those of its node that are of `to` when not
- * all of its copies lie there. */
+/* Sets the ranks that a sender serves one by one: itself, and the ranks of its node in `to` if not
+ * all copies are on this node. */
 static void dpari_walk_node(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
@@ -7325,7 +7398,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *w)
     w->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
 }
 
-/* Makes `rank` the one whose array of `mine` is walked. */
+/* Makes the walk go over the array of `rank` in the layout `mine`. */
 static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
@@ -7387,7 +7460,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
 
 /* ---- receiving: the boxes, from each partial rank, from each copy that has a share ---------- */
 
-/* The share of the box that lies in part share[] of the copies' grid. */
+/* Cuts the box to part share[] of the copies' grid. */
 static void dpari_cut_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -7399,7 +7472,7 @@ static void dpari_cut_box(dpar_redistribute_cursor *w)
     }
 }
 
-/* Who sends the box: the copies of one partial rank, and in how many shares. */
+/* Determines who sends the box, the copies of one partial rank, and in how many shares. */
 static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
@@ -7421,7 +7494,8 @@ static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
     }
 }
 
-/* The next share that meets the box, the last dim fastest; 0 at the end. */
+/* Moves to the next share that overlaps the box, with the last dim fastest. Returns 0 at the end.
+ */
 static int dpari_next_share(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -7467,8 +7541,8 @@ static int dpari_next_receive(dpar_redistribute_cursor *w)
 
 /* ---- sending: to the ranks of the node one by one, then to all others ----------------------- */
 
-/* The range of the walk: what the rank sends of the box of receiver `number` of `takers`, when it
- * is copy `me` of n. 0: nothing. */
+/* Sets the range of the walk to what the rank, copy `me` of n, sends of the box of receiver
+ * `number` of `takers`. Returns 0 if that is nothing. */
 static int dpari_range(dpar_redistribute_cursor *w, int32_t n, int32_t takers, int32_t number,
                        int32_t me)
 {
@@ -7487,8 +7561,8 @@ static int dpari_range(dpar_redistribute_cursor *w, int32_t n, int32_t takers, i
     return at == 0;
 }
 
-/* Narrows local ranges of `rank` of a layout to what lies between the first and the last index of
- * the ranks at coord[] of another. Their elements. */
+/* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
+ * of the ranks at coord[] in another layout. Returns the number of elements in them. */
 static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout *other,
                           const int32_t *coord, int64_t *low, int64_t *high)
 {
@@ -7508,7 +7582,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
     return size;
 }
 
-/* Sender becomes receiver, `rank` of the other layout, and back. */
+/* Turns the walk round, from a sender to the receiver `rank` of the other layout, or back. */
 DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
 {
     int32_t d;
@@ -7526,8 +7600,9 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t
     }
 }
 
-/* The range for one rank of the node: this rank's share, as far as it reaches what q takes. Where
- * that is scattered in it the walk is to turn, to q's own elements: taker is -1. */
+/* Sets the range for rank q of the node: this rank's share, as far as it overlaps the elements of
+ * q. If these are scattered in it, taker is -1, and the walk is to turn round and go over the
+ * elements of q. */
 static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
@@ -7551,7 +7626,8 @@ static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
     return here > 0;
 }
 
-/* To the next rank of the node (or this one alone) that takes something; 0: all were asked. */
+/* Moves to the next rank of the node (or only this rank) that receives something. Returns 0 if
+ * there is none left. */
 DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
 {
     while (w->phase == DPARI_TO_NODE) {
@@ -7564,8 +7640,8 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
     return 0;
 }
 
-/* To the next range, perhaps an empty one, for receivers of anywhere: all that take whole boxes,
- * then the one or two that take a share. 0 at the end. */
+/* Moves to the next range, which may be empty, for receivers on any node: first all that receive
+ * whole boxes, then the one or two that receive a share. Returns 0 at the end. */
 DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
 {
     int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
@@ -7597,7 +7673,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
     return 0;
 }
 
-/* The next receiver of the box; -1: not this one. */
+/* Returns the next receiver of the box, or -1 if it does not receive from this rank. */
 static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
@@ -7620,7 +7696,8 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
                                                                                              : -1;
 }
 
-/* The box to each of the receivers that take it from this rank. 0 too when the walk is to turn. */
+/* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
+ * if the walk is to turn round. */
 static int dpari_next_send(dpar_redistribute_cursor *w)
 {
     for (;;) {
@@ -7645,7 +7722,8 @@ static int dpari_next_send(dpar_redistribute_cursor *w)
     }
 }
 
-/* To the next transfer. A sender that walks what another receives takes what comes from itself. */
+/* Moves to the next transfer. A sender that walks over the elements of a receiver takes those that
+ * come from itself. */
 static int dpari_walk_on(dpar_redistribute_cursor *w)
 {
     while (w->state) {
@@ -7693,6 +7771,10 @@ DPAR_API int dpar_redistribute_next(dpar_redistribute_cursor *w, dpar_transfer *
 
 /* ==== index/cover.c ==== */
 
+/* Checks whether boxes cover an array. The boxes are sorted along the dim in which they are
+ * thinnest, so that each box is compared only with the few that begin before it ends. If none
+ * overlap, the volumes show whether elements are missing. */
+
 static int dpari_box_empty(const dpar_box *b)
 {
     int32_t d;
@@ -7704,7 +7786,7 @@ static int dpari_box_empty(const dpar_box *b)
     return 0;
 }
 
-/* Heap sort of order[] by lo[dim]. */
+/* Sorts order[] by lo[dim], with heap sort, which needs no memory. */
 static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_t *order)
 {
     int32_t start = n / 2, end = n;
@@ -7729,7 +7811,7 @@ static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_
     }
 }
 
-/* The dim along which the boxes are thinnest, in thousandths of the extent, on average. */
+/* Returns the dim along which the boxes are thinnest on average, in thousandths of the extent. */
 static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
                               const int32_t *order, int32_t n)
 {
@@ -7748,9 +7830,9 @@ static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_bo
     return best;
 }
 
-/* The first element, the last dim fastest, that no box has. A row of the last dim looks the same
- * until the first of the boxes that cross it ends: rows in between are passed over, and so on
- * outwards. */
+/* Finds the first element that is in no box, with the last dim fastest. All rows of the last dim
+ * have the same boxes until the first of these boxes ends, so that the rows up to there are
+ * skipped, and in the same way in the other dims. */
 static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
                                 const int32_t *order, int32_t n, int64_t *at)
 {
@@ -7880,8 +7962,9 @@ DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-/* A layout as a number: a byte an axis; high half the dim that it cuts, or R or P, low half its
- * place among the cuts of that dim, 0 the major one. */
+/* A state is a layout as a number, with a byte for each axis. Its high half is the dim that the
+ * axis cuts, or R (replicated) or P (partial). Its low half is the place of the axis among the cuts
+ * of that dim, with 0 for the outermost cut. */
 enum { DPARI_STATE_R = 15, DPARI_STATE_P = 14 };
 
 static int32_t dpari_state_dim(uint64_t state, int32_t axis)
@@ -7909,7 +7992,7 @@ static int32_t dpari_state_cuts(uint64_t state, int32_t axes, int32_t dim)
     return n;
 }
 
-/* Axes of size 1 do nothing: they count as replicated. */
+/* Encodes a layout. Axes of size 1 have no effect and count as replicated. */
 static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_why *why)
 {
     uint64_t s = 0;
@@ -7985,7 +8068,7 @@ static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
     return 1;
 }
 
-/* The state after a step, which is known to be possible. */
+/* Returns the state after a step, which must be possible. */
 static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_step *p,
                                  uint64_t goal)
 {
@@ -8073,14 +8156,15 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
     return r->n++;
 }
 
-/* n elements at a price each; saturates far below what sums of it could overflow. */
+/* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
 static int64_t dpari_route_price(int64_t n, int64_t each)
 {
     int64_t price;
     return dpari_mul(n, each, &price) && price < INT64_MAX / 1024 ? price : INT64_MAX / 1024;
 }
 
-/* What goes to each of `size` ranks when a dim of the state is cut further, padded. */
+/* Returns the padded elements that each of `size` ranks gets if a dim of the state is cut further.
+ */
 static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int64_t size)
 {
     int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
@@ -8117,7 +8201,7 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
     return axis >= 0 ? r->byte_cost[axis] : most;
 }
 
-/* A step from node k; 0 when there is no room for where it leads. */
+/* Takes a step from node k. Returns 0 if there is no capacity for the node to which it leads. */
 static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
@@ -8152,7 +8236,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     return 1;
 }
 
-/* All steps of one axis. */
+/* Takes all steps of one axis. */
 static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
@@ -8191,7 +8275,7 @@ static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
     return dim >= DPAR_MAX_DIMS || l->extent[dim] % parts == 0;
 }
 
-/* Exchanges of an axis with a later one. */
+/* Takes the steps that exchange an axis with a later one. */
 static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
@@ -8362,7 +8446,7 @@ static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 /* ---- laying -----------------------------------------------------------------------------------
  */
 
-/* a rounded up to a multiple of m; 0 when that passes 2^62. */
+/* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
 {
     int64_t rest = a % m, add = rest == 0 ? 0 : m - rest;
@@ -8373,7 +8457,7 @@ static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
     return 1;
 }
 
-/* A parameter of n elements at the next multiple of align; *end moves behind it. */
+/* Places a parameter of n elements at the next multiple of `align`, and moves *end to its end. */
 static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
                                   dpar_why *why)
 {
@@ -8419,7 +8503,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
     return DPAR_OK;
 }
 
-/* What [lo, hi) of a buffer has of a parameter. */
+/* Computes the piece of a parameter that is in [lo, hi) of a buffer. Returns 0 if there is none. */
 static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, dpar_piece *piece)
 {
     int64_t from = dpari_most(lo, start), to;
@@ -8457,7 +8541,8 @@ DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
     return how;
 }
 
-/* One parameter after the other; `start` and `bucket` are filled where they are not NULL. */
+/* Places one parameter after the other and ends a bucket once it is full. `start` and `bucket` are
+ * filled unless they are NULL. */
 static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit, int64_t *start,
                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                       dpar_why *why)
@@ -8585,7 +8670,7 @@ DPAR_API int dpar_flat_next(int32_t dims, const int64_t *extent, int64_t *at, in
 /* ---- heads -------------------------------------------------------------------------------------
  */
 
-/* Part p of n things over parts, by the two rules: where it begins. 0 <= p <= parts. */
+/* Returns where part p of n items begins by the rule CHUNK or EVEN. 0 <= p <= parts. */
 static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
 {
     int64_t each = n / parts;
@@ -8917,7 +9002,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     return st;
 }
 
-/* Document k's parts. Checked at init: it cannot fail. */
+/* Makes the split of document k. It cannot fail, because dpar_packed_init checked the numbers. */
 static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
 {
     (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
@@ -8960,7 +9045,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
     return 0;
 }
 
-/* Tokens first .. first + n - 1 of a document see first + 1, ..., first + n keys. */
+/* Counts the pairs of n tokens of a document from `first` on: they see first + 1, ..., first + n
+ * keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
     int64_t most, last = n % 2 == 0 ? n / 2 : n, half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
@@ -8970,7 +9056,8 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
     return most + last;
 }
 
-/* A stripe's tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks, ... keys. */
+/* Counts the pairs of a stripe: its tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks,
+ * ... keys. */
 static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t rank)
 {
     dpar_split s;
@@ -9027,13 +9114,13 @@ static int64_t dpari_window_dilation(const dpar_window *v)
     return v->dilation > 0 ? v->dilation : 1;
 }
 
-/* From the first tap to the last. */
+/* The distance from the first element of the kernel to the last one. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
     return dpari_window_dilation(v) * (v->kernel - 1);
 }
 
-/* What every kind must obey. */
+/* Checks what holds for every kind of window. */
 static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
@@ -9141,7 +9228,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
     return DPAR_OK;
 }
 
-/* The first output that goes with inputs from i on. */
+/* Returns the first output that belongs to the inputs from i on. */
 static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
 {
     int64_t s = dpari_window_stride(v), y = i;
@@ -9166,7 +9253,7 @@ DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t 
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
 
-/* Of queries [y0, y1) the first key of all, and one past the last. */
+/* Computes the first key that queries [y0, y1) read, and one past the last. */
 static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                               int64_t *lo, int64_t *hi)
 {
@@ -9182,8 +9269,9 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
     *hi += dpari_window_reach(v) + 1;
 }
 
-/* The inputs that output y reads; neither end goes down as y goes up (for that the keys of a query
- * are joined with those of the other groups after it, and before it). */
+/* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
+ * bisection works; for that the keys of a query are joined with those of the other groups before
+ * and after it. */
 static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
@@ -9316,7 +9404,7 @@ DPARI_INTERNAL int64_t dpari_window_start(const dpar_window *v, int64_t inputs, 
  * and can compute before an exchange. Each box is a product over dims, so that every question is
  * answered in one dim at a time. The transfers are in reach.c. */
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
@@ -9386,7 +9474,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why
     return DPAR_OK;
 }
 
-/* Rows behind a pole: not the one that is held twice. */
+/* Returns the rows beyond a pole, without the one that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
 {
     return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
@@ -9460,7 +9548,7 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
     return DPAR_OK;
 }
 
-/* What a walk over h needs of the other field. */
+/* Checks the partner field as far as a walk over h reads it. */
 static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_halo *p = h->partner;
@@ -9491,7 +9579,7 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     return DPAR_OK;
 }
 
-/* Blocks are the mesh's ranks 0, 1, ...; what an owner's other blocks are is told by begin. */
+/* Checks the list of owners. The ranks of the mesh, 0, 1, ..., are then the numbers of blocks. */
 static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_mesh *m = &h->grid.mesh;
@@ -9620,7 +9708,7 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 /* ---- points and their owners ------------------------------------------------------------------
  */
 
-/* True if the end of a dim meets other points. */
+/* True if there are other points beyond the ends of a dim. */
 DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d)
 {
     return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
@@ -9652,7 +9740,8 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_
     }
 }
 
-/* The owner of point i: the coordinates of the axes that cut the dim, and what it owns. */
+/* Finds the owner of point i: the coordinates of the axes that cut the dim, and the range of points
+ * that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at)
 {
@@ -9667,7 +9756,7 @@ DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, i
     dpari_halo_of_cells(h, d, at);
 }
 
-/* Outputs of a dim in all. */
+/* Returns the number of outputs of a dim. */
 static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
 {
     int64_t all = 0;
@@ -9685,7 +9774,7 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
     return h->outputs != NULL ? h->outputs : &h->grid;
 }
 
-/* The outputs y[] of a block y[] of that layout; 0: none. */
+/* Converts a block y[] of that layout into its outputs y[]. Returns 0 if there are none. */
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
@@ -9695,8 +9784,9 @@ static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }
 
-/* One dim of one rank: its own points, and what its array holds. Without points of its own they
- * are empty and lie at the beginning. 0 when it has neither. */
+/* Computes, in one dim of one rank, its own points and the points that its array holds. If it has
+ * no points of its own, they are an empty range at the start of the array. Returns 0 if it has
+ * neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box)
 {
@@ -9723,7 +9813,7 @@ DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, in
     return 1;
 }
 
-/* The block of a rank; -1: it has none. */
+/* Returns the block of a rank, or -1 if it has none. */
 static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
 {
     int32_t i;
@@ -9753,7 +9843,8 @@ static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
     return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
 }
 
-/* The points [own[0], own[1]) of a dim without the sides where an exchange brings something. */
+/* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
+ * receives points. */
 static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own, int64_t *core)
 {
     int64_t end = dpar_halo_points(h, d);
@@ -9766,7 +9857,7 @@ static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own,
     core[1] = dpari_most(core[1], core[0]);
 }
 
-/* What a rank computes in a dim, and the core of it. */
+/* Computes what a rank computes in a dim, and the core of that. */
 DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d,
                                           int64_t *out, int64_t *core)
 {
@@ -9796,8 +9887,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coo
     return 1;
 }
 
-/* Boxes come in pairs, one inside the other: own points in the local array, the core in what is
- * computed. Dim by dim, so that little stack is needed. */
+/* Boxes come in pairs, one inside the other: the own points in the local array, and the core in
+ * what a rank computes. They are computed dim by dim, which needs little stack. */
 enum { DPARI_ARRAY, DPARI_WORK };
 
 static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, int kind,
@@ -9807,7 +9898,7 @@ static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, 
                                : dpari_halo_work(h, coord, d, outer, inner);
 }
 
-/* The inner or the outer box; 0 when it is empty or there is none. */
+/* Computes the inner or the outer box of a pair. Returns 0 if it is empty or does not exist. */
 DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
                                          dpar_box *box)
 {
@@ -9919,7 +10010,7 @@ DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_bo
     return dpari_halo_slab_of(h, rank, DPARI_ARRAY, dpari_halo_star(h), n, box);
 }
 
-/* a + b c, -1 past 2^63 - 1 or when one of them was. */
+/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or one of them is already -1. */
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;
@@ -10314,7 +10405,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_draw(dpar_text *t, const dpar_halo_dra
  * network on just enough bits for the count, applied again until the result is below the count.
  * dpar_sampler_shuffle repeats torch's generator and algorithm bit for bit. */
 
-/* ---- who reads what -------------------------------------------------------------------------- */
+/* ---- the samples of a rank ------------------------------------------------------------------- */
 
 static void dpari_permutation_set(dpar_sampler *s);
 static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
@@ -10342,7 +10433,8 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
     return DPAR_OK;
 }
 
-/* Of what is left: whole rounds, in which each rank reads a run, and the samples after them. */
+/* Returns the whole rounds, in which each rank reads a run, of the remaining samples. *after
+ * receives the samples after them. */
 static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
 {
     int64_t left = s->count - s->first, round = s->run * s->ranks;
@@ -10473,8 +10565,8 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 
 /* ---- Feistel --------------------------------------------------------------------------------- */
 
-/* Each bit of x reaches every bit: the finaliser of splitmix64 (Steele, Lea, Flood 2014; variant 13
- * of Stafford's mixers). */
+/* Mixes x so that each bit of it affects every bit of the result. It is the finaliser of splitmix64
+ * (Steele, Lea, Flood 2014; variant 13 of Stafford's mixers). */
 static uint64_t dpari_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -10482,7 +10574,8 @@ static uint64_t dpari_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A round function: 2^64 / golden ratio keeps the keys of rounds apart. */
+/* The function of a round. Multiples of 2^64 / golden ratio make the keys of the rounds different.
+ */
 static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round)
 {
     return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
@@ -10513,7 +10606,8 @@ static void dpari_permutation_set(dpar_sampler *s)
     s->high = bits - bits / 2;
 }
 
-/* What lies at position x; -1 outside 0..count-1. Fewer than two walks on average. */
+/* Returns the sample at position x, or -1 outside of 0..count-1. It needs fewer than two steps on
+ * average. */
 static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 {
     if (x < 0 || x >= s->count) {

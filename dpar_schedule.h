@@ -386,7 +386,7 @@ typedef struct dpar_schedule_check_desc {
  *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
- * "rank 2: 1B3 is there twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
+ * "rank 2: 1B3 is listed twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
  * message names the circle: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
  * 1SEND_F0; rank 1 ...". Fails with DPAR_E_ROOM if `bytes` is too small. Costs O(actions).
  *
@@ -1142,21 +1142,21 @@ DPAR_API dpar_status dpar_schedule_selftest(dpar_why *why);
 
 /* ==== schedule/inner.h ==== */
 
-/* inner - private: how many bytes calls of dpar_schedule.h need. Callers outside learn it from
- * why->bytes, when a call without memory fails with DPAR_E_ROOM. */
+/* inner - private: how many bytes of memory the calls of dpar_schedule.h need. A program learns it
+ * from why->bytes when a call without memory fails with DPAR_E_ROOM. */
 
-/* Of dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V another 88 m +
- * 72 p + 248 bytes per rank to work in. -1 if there is no such schedule, and `why` receives the
- * reason. O(stages). */
+/* The bytes for dpar_schedule_generate: dpari_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V
+ * another 88 m + 72 p + 248 bytes per rank of working memory. -1 if there is no such schedule, and
+ * `why` receives the reason. O(stages). */
 DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order, dpar_why *why);
-/* Of dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not those of a
- * schedule. O(ranks). */
+/* The bytes for dpar_schedule_check. -1 if ranks, stages, chain, micros, slices or begin are not
+ * those of a schedule. O(ranks). */
 DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
                                              const dpar_schedule_check_desc *how);
-/* Of dpar_schedule_slots. -1 where dpari_schedule_check_bytes is. O(ranks). */
+/* The bytes for dpar_schedule_slots. -1 if dpari_schedule_check_bytes returns -1. O(ranks). */
 DPARI_API int64_t dpari_schedule_slots_bytes(const dpar_schedule *s);
-/* Of dpar_schedule_lower. -1 if it refuses the list or passes, and `why` receives the reason.
- * O(actions x max_active). */
+/* The bytes for dpar_schedule_lower. -1 if it refuses the list or the passes, and `why` receives
+ * the reason. O(actions x max_active). */
 DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why);
 
@@ -1170,29 +1170,31 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
 
 /* ==== schedule/inner.h ==== */
 
-/* Of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions. O(1). */
-DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
-/* Of dpar_schedule_read. -1 if the text cannot be read, and `why` receives the reason. O(text). */
-DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
-/* Of dpar_schedule_simulate. -1 if the struct is no schedule or has more than 2^32 - 2 actions.
+/* The bytes of a schedule. -1 unless there are 1 to 65535 ranks and stages and 0 or more actions.
  * O(1). */
+DPARI_INTERNAL int64_t dpari_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions);
+/* The bytes for dpar_schedule_read. -1 if the text cannot be read, and `why` receives the reason.
+ * O(text). */
+DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *in, dpar_why *why);
+/* The bytes for dpar_schedule_simulate. -1 if the struct is not a schedule or has more than 2^32 -
+ * 2 actions. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
                                                      const dpar_schedule_simulate_desc *how);
-/* The least of dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and `why`
- * receives the reason. O(stages x ranks). */
+/* The least bytes for dpar_schedule_optimize. -1 if a job is out of its domain or cannot fit, and
+ * `why` receives the reason. O(stages x ranks). */
 DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_desc *job,
                                                  dpar_why *why);
-/* Of dpar_schedule_partition. -1 if a number is out of its domain. O(1). */
+/* The bytes for dpar_schedule_partition. -1 if a number is out of its domain. O(1). */
 DPARI_INTERNAL int64_t dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how);
 
 /* ==== schedule/action.h ==== */
 
-/* action - private: what all modules of schedules ask of a kind and of a stage. Header-only. */
+/* action - private: facts about kinds and stages that all modules of schedules use. Header-only. */
 
 /* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_ACTION_IDLE and any other number. */
 DPARI_FN const char *dpari_action_name(int32_t kind)
 {
-    switch (kind) { /* no table: its pointers would be data to relocate */
+    switch (kind) { /* a table of pointers would have to be relocated at load time */
     case DPAR_ACTION_FORWARD: return "F";
     case DPAR_ACTION_BACKWARD: return "B";
     case DPAR_ACTION_INPUT: return "I";
@@ -1212,15 +1214,15 @@ DPARI_FN const char *dpari_action_name(int32_t kind)
     }
 }
 
-/* Rounds a number of bytes up to a multiple of 8. All sizes of this header's memory are rounded so:
- * callers place one array behind another in the same memory, and each must be aligned as for
- * int64_t. */
+/* Rounds a number of bytes up to a multiple of 8. All sizes of memory in this header are rounded
+ * like this, because callers place one array after another in the same memory, and each must be
+ * aligned as for int64_t. */
 DPARI_FN int64_t dpari_whole_words(int64_t bytes)
 {
     return (bytes + 7) & ~(int64_t)7;
 }
 
-/* True if the text of this kind has a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD,
+/* True if actions of this kind have a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD and
  * RELOAD. */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
@@ -1229,18 +1231,19 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
            kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
-/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
+/* The stage before this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
 {
     return stage % s->chain == 0 ? -1 : stage - 1;
 }
 
+/* The stage after this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
 {
     return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
 }
 
-/* The rank of `stage` on `ranks` by a DPAR_MAP; -1 outside. */
+/* The rank of a stage by DPAR_STAGE_MAP_x, or -1 if a number is out of range. */
 DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 {
     int32_t at;
@@ -1253,64 +1256,83 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
     return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
-/* dpar_schedule_init, of so many ranks and stages. */
+/* As dpar_schedule_init, with the ranks and stages as arguments. */
 DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
                                                 int64_t actions, void *mem, int64_t bytes,
                                                 dpar_why *why);
 
 /* ==== schedule/order.h ==== */
 
-/* order - private: what generate.c tells closed.c of an order. */
+/* order - private: what closed.c needs to know of a description. generate.c has the functions. */
 
 /* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
  * O(stages). */
 DPARI_INTERNAL dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
+/* Stages per rank: the number that was given, or the rule's default, 1 or 2. */
+DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order);
+/* Slices of a micro-batch: 1 unless the rule is SEQ1F1B. */
+DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order);
 
 /* ==== schedule/vshape.h ==== */
 
-/* vshape - private: the orders that are a block of 6 slots repeated on a V of 2 p stages (Qi 2024,
- * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
+/* vshape - private: the orders V-Half, V-Min and 1F1B-V. They repeat a block of 6 slots on a V of 2
+ * p stages (Qi 2024, Pipeline Parallelism with Controllable Memory). */
 
-/* Bytes that making one takes beside the schedule; p and m as dpari_order_check allows. */
+/* The bytes of working memory that such an order needs; p and m as dpari_order_check allows. */
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m);
-/* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
+/* Fills the lists of s, whose other fields and arrays are filled. work is aligned as for int64_t.
+ */
 DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
 
 /* ==== schedule/exact.h ==== */
 
-/* exact - private: is a job possible, how good can its schedule be, and the best one of a tiny job,
- * by exhaustive search. Integers only. */
+/* exact - private: checks whether a job is possible, bounds how good its schedule can be, and finds
+ * the best schedule of a tiny job by exhaustive search. Integers only. */
 
 /* Checks whether a job is in its domain and fits. Fails with DPAR_E_ARG, DPAR_E_RANGE if a sum of
  * times or bytes exceeds 2^60, or DPAR_E_MEMORY if a cap cannot hold one micro-batch on all stages
  * of its rank, which every schedule needs and which is sufficient: "cannot fit: rank 2 needs 3
  * activations of 10 bytes, its cap is 20". O(stages x ranks). */
 DPARI_INTERNAL dpar_status dpari_pipe_check(const dpar_schedule_optimize_desc *job, dpar_why *why);
-/* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
+/* The number of actions in a schedule of this job: stages x micros x 3 if the backward is split, x
+ * 2 otherwise. O(1). */
 DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job);
-/* A lower bound on the objective; -1 when dpari_pipe_check refuses. The largest over ranks of its
- * work, with (makespan) the shortest way to its first stage and back from its last action to stage
- * 0; over stages of the way of one micro-batch, the others one behind the other at that stage; and
- * of what caps cost: the time that activations are held at least, times their bytes, over the cap,
- * and, where only A of a stage fit, ceil(micros / A) times the least that one is held.
- * O(stages x ranks). */
+/* Returns a lower bound of the objective, or -1 if dpari_pipe_check refuses the job. It is the
+ * largest of these:
+ *
+ *  - for each rank, its work; for the makespan plus the shortest time to its first stage and from
+ * its last action back to stage 0;
+ *  - for each stage, the time in which one micro-batch passes the whole chain, plus the time in
+ * which the others pass that stage one after the other;
+ *  - for each rank with a cap, the least time that each activation is held times its bytes, summed
+ * up and divided by the cap;
+ *  - for each stage of which only A activations fit under the cap, ceil(micros / A) times the least
+ * time that one of them is held.
+ *
+ * O(stages x ranks).
+ */
 DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job);
 
-/* The best schedule of a tiny job, by depth-first branch and bound: whenever a rank is free it does
- * one of the actions that are ready, or waits for the next arrival. States that were searched to
- * the end stand in a table and are not searched again. Up to 12 ranks, 24 stages and 255
- * micro-batches; F and I take 1 to 2^31 - 1, W and messages 0 to that. In practice: stages x micros
- * up to 24. */
+/* The search finds the best schedule of a tiny job by depth-first branch and bound. Whenever a rank
+ * is free it runs one of the actions that are ready, or waits for the next arrival. States that
+ * were searched to the end are kept in a table and are not searched again. Jobs may have up to 12
+ * ranks, 24 stages and 255 micro-batches. F and I may take 1 to 2^31 - 1, W and messages 0 to 2^31
+ * - 1. In practice stages x micros up to 24 can be searched to the end. */
 
-/* Working memory with a table of `entries` states, 1 to 2^31: more table, less search. -1 when the
- * job is out of its domain. O(stages). */
+/* Returns the bytes of working memory with a table of `entries` states, 1 to 2^31. A larger table
+ * shortens the search. Returns -1 if the job is out of its domain. O(stages). */
 DPARI_INTERNAL int64_t dpari_exact_bytes(const dpar_schedule_optimize_desc *job, int64_t entries);
-/* Visits at most `nodes` states. *s is laid out by dpar_schedule_init for ranks, stages and
- * dpari_pipe_actions(job); what is found and better than `known` (0: nothing is known) is written
- * into it. DPAR_OK: there is no better one than *s. DPAR_MORE: the nodes were used up, *s is the
- * best so far and result->bound says how good it could get. result->makespan is 0 and *s untouched
- * when nothing better than `known` was found. E_ARG and E_ROOM, and what dpari_pipe_check says. mem
- * is aligned as for int64_t; all of it is used. */
+/* Searches at most `nodes` states for a schedule whose objective is smaller than `known`; 0 means
+ * that none is known.
+ *
+ * *s:   initialised by dpar_schedule_init for the ranks and stages of the job and
+ * dpari_pipe_actions(job) actions. Receives the best schedule found. If none is better than `known`
+ * it is unchanged and result->makespan is 0. mem:  aligned as for int64_t; all of it is used.
+ *
+ * Returns DPAR_OK if no better schedule exists, or DPAR_MORE if the nodes were used up;
+ * result->bound is then a lower bound. Fails with DPAR_E_ARG, DPAR_E_ROOM, and as dpari_pipe_check
+ * does.
+ */
 DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc *job, int64_t nodes,
                                               int64_t known, dpar_schedule *s,
                                               dpar_schedule_optimize_result *result, void *mem,
@@ -1318,35 +1340,41 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
 
 /* ==== schedule/pipe.h ==== */
 
-/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action. What
- * exact and auto share. Header-only. */
+/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action.
+ * exact.c, auto.c, place.c and lower.c use it. Header-only. */
 
-/* Kinds as indices: F; I or B; W. */
+/* Kinds as indices of arrays. If the job does not split backwards, B is counted as I. */
 enum { DPARI_F, DPARI_I, DPARI_W };
-enum { DPARI_NEVER = -1 }; /* the time of what is not known yet */
+enum { DPARI_NEVER = -1 }; /* a time that is not known yet */
 
 /* The largest job that dpar_schedule_optimize and dpar_schedule_partition take. */
 enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
 
-/* All arrays are in the caller's memory. Micro-batches are alike, so that each stage does them in
- * ascending order: what is done is a count. */
+/* All arrays are in the caller's memory. All micro-batches are alike and each stage runs them in
+ * ascending order, so that a count says which actions have run. */
 typedef struct dpari_pipe {
     int32_t ranks, stages, micros, split;
-    int64_t *time[3], *hold[3]; /* [stages]: of F, I or B, W */
-    int64_t *lag;               /* [stages]: from stage s to s + 1; 0 on one rank */
-    int64_t *cap;               /* [ranks]: INT64_MAX: none */
+    int64_t *time[3], *hold[3]; /* [stages], time and added bytes of F, I or B, and W */
+    int64_t *lag;               /* [stages], time of a message between s and s + 1; 0 on one rank */
+    int64_t *cap;               /* [ranks], INT64_MAX if there is no cap */
     int32_t *rank;              /* [stages] */
-    int32_t *first, *list;      /* [ranks + 1], [stages]: the stages of a rank, ascending */
-    /* what was done so far */
-    int32_t *done[3];                     /* [stages] */
-    int64_t *end[2];                      /* [stages x micros]: ends of F, and of I or B */
-    int64_t *free, *held, *start, *count; /* [ranks]; start: DPARI_NEVER before the first */
-    int64_t *always;                      /* [ranks]: held before the first */
-    int64_t *next[2], *sum;               /* [stages], [ranks]: what a bound is worked out in */
-    dpar_action *action;                  /* where actions are written; NULL: nowhere */
-    int64_t *begin;                       /* [ranks]: where a rank's actions begin */
+    /* [ranks + 1] and [stages]: the stages of rank r in ascending order are list[first[r]] to
+     * list[first[r + 1] - 1] */
+    int32_t *first, *list;
+    /* the schedule so far */
+    int32_t *done[3];       /* [stages], the number of actions of each kind */
+    int64_t *end[2];        /* [stages x micros], when F, and I or B, ended */
+    int64_t *free;          /* [ranks], when the rank's last action ended */
+    int64_t *held;          /* [ranks], bytes that the rank holds */
+    int64_t *start;         /* [ranks], when the rank's first action started, or DPARI_NEVER */
+    int64_t *count;         /* [ranks], actions of the rank */
+    int64_t *always;        /* [ranks], bytes that the rank holds before its first action */
+    int64_t *next[2], *sum; /* [stages] and [ranks], scratch memory for bounds */
+    dpar_action *action;    /* receives the actions; NULL if they are not needed */
+    int64_t *begin;         /* [ranks], where a rank's actions begin in `action` */
 } dpari_pipe;
 
+/* The value of stage (or rank, or layer) i. */
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->each != NULL ? each->each[i] : each->all;
@@ -1359,19 +1387,21 @@ DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t
                                 : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
-/* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
+/* The bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1, from F
+ * to W. */
 DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
 {
     if (t->hold_forward.each == NULL && t->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
     }
-    return dpari_each_at(kind == DPARI_F   ? &t->hold_forward
-                         : kind == DPARI_I ? &t->hold_input
-                                           : &t->hold_weight,
-                         stage);
+    if (kind == DPARI_F) {
+        return dpari_each_at(&t->hold_forward, stage);
+    }
+    return dpari_each_at(kind == DPARI_I ? &t->hold_input : &t->hold_weight, stage);
 }
 
-/* B's time, or I's when they are apart. */
+/* The time of B, or of I if the backward is split. A B without a time of its own takes as long as I
+ * and W. */
 DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     const dpar_schedule_times *t = job->times;
@@ -1382,7 +1412,8 @@ DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t
     return whole > 0 ? whole : input + dpari_each_at(&t->weight, stage);
 }
 
-/* A message from the stage to the next: latency + bytes x 10^9 / bandwidth, digit by digit. */
+/* The time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth, rounded
+ * up. It is computed digit by digit, because the product may exceed 64 bits. */
 DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
 {
     int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
@@ -1403,16 +1434,19 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
     return dpari_each_at(&t->latency, stage) + time;
 }
 
-/* What an action of this kind is called. */
+/* The DPAR_ACTION_x of a kind. */
 DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 {
-    return (uint8_t)(kind == DPARI_F   ? DPAR_ACTION_FORWARD
-                     : kind == DPARI_W ? DPAR_ACTION_WEIGHT
-                     : split           ? DPAR_ACTION_INPUT
-                                       : DPAR_ACTION_BACKWARD);
+    if (kind == DPARI_F) {
+        return DPAR_ACTION_FORWARD;
+    }
+    if (kind == DPARI_W) {
+        return DPAR_ACTION_WEIGHT;
+    }
+    return split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD;
 }
 
-/* Nothing is done any more. */
+/* Empties the schedule. */
 DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
 {
     int32_t i;
@@ -1426,11 +1460,12 @@ DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
     }
 }
 
-/* When the input of the stage's next F or I is on its rank; DPARI_NEVER when that is not known. */
+/* When the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is not
+ * known yet. */
 DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage)
 {
     int32_t k = q->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
-    int last = kind == DPARI_I && from == q->stages; /* the loss: its own forward */
+    int last = kind == DPARI_I && from == q->stages; /* after the loss, I needs its own F only */
     int of = last ? DPARI_F : kind;
     if (from < 0) {
         return 0;
@@ -1457,7 +1492,8 @@ DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
            q->hold[DPARI_F][stage] <= q->cap[q->rank[stage]] - q->held[q->rank[stage]];
 }
 
-/* Does it, as early as possible. Its input must be known. */
+/* Appends the stage's next action of a kind, as early as possible. The arrival of its input must be
+ * known. */
 DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
 {
     int32_t r = q->rank[stage], k = q->done[kind][stage];
@@ -1480,7 +1516,8 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
     q->held[r] += q->hold[kind][stage];
 }
 
-/* Lays the job's schedule out in s and lets put write there. s has room for its actions. */
+/* Fills rank_of and begin of s and makes dpari_pipe_put write its actions there. s must have
+ * capacity for all actions. */
 DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
 {
     int32_t r, i;
@@ -1496,7 +1533,7 @@ DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
     q->action = s->action;
 }
 
-/* Makespan and span of what was done. */
+/* Computes makespan and span of the schedule so far. */
 DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t *span)
 {
     int32_t r;
@@ -1507,14 +1544,14 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t
     }
 }
 
-/* Bytes of the arrays. */
+/* The bytes of all arrays. */
 DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
     return 8 * (9 * s + 8 * p + 2 * s * job->micro_batches) + 8 * ((p + 1 + 5 * s + 1) / 2);
 }
 
-/* The next `count` numbers of 8 or 4 bytes. */
+/* Takes an array of `count` 8-byte numbers from the front of *mem. */
 DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
 {
     int64_t *at = (int64_t *)(void *)*mem;
@@ -1522,6 +1559,7 @@ DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
     return at;
 }
 
+/* The same with 4-byte numbers. */
 DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 {
     int32_t *at = (int32_t *)(void *)*mem;
@@ -1529,7 +1567,7 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
     return at;
 }
 
-/* Which stage is where, and the messages between them. */
+/* Fills the map of stages and the times of messages. */
 DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
@@ -1550,7 +1588,7 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc 
     }
 }
 
-/* Times and bytes of a checked job. */
+/* Fills the times and bytes of a checked job. */
 DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
@@ -1572,7 +1610,8 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *
     }
 }
 
-/* Lays a checked job into mem, with nothing done. Returns what is behind. */
+/* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
+ * them. */
 DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *job, void *mem)
 {
     char *at = (char *)mem;
@@ -1614,8 +1653,8 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *
 
 /* ==== schedule/schedule.c ==== */
 
-/* Lays a schedule out in the caller's memory, and reads and writes it as PyTorch's CSV. Reading
- * takes two passes over the text: the first counts, the second writes. */
+/* Places a schedule in the caller's memory, and reads and writes it as PyTorch's CSV. Reading takes
+ * two passes over the text: the first one counts, the second one writes. */
 
 /* ---- maps and memory ------------------------------------------------------------------------ */
 
@@ -1640,13 +1679,16 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
     if (needed < 0) {
-        return dpari_wrong(why, "%d ranks, %d stages, %ld actions: 1 to 65535 of the first two",
+        return dpari_wrong(why,
+                           "the schedule has %d ranks, %d stages and %ld actions; 1 to 65535 ranks "
+                           "and stages and 0 or more actions are allowed",
                            ranks, stages, actions);
     }
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "%ld actions on %d ranks take %ld bytes, there are %ld",
-                         actions, ranks, needed, bytes);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "a schedule of %ld actions on %d ranks needs %ld bytes, got %ld", actions,
+                         ranks, needed, bytes);
     }
     s->ranks = ranks;
     s->stages = stages;
@@ -1684,12 +1726,13 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* Writes an action, but not the other half of a joined pair. */
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
     if (a->kind == DPAR_ACTION_IDLE || a->kind >= DPAR_ACTION_COUNT) {
         return;
     }
-    dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
+    dpari_text_int(t, a->stage); /* not dpari_text_say, which takes more stack */
     dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
         dpari_text_int(t, a->micro_batch);
@@ -1711,14 +1754,15 @@ DPAR_API DPARI_COLD void dpar_action_write(const dpar_action *a, dpar_text *t)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* A place in a text, and what was found so far. */
+/* A position in a text, and what was counted so far. */
 typedef struct dpari_csv {
-    const char *s;
+    const char *s; /* the text, of n bytes */
     size_t n, at, line_start;
     int64_t line, actions;
     int32_t rows, stages, micros;
 } dpari_csv;
 
+/* Returns the byte at the position, or -1 at the end of the text. */
 static int dpari_csv_peek(const dpari_csv *c)
 {
     return c->at < c->n ? (unsigned char)c->s[c->at] : -1;
@@ -1749,7 +1793,7 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
     return DPAR_E_PARSE;
 }
 
-/* A number of 0 to 65534. */
+/* Reads a number, 0 to 65534. */
 static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *value, dpar_why *why)
 {
     dpari_csv start = *c;
@@ -1768,7 +1812,7 @@ static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *va
     return DPAR_OK;
 }
 
-/* The longest name that stands here; DPAR_ACTION_IDLE when none does. */
+/* Reads the name of a kind, the longest one that matches. Returns DPAR_ACTION_IDLE if none does. */
 static uint8_t dpari_csv_kind(dpari_csv *c)
 {
     size_t most = 0;
@@ -1808,6 +1852,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
     return st;
 }
 
+/* Reads a fixed text. */
 static dpar_status dpari_csv_word(dpari_csv *c, const char *word, dpar_why *why)
 {
     size_t n = dpari_length(word);
@@ -1825,14 +1870,14 @@ static void dpari_csv_blanks(dpari_csv *c)
     }
 }
 
-/* Behind "(": the rest of (<F>;<B or I>)OVERLAP_F_B. */
+/* Reads the rest of (<F>;<B or I>)OVERLAP_F_B after the "(". */
 static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
 {
     dpari_csv start = *c;
     dpar_status st = dpari_csv_action(c, a, why);
     a->joined = 1;
     if (st == DPAR_OK && a->kind != DPAR_ACTION_FORWARD) {
-        return dpari_csv_say(&start, "a forward, that a backward overlaps", why);
+        return dpari_csv_say(&start, "an F, which a B or I overlaps", why);
     }
     if (st == DPAR_OK) {
         st = dpari_csv_word(c, ";", why);
@@ -1841,7 +1886,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
         start = *c;
         st = dpari_csv_action(c, a + 1, why);
         if (st == DPAR_OK && a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT) {
-            return dpari_csv_say(&start, "a B or I, to overlap the forward", why);
+            return dpari_csv_say(&start, "a B or I, which overlaps the F", why);
         }
     }
     return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
@@ -1856,8 +1901,8 @@ static int dpari_csv_line_ends(dpari_csv *c)
     return dpari_csv_peek(c) == '\n' || dpari_csv_peek(c) == -1;
 }
 
-/* One cell: writes one action or two, and stands at the comma, the end of the line or of the text.
- */
+/* Reads a cell, which has one action or a joined pair. The position is then at the comma, the end
+ * of the line or the end of the text. */
 static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -1879,12 +1924,13 @@ static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dp
         return st;
     }
     dpari_csv_blanks(c);
-    return dpari_csv_line_ends(c) || dpari_csv_peek(c) == ','
-               ? DPAR_OK
-               : dpari_csv_say(c, "a comma or the end of the line", why);
+    if (!dpari_csv_line_ends(c) && dpari_csv_peek(c) != ',') {
+        return dpari_csv_say(c, "a comma or the end of the line", why);
+    }
+    return DPAR_OK;
 }
 
-/* A comment is passed, up to the end of its line. */
+/* Skips a comment up to the end of its line. Returns 1 if there was one. */
 static int dpari_csv_comment(dpari_csv *c)
 {
     int comment = dpari_csv_peek(c) == '#';
@@ -1894,7 +1940,7 @@ static int dpari_csv_comment(dpari_csv *c)
     return comment;
 }
 
-/* One line. With s, its actions are written, each on the line's rank. */
+/* Reads a line, which is the list of a rank. If s is not NULL, its actions are written to s. */
 static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
 {
     dpar_action a[2];
@@ -1918,6 +1964,7 @@ static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Reads the whole text. */
 static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n,
                                              dpar_schedule *s, dpar_why *why)
 {
@@ -1947,14 +1994,15 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
         return -1;
     }
     if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+        (void)dpari_say(DPAR_E_PARSE, why,
+                        "the text has %d ranks and %d stages; a schedule has 1 or more of each",
                         c.rows, c.stages);
         return -1;
     }
     return dpari_schedule_bytes(c.rows, c.stages, c.actions);
 }
 
-/* Which rank each stage is on: the one whose line names it, other than in a message to come. */
+/* Fills rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
 {
     const uint16_t nobody = 65535;
@@ -1978,13 +2026,14 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] == nobody) {
-            return dpari_wrong(why, "stage %d is on no rank, stage %d on rank %d", i, s->stages - 1,
-                               (int32_t)s->rank_of[s->stages - 1]);
+            return dpari_wrong(why, "stage %d has no action, but stage %d is on rank %d", i,
+                               s->stages - 1, (int32_t)s->rank_of[s->stages - 1]);
         }
     }
     return DPAR_OK;
 }
 
+/* Fills the peers of messages. */
 static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
 {
     int64_t k;
@@ -1997,8 +2046,9 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
         other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
             return dpari_wrong(why,
-                               other < 0 ? "%d%s%d: stage %d ends its chain"
-                                         : "%d%s%d: stage %d is on the same rank",
+                               other < 0 ? "%d%s%d has no partner, because stage %d ends its chain"
+                                         : "%d%s%d is not needed, because stage %d is on the same "
+                                           "rank",
                                (int32_t)a->stage, dpari_action_name(a->kind),
                                (int32_t)a->micro_batch, other < 0 ? a->stage : other);
         }
@@ -2021,7 +2071,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", in->chain, c.stages);
     }
     if (c.rows < 1 || c.stages < 1) {
-        return dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+        return dpari_say(DPAR_E_PARSE, why,
+                         "the text has %d ranks and %d stages; a schedule has 1 or more of each",
                          c.rows, c.stages);
     }
     st = dpari_schedule_empty(&got, c.rows, c.stages, c.actions, mem, bytes, why);
@@ -2063,9 +2114,10 @@ DPAR_API DPARI_COLD void dpar_schedule_write(const dpar_schedule *s, const char 
 
 /* ==== schedule/generate.c ==== */
 
-/* Makes the published schedules. Most rules are lists that take F and backward in turn and differ
- * in how many F a rank is ahead and in the order of micro-batches; the others have a section each.
- * The three rules on a V with controlled memory are in vshape.c. */
+/* Makes the published schedules. With most rules a rank alternates between F and backward; these
+ * rules differ in how many F a rank is ahead and in the order of micro-batches. The other rules
+ * have a section each. The three rules on a V with controlled memory are in vshape.c. A description
+ * is first checked, then filled with its defaults (dpari_plan), then written rank by rank. */
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -2092,7 +2144,8 @@ DPAR_API const char *dpar_schedule_name(int32_t rule)
     return dpari_name_in(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
 }
 
-/* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
+/* Returns the next character of a name in lower case and moves *at past it. Skips '-' and '_'.
+ * Returns 0 at the end. */
 static char dpari_name_next(const char *name, size_t *at)
 {
     char c = name[*at];
@@ -2117,6 +2170,8 @@ static int dpari_name_same(const char *a, const char *b)
     return 1;
 }
 
+/* Returns the part of a name after the prefix `head`, or the whole name if it has no such prefix.
+ */
 static const char *dpari_name_past(const char *name, const char *head)
 {
     size_t i = 0, j = 0;
@@ -2167,6 +2222,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
 
 /* ---- what an order means -------------------------------------------------------------------- */
 
+/* True if the caller may choose the number of stages per rank. */
 static int dpari_order_loops(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
@@ -2174,24 +2230,27 @@ static int dpari_order_loops(int32_t rule)
            rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
+/* True if the rule runs micro-batches in groups. */
 static int dpari_order_groups(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_INTERLEAVED_ZB ||
            rule == DPAR_SCHEDULE_MOE_OVERLAP;
 }
 
-/* The rules that go through all micro-batches at once, so that any map will do. */
+/* True if a stage runs all its micro-batches without a break, so that any map of stages works. */
 static int dpari_order_sweeps(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_GPIPE || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
            rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
+/* True if the rule runs two pipelines in opposite directions. */
 static int dpari_order_both_ways(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_DUALPIPE || rule == DPAR_SCHEDULE_CHIMERA;
 }
 
+/* True if the rule runs on a V: stage s and stage 2p-1-s are on the same rank. */
 static int dpari_order_folded(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF ||
@@ -2201,22 +2260,27 @@ static int dpari_order_folded(int32_t rule)
 
 static int32_t dpari_order_map(int32_t rule)
 {
-    return dpari_order_both_ways(rule) ? DPAR_STAGE_MAP_BIDIRECTIONAL
-           : dpari_order_folded(rule)  ? DPAR_STAGE_MAP_V
-                                       : DPAR_STAGE_MAP_LOOP;
+    if (dpari_order_both_ways(rule)) {
+        return DPAR_STAGE_MAP_BIDIRECTIONAL;
+    }
+    return dpari_order_folded(rule) ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
 }
 
-static int32_t dpari_order_chunks(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order)
 {
-    int two = dpari_order_map(o->rule) != DPAR_STAGE_MAP_LOOP ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED || o->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
-    return o->chunks > 0 ? o->chunks : 1 + two;
+    int two = dpari_order_map(order->rule) != DPAR_STAGE_MAP_LOOP ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED ||
+              order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+    return order->chunks > 0 ? order->chunks : 1 + two;
 }
 
-static int32_t dpari_order_slices(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order)
 {
-    return o->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    if (order->rule != DPAR_SCHEDULE_SEQ1F1B) {
+        return 1;
+    }
+    return order->slices > 0 ? order->slices : 2;
 }
 
 static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
@@ -2225,13 +2289,16 @@ static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
                               : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
 }
 
-/* An order with the rule's own numbers where it left them open. */
+/* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches.
+ * With slices, m counts slices. */
 typedef struct dpari_plan {
-    int32_t rule, p, v, m; /* m: with slices, all of them */
+    int32_t rule, p, v, m;
     int32_t stages, slices, lifo;
-    int32_t size, wide; /* the first `wide` groups are of size + 1 micro-batches, then size */
+    int32_t size, wide; /* the first `wide` groups have size + 1 micro-batches, the others size */
 } dpari_plan;
 
+/* Sets the sizes of the groups as dpar_schedule_desc.group describes. A last group with fewer than
+ * p micro-batches is shared among the full groups. */
 static void dpari_plan_groups(dpari_plan *k, int32_t group)
 {
     int32_t n = group > 0 ? group : k->p;
@@ -2263,31 +2330,33 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
 {
     const char *name = dpar_schedule_name(o->rule);
     if (o->rule == 0) {
-        return dpari_wrong(why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
+        return dpari_wrong(why, "rule is 0; set it, for example to DPAR_SCHEDULE_1F1B");
     }
     if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule,
+        return dpari_wrong(why, "rule %d does not exist; rules are 1 to %d", o->rule,
                            (int32_t)DPAR_SCHEDULE_END - 1);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
-        return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
+        return dpari_wrong(why, "ranks=%d; 1 to %d are allowed", o->ranks,
+                           (int32_t)DPAR_MAX_STAGES);
     }
     if (o->micro_batches < 1 || o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "micros=%d: 1 to %d", o->micro_batches,
+        return dpari_wrong(why, "micro_batches=%d; 1 to %d are allowed", o->micro_batches,
                            (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
         return dpari_wrong(
-            why, "slices=%d: seq1f1b cuts sequences into 1 or more, other rules do not", o->slices);
+            why, "slices=%d; seq1f1b allows 1 or more, the other rules have no slices", o->slices);
     }
     if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_wrong(why, "lifo=%d: 0 or 1 for gpipe, 0 for other rules", o->lifo);
+        return dpari_wrong(why, "lifo=%d; gpipe allows 0 or 1, the other rules only 0", o->lifo);
     }
     if (o->group != 0 && !dpari_order_groups(o->rule)) {
-        return dpari_wrong(why, "group=%d: %s has no groups of micro-batches", o->group, name);
+        return dpari_wrong(why, "group=%d, but %s has no groups of micro-batches; leave it 0",
+                           o->group, name);
     }
     if (o->group != 0 && o->group < o->ranks) {
-        return dpari_wrong(why, "group=%d: at least as many micro-batches as there are ranks, %d",
+        return dpari_wrong(why, "group=%d; a group needs at least one micro-batch per rank, %d",
                            o->group, o->ranks);
     }
     return DPAR_OK;
@@ -2299,47 +2368,47 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
     int32_t own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_wrong(why, "chunks=%d: %s has %d%s on each rank", o->chunks, name, own,
+        return dpari_wrong(why, "chunks=%d; %s allows %d%s per rank", o->chunks, name, own,
                            dpari_order_loops(o->rule) ? " or more" : "");
     }
     if (chunks * o->ranks > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_RANGE, why, "ranks=%d x chunks=%ld: %ld stages are more than %d",
-                         o->ranks, chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "ranks=%d x chunks=%ld are %ld stages; at most %d are allowed", o->ranks,
+                         chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
     if (o->stages != 0 &&
         (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
          !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_wrong(
             why,
-            "stages=%d: breadth-first and forward-only take up to %d, with rank_of and "
+            "stages=%d; only breadth-first and forward-only allow it, up to %d, with rank_of and "
             "without chunks",
             o->stages, (int32_t)DPAR_MAX_STAGES);
     }
     if (slices * o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_RANGE, why, "micros=%d x slices=%ld: %ld are more than %d",
-                         o->micro_batches, slices, slices * o->micro_batches,
-                         (int32_t)DPAR_MAX_MICRO_BATCHES);
+        return dpari_say(
+            DPAR_E_RANGE, why, "micro_batches=%d x slices=%ld are %ld; at most %d are allowed",
+            o->micro_batches, slices, slices * o->micro_batches, (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "%s runs both ways through an even number of ranks, not %d", name,
+        return dpari_say(DPAR_E_DIVIDE, why, "%s needs an even number of ranks, not %d", name,
                          o->ranks);
     }
     if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micro_batches % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "dualpipe sends half of the micro-batches each way: %d is odd",
+                         "dualpipe needs an even number of micro-batches, not %d",
                          o->micro_batches);
     }
     if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
         o->micro_batches / 2 < o->ranks) {
-        return dpari_wrong(why, "%s on %d ranks takes at least %ld micro-batches, not %d", name,
+        return dpari_wrong(why, "%s on %d ranks needs at least %ld micro-batches, not %d", name,
                            o->ranks, 2 * (int64_t)o->ranks, o->micro_batches);
     }
     return DPAR_OK;
 }
 
-/* Checks that rank_of only renumbers the ranks of the rule. It looks at a window of ranks at a
- * time, because there is no memory here for all. */
+/* Checks that rank_of only renumbers the ranks of the rule. It checks the ranks in windows of 1024,
+ * because a mark for each of 65535 ranks would take too much stack. */
 static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
 {
     enum { WINDOW = 1024 };
@@ -2349,13 +2418,14 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
-            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i,
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
                                (int32_t)o->rank_of[i], k.p);
         }
         if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
-            return dpari_wrong(why,
-                               "stage %d on rank %d: the rule has it with stage %d, on rank %d", i,
-                               (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
+            return dpari_wrong(
+                why,
+                "rank_of puts stage %d on rank %d; the rule needs it with stage %d, on rank %d", i,
+                (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
@@ -2366,7 +2436,7 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
                 continue;
             }
             if (taken[at / 8] >> (at % 8) & 1) {
-                return dpari_wrong(why, "rank %d has the stages of two ranks of the rule",
+                return dpari_wrong(why, "rank_of gives rank %d the stages of two ranks of the rule",
                                    (int32_t)o->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
@@ -2385,29 +2455,30 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
     return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
 }
 
-/* ---- how much ------------------------------------------------------------------------------- */
+/* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* Actions of a stage; what a rank has beside whole micro-batches goes with its first. */
+/* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
+ * counted with the first stage of their rank. */
 static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
 {
     int32_t behind = k->p - 1 - stage;
     int64_t m = k->m;
     switch (k->rule) {
     case DPAR_SCHEDULE_FORWARD_ONLY:
-    case DPAR_SCHEDULE_CHIMERA: return m; /* half of the F's and half of the B's */
+    case DPAR_SCHEDULE_CHIMERA: return m; /* F and B of the half that runs in this direction */
     case DPAR_SCHEDULE_ZB_H1:
     case DPAR_SCHEDULE_ZB_2P:
     case DPAR_SCHEDULE_INTERLEAVED_ZB:
     case DPAR_SCHEDULE_ZBV:
     case DPAR_SCHEDULE_V_HALF:
     case DPAR_SCHEDULE_V_MIN: return 3 * m;
-    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
+    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0);
     case DPAR_SCHEDULE_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
     default: return 2 * m;
     }
 }
 
-/* The schedule's own bytes. */
+/* Computes the bytes of the schedule itself and the number of its actions. */
 static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 {
     int32_t i;
@@ -2418,6 +2489,7 @@ static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
     return dpari_schedule_bytes(k->p, k->stages, *actions);
 }
 
+/* True if vshape.c makes the schedule, which needs working memory. */
 static int dpari_plan_works(const dpari_plan *k)
 {
     return k->rule == DPAR_SCHEDULE_V_HALF || k->rule == DPAR_SCHEDULE_V_MIN ||
@@ -2438,9 +2510,10 @@ DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order,
 
 /* ---- writing a rank's list ------------------------------------------------------------------ */
 
+/* The place in a rank's list where the next action is written. */
 typedef struct dpari_pen {
     dpar_action *at;
-    const dpar_action *input; /* the first I that has no W yet, or before it */
+    const dpar_action *input; /* at or before the first I that has no W yet */
 } dpari_pen;
 
 DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
@@ -2453,7 +2526,7 @@ DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage
     a->peer = 0;
 }
 
-/* The W of the oldest I that has none. */
+/* Appends the W of the oldest I that has no W yet. */
 static void dpari_pen_weight(dpari_pen *pen)
 {
     while (pen->input->kind != DPAR_ACTION_INPUT) {
@@ -2463,12 +2536,14 @@ static void dpari_pen_weight(dpari_pen *pen)
     pen->input++;
 }
 
-/* ---- the rules that take turns, F and backward ---------------------------------------------- */
+/* ---- the rules that alternate between F and backward ---------------------------------------- */
 
-/* Where one goes through the micro-batches: a group through chunk 0, then through chunk 1, ... */
+/* A position in the order of micro-batches: each group passes chunk 0, then chunk 1, and so on,
+ * before the next group starts. */
 typedef struct dpari_turn {
-    int32_t first, size, chunk, at; /* the group's first micro-batch and size */
-    int32_t wide;                   /* groups to come that have one more */
+    int32_t first, size; /* the group's first micro-batch and number of micro-batches */
+    int32_t chunk, at;   /* the current chunk and micro-batch of the group */
+    int32_t wide;        /* later groups that have one micro-batch more than the others */
 } dpari_turn;
 
 static void dpari_turn_group(dpari_turn *t, const dpari_plan *k, int32_t first)
@@ -2499,10 +2574,10 @@ static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
     }
 }
 
-/* How many F's a rank is ahead of its backwards. */
+/* Returns the number of F that a rank runs before its first backward. */
 static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
 {
-    int64_t behind = k->p - 1 - rank; /* ranks behind */
+    int64_t behind = k->p - 1 - rank; /* ranks after this one */
     int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
     switch (k->rule) {
     case DPAR_SCHEDULE_1F1B:
@@ -2514,6 +2589,8 @@ static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
     }
 }
 
+/* Writes a rank's list: `ahead` F, then F and backward in turn, then the remaining backwards. If
+ * the backward is split, W starts after `late` I. */
 static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
     int64_t n = (int64_t)k->m * k->v, i;
@@ -2533,7 +2610,7 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
         }
         if (i >= ahead) {
             int32_t u = b.first + b.at;
-            if (k->slices > 1) {
+            if (k->slices > 1) { /* the slices of a micro-batch go back in reverse order */
                 u += k->slices - 1 - 2 * (u % k->slices);
             }
             dpari_pen_put(pen, split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD,
@@ -2549,9 +2626,10 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     }
 }
 
-/* ---- the rules that go through all micro-batches at once ------------------------------------ */
+/* ---- the rules that run all micro-batches of a stage in one go ------------------------------ */
 
-/* All of a stage's F's, or B's, at the end of its rank's list so far, which is at s->begin. */
+/* Appends all F, or all B, of a stage to its rank's list. While lists are written, s->begin[r] is
+ * the current end of rank r's list. */
 static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t stage, int kind)
 {
     int64_t *end = &s->begin[s->rank_of[stage]];
@@ -2574,7 +2652,7 @@ static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
     for (i = k->stages - 1; i >= 0 && k->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
         dpari_sweep_stage(k, s, i, DPAR_ACTION_BACKWARD);
     }
-    for (i = k->p; i > 0; i--) { /* each begin has become the next one's */
+    for (i = k->p; i > 0; i--) { /* the end of each list is where the next list begins */
         s->begin[i] = s->begin[i - 1];
     }
     s->begin[0] = 0;
@@ -2582,12 +2660,12 @@ static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
 
 /* ---- ZBV ------------------------------------------------------------------------------------ */
 
-/* A rank with two stages; how far each kind of each has come. */
+/* The two stages of a rank on the V, index 0 on the way down and 1 on the way up. */
 typedef struct dpari_two {
     dpari_pen *pen;
-    int32_t m;        /* micro-batches from here on are left out */
-    int32_t stage[2]; /* down, up */
-    int32_t next[2][DPAR_ACTION_WEIGHT + 1];
+    int32_t m; /* actions of micro-batches from m on are left out */
+    int32_t stage[2];
+    int32_t next[2][DPAR_ACTION_WEIGHT + 1]; /* the next micro-batch of each stage and kind */
 } dpari_two;
 
 static void dpari_two_put(dpari_two *t, int kind, int way)
@@ -2604,6 +2682,8 @@ static void dpari_two_back(dpari_two *t, int way)
     dpari_two_put(t, DPAR_ACTION_WEIGHT, way);
 }
 
+/* The phases of ZB-V in Qi 2023: warm-up, steady state, and the W that fill the end. With fewer
+ * than 2p-1 micro-batches the list for 2p-1 is written without the missing ones. */
 static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
     int32_t n = k->m > 2 * k->p - 1 ? k->m : 2 * k->p - 1, i;
@@ -2647,10 +2727,12 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 
 /* ---- DualPipe and DualPipeV ----------------------------------------------------------------- */
 
-/* Way 0 begins at this rank's end of the pipeline, way 1 comes from the other. */
+/* The two directions of a rank: direction 0 starts at the end of the pipeline that is nearer to
+ * this rank, direction 1 at the other end. */
 typedef struct dpari_dual {
     dpari_pen *pen;
-    int32_t stage[2], forward[2], backward[2]; /* forward, backward: the next micro-batch */
+    int32_t stage[2];
+    int32_t forward[2], backward[2]; /* the next micro-batch of F, and of B or I */
 } dpari_dual;
 
 static void dpari_dual_f(dpari_dual *d, int way)
@@ -2663,7 +2745,7 @@ static void dpari_dual_b(dpari_dual *d, int way, int kind)
     dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
 }
 
-/* F of one way together with B of the other. */
+/* Appends an F of direction `way` that is joined with a B of the other direction. */
 static void dpari_dual_fb(dpari_dual *d, int way)
 {
     dpari_dual_f(d, way);
@@ -2671,7 +2753,9 @@ static void dpari_dual_fb(dpari_dual *d, int way)
     dpari_dual_b(d, 1 - way, DPAR_ACTION_BACKWARD);
 }
 
-/* Rank `at` of `p` that fold or face each other, n micro-batches each way. */
+/* Writes the eight phases of DeepSeek's DualPipe for the rank at distance `at` from its end of the
+ * pipeline, with n micro-batches in each direction. p is the distance to the middle of DualPipe, or
+ * to the turn of the V. */
 static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
 {
     int32_t i;
@@ -2689,7 +2773,8 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
     }
     for (i = 0; i < n - 2 * p + at + 1; i++) {
         dpari_dual_fb(d, 0);
-        if (i == 0 && at == p - 1) { /* in the middle the first two are apart: less to wait for */
+        if (i == 0 && at == p - 1) { /* in the middle the first pair is not joined: F can start
+                                        before the input of B has arrived */
             d->pen->at[-2].joined = 0;
         }
         dpari_dual_fb(d, 1);
@@ -2726,9 +2811,10 @@ static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 
 /* ---- Chimera -------------------------------------------------------------------------------- */
 
-/* With equal slots for F and B, slot t of a rank belongs by its parity to one of two streams: F's
- * on the way down then B's of the way up, or F's on the way up then B's of the way down, each p/2
- * of a unit, unit behind unit without a gap. */
+/* F and B take equal slots, and each rank alternates between two streams of actions. In one stream,
+ * each unit of p micro-batches has p/2 F of the pipeline down and then p/2 B of the pipeline up.
+ * The other stream has F of the pipeline up and B of the pipeline down. Units follow each other
+ * without a gap. This function appends slot i of a stream. */
 static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t i, dpari_pen *pen)
 {
     int32_t half = k->p / 2, unit = i / k->p, of = i % k->p;
@@ -2743,8 +2829,8 @@ static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t
 
 static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
-    int up = rank >= k->p / 2; /* the stream that begins first here */
-    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* and by how many */
+    int up = rank >= k->p / 2; /* the stream that starts first on this rank */
+    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* by how many slots */
     int32_t n = (k->m + k->p - 1) / k->p * k->p, i;
     for (i = 0; i < n + lead; i++) {
         if (i >= lead) {
@@ -2772,7 +2858,7 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
     }
 }
 
-/* Which rank each stage is on, and where each rank's list begins. */
+/* Fills rank_of and begin of the schedule. */
 static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
                               const dpar_schedule_desc *order)
 {
@@ -2786,7 +2872,8 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
     }
 }
 
-/* Fills mem, which is large enough. Apart: the check has frames of its own. */
+/* Fills the memory, which is large enough. Not inlined, so that its frame and those of the check
+ * are not on the stack at the same time. */
 DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order,
                                             void *mem, int64_t bytes)
 {
@@ -2823,12 +2910,12 @@ DPARI_STATIC_NOINLINE dpar_status dpari_order_room(const dpar_schedule_desc *ord
     }
     dpari_needs_bytes(why, needed);
     return dpari_say(DPAR_E_ROOM, why,
-                     "%s of %d ranks and %d micro-batches takes %ld bytes, there are %ld",
+                     "%s on %d ranks with %d micro-batches needs %ld bytes, got %ld",
                      dpar_schedule_name(order->rule), order->ranks, order->micro_batches, needed,
                      mem == NULL ? 0 : bytes);
 }
 
-/* Generates by the rule, whatever the name. */
+/* Generates the schedule of order->rule. */
 static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
                                     void *mem, int64_t bytes, dpar_why *why)
 {
@@ -2858,23 +2945,25 @@ DPAR_API dpar_status dpar_schedule_generate(dpar_schedule *schedule,
 
 /* ==== schedule/lower.c ==== */
 
-/* The passes over a schedule. Each reads one list and writes another one. MESSAGES simulates all
- * ranks with the given times and lists every message at the time at which its data are made, so
- * that all lists follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV
- * holds receives in queues, one for each channel, and releases each one, with those before it in
- * its queue, just before the action that needs it. */
+/* The passes over a schedule. Each one reads one schedule and writes another. SHARDS and REDUCE go
+ * through each rank's list with a window of the next stages. MESSAGES simulates all ranks with the
+ * given times and lists every message at the time at which its data are made, so that all lists
+ * follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV holds receives
+ * in queues, one for each channel, and releases each one, with those before it in its queue, just
+ * before the action that needs it. */
 
-/* ---- what every pass asks of its list ------------------------------------------------------- */
+/* ---- checks of the input -------------------------------------------------------------------- */
 
+/* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
                                               const dpar_action *a, const char *wrong)
 {
-    dpar_action alone = *a; /* a joined one's other half may not be there */
+    dpar_action alone = *a; /* the other half of a joined pair may not exist */
     dpar_text t;
     if (why != NULL) {
         alone.joined = 0;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpar_text_put(&t, "rank "); /* no form: this is at the end of deep paths */
+        dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
         dpari_text_int(&t, index);
@@ -2885,52 +2974,54 @@ static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64
     return DPAR_E_ARG;
 }
 
+/* True if a kind is in a set with a bit for each kind. */
 static int dpari_kind_in(int32_t kind, uint32_t kinds)
 {
     return kind < DPAR_ACTION_COUNT && (kinds >> kind & 1) != 0;
 }
 
 enum {
-    DPARI_COMPUTES_INPUT =
-        1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT, /* needs and gives a gradient */
+    /* the kinds that need the gradient of the output and compute that of the input */
+    DPARI_COMPUTES_INPUT = 1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT,
     DPARI_RECEIVES = 1 << DPAR_ACTION_RECV_F | 1 << DPAR_ACTION_RECV_B,
     DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
 };
 
-/* What is wrong with rank r's action k; NULL: nothing. */
+/* Says what is wrong with action k of rank r, or returns NULL. */
 static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
 {
     const dpar_action *a = &s->action[k];
     int32_t other;
     if (a->kind >= DPAR_ACTION_COUNT) {
-        return "there is no such kind";
+        return "this kind does not exist";
     }
     if (a->joined > 1) {
-        return " is joined to more than one";
+        return ": joined is more than 1";
     }
     if (a->joined != 0 && (a->kind != DPAR_ACTION_FORWARD || k + 1 == s->begin[r + 1] ||
                            !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
-        return " is joined, but is no forward with a B or I behind it";
+        return " is joined, but it is not an F that a B or I follows";
     }
     if (a->kind == DPAR_ACTION_IDLE) {
         return NULL;
     }
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
-        return " is of a stage that is not on this rank";
+        return ": its stage is not on this rank";
     }
     if (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches) {
-        return " is of a micro-batch that there is not";
+        return ": its micro-batch does not exist";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
         other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
-            return " is no message between neighbours on two ranks";
+            return " does not connect neighbouring stages on two ranks";
         }
     }
     return NULL;
 }
 
-/* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
+/* Checks that a pass can read the schedule, and that no action has a kind in the set `already`,
+ * because a pass is going to add these. */
 static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
                                                 dpar_why *why)
 {
@@ -2939,30 +3030,30 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES || s->micro_batches < 0 ||
         s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(
-            why,
-            "%d ranks, %d stages, %d micro-batches: 1 to 65535 of the first two, 0 to "
-            "65535 of the last",
-            s->ranks, s->stages, s->micro_batches);
+        return dpari_wrong(why,
+                           "the schedule has %d ranks, %d stages and %d micro-batches; 1 to 65535 "
+                           "ranks and stages "
+                           "and 0 to 65535 micro-batches are allowed",
+                           s->ranks, s->stages, s->micro_batches);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
-                               s->ranks);
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
+                               (int32_t)s->rank_of[i], s->ranks);
         }
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d's list is of the actions %ld to %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const char *wrong = dpari_lower_wrong(s, r, k);
             if (wrong == NULL && dpari_kind_in(s->action[k].kind, already)) {
-                wrong = " is there already";
+                wrong = " is already in the list; the pass adds such actions";
             }
             if (wrong != NULL) {
                 return dpari_lower_say(why, r, k - s->begin[r], &s->action[k], wrong);
@@ -2972,7 +3063,8 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     return DPAR_OK;
 }
 
-/* out is laid for `actions` with in's description; *work is what lies behind it. */
+/* Initialises `out` in mem with capacity for so many actions, and copies everything but the lists
+ * from `in`. *work receives the address after it. */
 static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
                                    int64_t needed, void *mem, int64_t bytes, char **work,
                                    dpar_why *why)
@@ -2981,8 +3073,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     int32_t i;
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "the pass takes %ld bytes, there are %ld", needed,
-                         bytes);
+        return dpari_say(DPAR_E_ROOM, why, "lowering needs %ld bytes, got %ld", needed, bytes);
     }
     st = dpari_schedule_empty(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
@@ -2998,7 +3089,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     return DPAR_OK;
 }
 
-/* Where a pass writes; with at == NULL it only counts. */
+/* The list that a pass writes. If `at` is NULL, its actions are only counted. */
 typedef struct dpari_sink {
     dpar_action *at;
     int64_t n;
@@ -3023,21 +3114,26 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 
 /* ---- shards and gradients ------------------------------------------------------------------- */
 
-/* The stages of the actions [from here, end): in the order in which they are first needed. A stage
- * whose last use is gone stays until it is let go; at most two are, those of a joined pair, and one
- * more than max_active when a pair came last. */
+/* The window: the stages of the actions from the current one up to `end`, in the order in which
+ * they are first needed. A stage stays in the window after its last use until its RESHARD is
+ * written; at most two stages wait for that, those of a joined pair. The window may have one stage
+ * more than max_active if a pair was added last. */
 typedef struct dpari_window {
     int64_t end;
-    int32_t stages, used, max_active; /* used: of the stages, those with uses > 0 */
-    int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3];
+    int32_t stages; /* stages in the window */
+    int32_t used;   /* those of them with uses > 0 */
+    int32_t max_active;
+    int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3]; /* actions of the stage that are in the window */
     uint16_t stage[DPAR_LOWER_MAX_ACTIVE + 3];
-    uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3];
+    uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3]; /* 1 after its UNSHARD */
 } dpari_window;
 
+/* Returns the position of a stage in the window, or w->stages if it is not there. */
 static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
 {
-    int32_t i;
-    for (i = 0; i < w->stages && w->stage[i] != stage; i++) {
+    int32_t i = 0;
+    while (i < w->stages && w->stage[i] != stage) {
+        i++;
     }
     return i;
 }
@@ -3059,7 +3155,7 @@ static void dpari_window_done(dpari_window *w, const dpar_action *a)
     w->used -= --w->uses[dpari_window_find(w, a->stage)] == 0;
 }
 
-/* Goes on until there are max_active stages in the window or the list ends. */
+/* Extends the window until it has max_active stages or the list ends. */
 static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t end)
 {
     while (w->used < w->max_active && w->end < end) {
@@ -3074,7 +3170,7 @@ static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t
     }
 }
 
-/* RESHARD of the stages that are used no more, the smallest first. */
+/* Writes a RESHARD of each stage that is no longer used, in ascending order, and removes it. */
 static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
 {
     while (w->stages > w->used) {
@@ -3085,7 +3181,8 @@ static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
             }
         }
         dpari_sink_stage(to, DPAR_ACTION_RESHARD, w->stage[least]);
-        for (w->stages--, i = least; i < w->stages; i++) {
+        w->stages--;
+        for (i = least; i < w->stages; i++) {
             w->uses[i] = w->uses[i + 1];
             w->stage[i] = w->stage[i + 1];
             w->gathered[i] = w->gathered[i + 1];
@@ -3093,6 +3190,7 @@ static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
     }
 }
 
+/* Writes an UNSHARD of each stage that entered the window. */
 static void dpari_window_gather(dpari_window *w, dpari_sink *to)
 {
     int32_t i;
@@ -3104,8 +3202,8 @@ static void dpari_window_gather(dpari_window *w, dpari_sink *to)
     }
 }
 
-/* Rank r's list without idle actions, with UNSHARD and RESHARD (max_active > 0) and REDUCE_GRAD
- * (left != NULL: each stage's B and W to come). */
+/* Writes rank r's list without idle actions. Adds UNSHARD and RESHARD if max_active > 0, and
+ * REDUCE_GRAD if `left`, the number of remaining B and W of each stage, is not NULL. */
 static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_active, int64_t *left,
                              dpari_sink *to)
 {
@@ -3139,10 +3237,10 @@ static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_acti
     dpari_window_let_go(&w, to);
 }
 
-/* ---- a set of ranks, smallest first --------------------------------------------------------- */
+/* ---- a set of ranks whose smallest member is found quickly ---------------------------------- */
 
-/* 64 ranks a word; above them a bit for each word that is not 0, and again: 65535 ranks have one
- * word at the top. */
+/* A tree of bit masks. A word has a bit for each of 64 ranks; the level above has a bit for each
+ * word that is not 0. With three levels, 65535 ranks need a single word at the top. */
 typedef struct dpari_ready {
     uint64_t *top, *middle, *word;
 } dpari_ready;
@@ -3167,7 +3265,7 @@ static void dpari_ready_add(dpari_ready *s, int32_t rank)
     *s->top |= (uint64_t)1 << (rank >> 12);
 }
 
-/* The number of the lowest bit that is set; w is not 0. */
+/* Returns the number of the lowest bit that is set. w is not 0. */
 static int32_t dpari_lowest_bit(uint64_t w)
 {
     int32_t n = 0, half;
@@ -3180,7 +3278,7 @@ static int32_t dpari_lowest_bit(uint64_t w)
     return n;
 }
 
-/* Takes the smallest out; -1 when there is none. */
+/* Removes the smallest rank and returns it, or -1 if the set is empty. */
 static int32_t dpari_ready_take(dpari_ready *s)
 {
     int32_t a, b, rank;
@@ -3202,45 +3300,51 @@ static int32_t dpari_ready_take(dpari_ready *s)
 
 /* ---- messages -------------------------------------------------------------------------------
  *
- * A small simulation decides the order. By time, each rank does its list as soon as the inputs are
- * there, and an action goes into the list at the moment when it is done; its SEND follows it, and
- * the RECV goes into the peer's list at the same moment. What the peer computes just then is not
- * in its list yet, so that the RECV comes before it: both ends are posted when the data are made,
- * and so are all messages before this one. By turns, a turn is the clock: each rank puts one action
- * down. Either way all lists follow one order of all messages. */
+ * A small simulation decides the order. By time, each rank starts an action as soon as its inputs
+ * have arrived. The action is written to the rank's list when it ends; its SEND follows it, and the
+ * RECV is written to the peer's list at the same moment. An action that the peer computes at that
+ * moment is not in the peer's list yet, so that the RECV comes before it. Therefore both ends of a
+ * message, and all messages before it, are posted when the data are made. By turns, the clock
+ * counts turns, and in a turn each rank writes one action. In both cases all lists follow one order
+ * of all messages. */
 
 enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
-/* A rank's next action: its place in `from`, a copy (two when joined), which saves most of the
- * misses where lists' lengths are powers of two; where the list that it goes to has come; and when
- * the action is done, if it was started. */
+/* The position of a rank. The next action is copied (both actions if they are joined), because
+ * otherwise the heads of lists whose lengths are powers of two compete for the same cache lines. */
 typedef struct dpari_head {
-    int64_t at, end, to, done;
+    int64_t at, end; /* index in `from` of the next action, and one past the last */
+    int64_t to;      /* index in `out` at which the next action is written */
+    int64_t done;    /* when the next action ends, or DPARI_NOT_STARTED */
     dpar_action a[2];
 } dpari_head;
 
 typedef struct dpari_turns {
     const dpar_schedule *in;
     dpar_schedule *out;
-    const dpar_action *from;          /* in's actions, or those that the first passes left in out */
-    const dpar_schedule_times *times; /* NULL: the usual ones */
+    const dpar_action
+        *from; /* the actions of `in`, or those that SHARDS and REDUCE left in `out` */
+    const dpar_schedule_times *times; /* NULL selects the default times */
     dpari_head *head;                 /* [ranks] */
-    dpari_ready now, next;            /* by turns: who acts in this turn and in the next */
-    int32_t *heap;   /* by time: [ranks] that are at work; the first is done first */
-    int32_t working; /* how many of them */
-    int64_t clock;   /* by time: now */
-    int64_t *given;  /* [stage][micro][2]: when its input, and its output's gradient, are there */
-    int turns;       /* by turns, not by time */
-    int idle;        /* idle actions take a turn */
-    int too_long;    /* a time passed INT64_MAX */
+    dpari_ready now, next; /* by turns: the ranks that act in this turn and in the next one */
+    int32_t *heap;         /* by time: [working] ranks; the first one is done first */
+    int32_t working;       /* the number of ranks in the heap */
+    int64_t clock;         /* by time: the current time */
+    /* [stage][micro][2], when the input and the gradient of the output arrive, or DPARI_NOT_GIVEN
+     */
+    int64_t *given;
+    int turns;    /* 1 by turns, 0 by time */
+    int idle;     /* 1 if idle actions take a turn */
+    int too_long; /* 1 if a time exceeded INT64_MAX */
 } dpari_turns;
 
 /* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
-    return a->kind == DPAR_ACTION_FORWARD                 ? dpari_schedule_behind(s, a->stage)
-           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage)
-                                                          : -1;
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        return dpari_schedule_behind(s, a->stage);
+    }
+    return dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage) : -1;
 }
 
 static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
@@ -3248,8 +3352,8 @@ static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t m
     return &l->given[2 * ((int64_t)stage * l->in->micro_batches + micro) + backward];
 }
 
-/* When what the action needs is there: 0 when it needs nothing, DPARI_NOT_GIVEN when that is not
- * known yet. */
+/* Returns when the input of an action arrives: 0 if it needs none, DPARI_NOT_GIVEN if the time is
+ * not known yet. */
 static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
 {
     if (a->kind == DPAR_ACTION_FORWARD) {
@@ -3274,7 +3378,7 @@ static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
            (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
 }
 
-/* What is no kind of action, behind the kinds. */
+/* Quantities of dpar_schedule_times that no kind of action has, numbered after the kinds. */
 enum {
     DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
     DPARI_LOWER_BYTES,
@@ -3282,7 +3386,7 @@ enum {
     DPARI_LOWER_EACH
 };
 
-/* The times of a kind: `overlap` of those that take none. */
+/* Returns the times of a kind, or `overlap` for kinds that take no time. */
 static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, int32_t kind)
 {
     switch (kind) {
@@ -3303,12 +3407,12 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, i
     }
 }
 
-/* A forward, when nobody says what it takes; a message then takes 1. So short a message only
- * decides which of two comes first that are ready at the same moment. Where messages take time, the
- * one that was reached by fewer messages is there first. */
+/* The default time of a forward. A message takes 1 by default, which is so short that it only
+ * decides the order of actions that are ready at the same moment: the one whose data passed fewer
+ * messages comes first, as it would if messages took time. */
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
-/* What an action takes by itself; B without a time of its own that of its parts. */
+/* The time of an action on its own. A B without a time of its own takes as long as I and W. */
 static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action *a)
 {
     int64_t takes;
@@ -3327,7 +3431,8 @@ static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action 
     return takes;
 }
 
-/* a + b, or the largest number and a note when that passes it. Neither is negative. */
+/* Returns a + b, both 0 or more. If that exceeds INT64_MAX it returns INT64_MAX and sets too_long.
+ */
 static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
 {
     if (a > INT64_MAX - b) {
@@ -3344,7 +3449,7 @@ static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
     return x != y ? x < y : a < b;
 }
 
-/* Into the heap. */
+/* Adds a rank to the heap. */
 static void dpari_lower_push(dpari_turns *l, int32_t rank)
 {
     int32_t i = l->working++;
@@ -3355,7 +3460,7 @@ static void dpari_lower_push(dpari_turns *l, int32_t rank)
     l->heap[i] = rank;
 }
 
-/* Out of the heap: the rank that is done first. */
+/* Removes the rank that is done first. */
 static int32_t dpari_lower_pop(dpari_turns *l)
 {
     const int32_t first = l->heap[0], last = l->heap[--l->working], n = l->working;
@@ -3373,7 +3478,7 @@ static int32_t dpari_lower_pop(dpari_turns *l)
     return first;
 }
 
-/* The rank, which does nothing, starts its next action as soon as its inputs are there. */
+/* An idle rank starts its next action as soon as the inputs arrive. */
 static void dpari_lower_start(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
@@ -3389,7 +3494,8 @@ static void dpari_lower_start(dpari_turns *l, int32_t rank)
     dpari_lower_push(l, rank);
 }
 
-/* The head goes to the next action; if it may go on with it, it does: by turns in the next one. */
+/* Moves a rank to its next action. If the rank can run it, it starts now, or by turns in the next
+ * turn. */
 static void dpari_lower_next(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
@@ -3411,6 +3517,7 @@ static void dpari_lower_next(dpari_turns *l, int32_t rank)
     }
 }
 
+/* Appends a SEND or RECV of action a's micro-batch to a rank's list. */
 static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action *a, int32_t kind,
                                 int32_t stage, int32_t peer)
 {
@@ -3422,8 +3529,9 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
     m->peer = (uint16_t)peer;
 }
 
-/* Gives an action's result to the neighbour, who may be on this rank. Another rank that can go on
- * now does so: by turns in this turn when it is behind this one. */
+/* Passes the result of an action to the neighbouring stage, in memory or by a message. If that is
+ * on another rank which can now continue, it does so; by turns in this turn if its number is
+ * larger, as in PyTorch's loop. */
 static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
@@ -3455,7 +3563,7 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
     }
 }
 
-/* The rank's next action goes into its list. */
+/* Writes a rank's next action, or joined pair, to its list. */
 static void dpari_lower_step(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
@@ -3470,7 +3578,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
     dpari_lower_next(l, rank);
 }
 
-/* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
+/* "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
 static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = l->head[rank].a;
@@ -3490,14 +3598,14 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_say(&t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B",
-                   (int32_t)wait.micro_batch,
-                   l->in->rank_of[stage] != rank ? " never comes"
-                                                 : ", which comes later here or never");
+    dpari_text_say(&t, "%s%d of stage %d%s", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
+                   (int32_t)wait.micro_batch, stage,
+                   l->in->rank_of[stage] != rank ? " never runs"
+                                                 : ", which is later in its list or missing");
     return DPAR_E_STUCK;
 }
 
-/* Turn by turn; a turn visits, ranks ascending, only those that can go on. */
+/* Runs turns until no rank can continue. A turn visits the ranks that can, in ascending order. */
 static void dpari_lower_by_turns(dpari_turns *l)
 {
     int32_t r;
@@ -3511,7 +3619,7 @@ static void dpari_lower_by_turns(dpari_turns *l)
     }
 }
 
-/* In the order in which actions are done. */
+/* Writes all actions in the order of the times at which they end. */
 static void dpari_lower_by_time(dpari_turns *l)
 {
     while (l->working > 0) {
@@ -3547,7 +3655,8 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 
 /* ---- lowering ------------------------------------------------------------------------------- */
 
-/* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
+/* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
+ * does not overflow. */
 static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, int32_t stages,
                                                 dpar_why *why)
 {
@@ -3558,7 +3667,7 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, in
             const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_wrong(
-                    why, "stage %d: a time, size or bandwidth of %ld; lowering takes 0 to %ld", i,
+                    why, "stage %d: a time, size or bandwidth is %ld; 0 to %ld are allowed", i,
                     value, most);
             }
         }
@@ -3566,18 +3675,19 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, in
     return DPAR_OK;
 }
 
-enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
+/* The passes that may be combined. */
+enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS };
 
-/* `how` with its defaults, and everything judged. */
+/* Copies a descriptor with its defaults filled in, and checks it and the schedule. */
 static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
                                               const dpar_schedule *in,
-                                              const dpar_schedule_lower_desc *asked, dpar_why *why)
+                                              const dpar_schedule_lower_desc *given, dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
     dpari_zero(how, sizeof(*how));
-    if (asked != NULL) {
-        *how = *asked;
+    if (given != NULL) {
+        *how = *given;
     }
     if (how->max_active == 0) {
         how->max_active = 3;
@@ -3586,17 +3696,19 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
         return dpari_lower_check(in, 0, why);
     }
     if (how->passes == DPAR_LOWER_LATE_RECV) {
-        return how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT
-                   ? dpari_wrong(why, "channel %d is not 0 to 2", how->channel)
-                   : dpari_lower_check(in, 0, why);
+        if (how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT) {
+            return dpari_wrong(why, "channel=%d; 0 to 2 are allowed", how->channel);
+        }
+        return dpari_lower_check(in, 0, why);
     }
     if (how->passes < 0 || (how->passes & ~DPARI_LOWER_TOGETHER) != 0) {
         return dpari_wrong(why,
-                           "passes %d are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
+                           "passes=%d is not a sum of DPAR_LOWER_x; MERGE and LATE_RECV cannot be "
+                           "combined with others",
                            how->passes);
     }
     if (how->max_active < 1 || how->max_active > DPAR_LOWER_MAX_ACTIVE) {
-        return dpari_wrong(why, "max_active %d is not 1 to %d", how->max_active,
+        return dpari_wrong(why, "max_active=%d; 1 to %d are allowed", how->max_active,
                            (int32_t)DPAR_LOWER_MAX_ACTIVE);
     }
     if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
@@ -3623,7 +3735,8 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
     return dpari_lower_times(how->times, in->stages, why);
 }
 
-/* All messages, each on two ranks; adds those of each rank to count[rank]. */
+/* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, those of each rank
+ * are added to count[rank]. */
 static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
 {
     int64_t k, total = 0;
@@ -3643,7 +3756,7 @@ static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
     return total;
 }
 
-/* Room for the actions of out; REDUCE takes no more than one a stage. */
+/* Returns the most actions that `out` can have. REDUCE counts as one action per stage. */
 static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     dpari_sink counted;
@@ -3662,15 +3775,15 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_
     return counted.n;
 }
 
-/* Two sets of ready ranks, or a heap of them. */
+/* The bytes of the two sets of ready ranks, or of the heap. */
 static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
                                                  : dpari_whole_words(4 * (int64_t)in->ranks);
 }
 
-/* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
- * -1 when that passes int64_t. */
+/* The bytes of the schedule, the heads, the sets or the heap, the counts of remaining backwards,
+ * and the arrivals. -1 if they exceed an int64_t. */
 static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
                                 int64_t actions)
 {
@@ -3681,7 +3794,7 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_low
                            16 * (int64_t)in->stages * in->micro_batches;
 }
 
-/* Each stage's B and W. */
+/* Counts the B and W of each stage. */
 static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
 {
     int64_t k;
@@ -3693,9 +3806,10 @@ static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
     }
 }
 
-/* Lays the heads and what is given behind out, and fills out's begins. After the first passes each
- * rank's list stands at the end of its place in out, and messages are put in from the front: there
- * is room for just those in between, so that no action is lost before it is read. */
+/* Places the arrays after `out`, runs SHARDS and REDUCE, and fills out->begin. These passes write
+ * each rank's list to the end of the rank's part of `out`; MESSAGES then writes from the front of
+ * that part. The space between is as large as the messages to come, so that no action is
+ * overwritten before it is read. */
 static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *how, char *work)
 {
     const dpar_schedule *s = l->in;
@@ -3731,7 +3845,8 @@ static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *ho
     }
 }
 
-/* Nothing is given but what chains' ends need, which is there from the beginning. */
+/* Marks all inputs as not given, except those at the ends of chains, which are there from the
+ * start. */
 static void dpari_lower_ends(dpari_turns *l)
 {
     int32_t i, m;
@@ -3772,12 +3887,13 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
 
 /* ---- merging -------------------------------------------------------------------------------- */
 
-/* Without idle actions, W behind its I merged into it. */
+/* Writes a rank's list without idle actions. A W directly after the I of its stage and micro-batch
+ * is merged with it into a B. */
 static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
 {
-    dpar_action last; /* read, not put yet */
+    dpar_action last; /* read, but not written yet */
     int64_t k;
-    int whole = 1; /* last is no I on its own */
+    int whole = 1; /* 0 if `last` is an I that is not part of a pair */
     dpari_zero(&last, sizeof(last));
     for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
         dpar_action a = s->action[k];
@@ -3842,14 +3958,14 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
 
 enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
-/* Receives that are held back: a queue for each channel, those of all channels in a rank's list
- * linked through `next`. */
+/* The receives of a rank that are held back, in one queue for each channel. All queues are linked
+ * through `next`. */
 typedef struct dpari_held {
     const dpar_schedule *in;
     dpari_sink to;
-    int64_t *first, *last; /* [ranks]: by peer; ANY has one queue, the first */
-    int64_t *next;         /* [actions of the list]: the one behind it, from the list's begin */
-    uint8_t *given;        /* [stage][micro]: which receives are held */
+    int64_t *first, *last; /* [ranks], the queue of each peer; with ANY only queue 0 is used */
+    int64_t *next;         /* [actions of the list], the next receive of the queue */
+    uint8_t *given;        /* [stage][micro], DPARI_GIVEN_x for the receives that are held */
     int one_queue;
 } dpari_held;
 
@@ -3858,6 +3974,7 @@ static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
     return &h->given[(int64_t)a->stage * h->in->micro_batches + a->micro_batch];
 }
 
+/* Holds back action k, a receive. */
 static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
 {
     const dpar_action *a = &h->in->action[k];
@@ -3873,7 +3990,7 @@ static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
     h->last[q] = k;
 }
 
-/* The next of queue q goes into the list. */
+/* Writes the first receive of queue q to the list. */
 static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
 {
     const dpar_action *a = &h->in->action[h->first[q]];
@@ -3883,7 +4000,8 @@ static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
     dpari_sink_put(&h->to, a);
 }
 
-/* If the receive of a's stage and micro-batch is held, it and those before it in its queue go. */
+/* If the receive of a's stage and micro-batch is held, writes it and those before it in its queue.
+ */
 static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
 {
     int32_t other =
@@ -3894,7 +4012,7 @@ static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, in
     }
 }
 
-/* What must stay before this action goes into the list. */
+/* Writes all held receives that must come before action a. */
 static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel, int64_t begin)
 {
     int32_t i, q = h->one_queue ? 0 : a->peer;
@@ -3913,6 +4031,7 @@ static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t chann
     }
 }
 
+/* Writes rank r's list with late receives. */
 static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
 {
     const dpar_schedule *s = h->in;
@@ -3929,7 +4048,7 @@ static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
             dpari_sink_put(&h->to, a + i);
         }
     }
-    for (k = begin; k < s->begin[r + 1]; k++) { /* those that nobody needs, in their order */
+    for (k = begin; k < s->begin[r + 1]; k++) { /* receives that no action needs, in their order */
         int32_t q = h->one_queue ? 0 : s->action[k].peer;
         if (dpari_kind_in(s->action[k].kind, DPARI_RECEIVES) && h->first[q] == k) {
             dpari_held_pop(h, q, begin);
@@ -3937,6 +4056,7 @@ static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
     }
 }
 
+/* The number of actions in the longest list. */
 DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
 {
     int64_t most = 0;
@@ -3991,11 +4111,16 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;
-    return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
-           : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
-           : h.passes == DPAR_LOWER_LATE_RECV
-               ? dpari_late_size(in)
-               : dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
+    if (dpari_lower_how(&h, in, how, why) != DPAR_OK) {
+        return -1;
+    }
+    if (h.passes == DPAR_LOWER_MERGE) {
+        return dpari_merge_size(in);
+    }
+    if (h.passes == DPAR_LOWER_LATE_RECV) {
+        return dpari_late_size(in);
+    }
+    return dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
@@ -4005,10 +4130,15 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
     dpar_schedule_lower_desc h;
     dpar_schedule got;
     dpar_status st = dpari_lower_how(&h, in, how, why);
-    if (st == DPAR_OK) {
-        st = h.passes == DPAR_LOWER_MERGE       ? dpari_merge(&got, in, mem, bytes, why)
-             : h.passes == DPAR_LOWER_LATE_RECV ? dpari_late(&got, in, h.channel, mem, bytes, why)
-                                                : dpari_lower_passes(&got, in, &h, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (h.passes == DPAR_LOWER_MERGE) {
+        st = dpari_merge(&got, in, mem, bytes, why);
+    } else if (h.passes == DPAR_LOWER_LATE_RECV) {
+        st = dpari_late(&got, in, h.channel, mem, bytes, why);
+    } else {
+        st = dpari_lower_passes(&got, in, &h, mem, bytes, why);
     }
     if (st == DPAR_OK) {
         *out = got;
@@ -4018,13 +4148,14 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
 
 /* ==== schedule/check.c ==== */
 
-/* Proves schedules. Each action is checked alone, then against what its rank has done before, then
- * against the totals of all ranks. To find deadlocks the ranks run their lists as far as possible
- * under the rules of the transport. Whether they reach the end does not depend on the order in
- * which ranks are advanced, because a step of one rank never disables another's; so one run
- * decides. If they get stuck, the circle of waiting ranks is followed and reported. */
+/* Proves schedules. Each action is first checked on its own, then against the earlier actions of
+ * its rank, then against the totals of all ranks. To find deadlocks the ranks run their lists as
+ * far as possible under the rules of the transport. A step of one rank never disables a step of
+ * another one. Therefore the order in which ranks advance does not decide whether they reach the
+ * end, and one run is a proof. If the ranks get stuck, a circle of ranks that wait for each other
+ * is searched and reported. */
 
-/* Sets of kinds, a bit each. */
+/* Sets of kinds, with a bit for each kind. */
 enum {
     DPARI_SET_F = 1 << DPAR_ACTION_FORWARD,
     DPARI_SET_B = 1 << DPAR_ACTION_BACKWARD,
@@ -4035,63 +4166,70 @@ enum {
     DPARI_SET_MESSAGES = DPARI_SET_SENDS | DPARI_SET_RECVS,
     DPARI_SET_SHARDING = (1 << DPAR_ACTION_UNSHARD) | (1 << DPAR_ACTION_RESHARD),
     DPARI_SET_OFFLOADS = (1 << DPAR_ACTION_OFFLOAD) | (1 << DPAR_ACTION_RELOAD),
-    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* what makes the gradient of a stage's input */
+    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* they make the gradient of a stage's input */
     DPARI_SET_TRAINING = DPARI_SET_GRADIENT | DPARI_SET_W,
     DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_ACTION_RECOMPUTE)
 };
+/* The state of a stage while its rank's list is read. */
 enum {
     DPARI_STAGE_UNSHARDED = 1,
     DPARI_STAGE_REDUCED = 2,
     DPARI_STAGE_TRAINED = 4,
     DPARI_STAGE_WAITED = 8
-}; /* of a stage */
+};
 enum { DPARI_NO_CHAIN = 65535 };
 
-/* A stage and a micro-batch: the kinds that its rank's list has, and those that a run has done. */
+/* The actions of a stage and a micro-batch. */
 typedef struct dpari_proof_cell {
     int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
-    uint16_t seen, done;
+    uint16_t seen;   /* kinds in its rank's list */
+    uint16_t done;   /* kinds that the run has completed */
 } dpari_proof_cell;
 
-/* A message of a list in its queue. */
+/* A message in its queue. The record of the first message of a queue also describes the queue. */
 typedef struct dpari_proof_link {
-    int32_t mate;  /* the other end; in a queue, once it went over: the next in `pending` */
-    int32_t next;  /* in the queue; -1: none */
-    int32_t first; /* of the queue: its record stands for the queue */
-    int32_t head;  /* of the first: the first that has not gone over; -1: none. EAGER, on the
-                      receiver's side: messages in the buffer */
+    int32_t mate;  /* the other end; once the message was transferred, the next one in `pending` */
+    int32_t next;  /* the next message of the queue, or -1 */
+    int32_t first; /* the first message of the queue */
+    /* In the record of the first message: the first one that was not transferred, or -1. With
+     * EAGER, on the receiver's side: the number of messages in the buffer. */
+    int32_t head;
 } dpari_proof_link;
 
+/* The position of a rank in its list. */
 typedef struct dpari_proof_lane {
-    int32_t at, end; /* of a rank: the next action, and behind the last */
-    int32_t queued;  /* 1 while it is in `ready` */
+    int32_t at, end; /* the next action, and one past the last */
+    int32_t queued;  /* 1 while the rank is in `ready` */
 } dpari_proof_lane;
 
 typedef struct dpari_proof {
     const dpar_schedule *s;
     dpar_why *why;
-    dpari_proof_link *link; /* [actions]; NULL: messages wait for nothing */
+    dpari_proof_link *link; /* [actions]; NULL if messages only wait for their data */
     dpari_proof_cell *cell; /* [chain][micros] */
     dpari_proof_lane *lane; /* [ranks] */
-    int32_t *ready;         /* [ranks] that may go on */
-    int32_t *key;           /* [2 ranks] a counter or queue for each other rank */
-    uint16_t *chain;        /* [micros] */
-    uint8_t *stage;         /* [stages] */
-    uint32_t kinds;         /* that there are */
+    int32_t *ready;         /* [ranks], a stack of ranks that may be able to continue */
+    int32_t *key;           /* [2 ranks], a counter or the last message of a queue */
+    uint16_t *chain;        /* [micros], the chain that a micro-batch passes */
+    uint8_t *stage;         /* [stages], DPARI_STAGE_x */
+    uint32_t kinds;         /* the kinds of all actions */
     int32_t transport, room, ready_count;
-    int32_t pending; /* a message gone over whose successor may go now; -1: none */
+    int32_t
+        pending; /* a list of transferred messages whose successors may be next; -1 at its end */
 } dpari_proof;
 
-/* ---- sentences ------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------------------------- */
 
+/* Writes an action without its partner in a pair, which may not exist. */
 static void dpari_proof_put(const dpar_action *a, dpar_text *t)
 {
     dpar_action one = *a;
-    one.joined = 0; /* what follows it may not exist */
+    one.joined = 0;
     dpar_action_write(&one, t);
 }
 
-/* Appends `form`, where '#' is the next of m, n and '@' the next of a, b. */
+/* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
+ * second by b. */
 static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t n,
                               const dpar_action *a, const dpar_action *b)
 {
@@ -4129,7 +4267,7 @@ static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro
     return a;
 }
 
-/* The first kind of a set. */
+/* Returns the smallest kind of a set. */
 static int32_t dpari_proof_kind(uint32_t set)
 {
     int32_t kind = 0;
@@ -4145,31 +4283,34 @@ static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
 {
     int32_t r;
     if (s->begin[0] != 0) {
-        return dpari_wrong(why, "rank 0 begins at action %ld, not 0", s->begin[0]);
+        return dpari_wrong(why, "begin[0] is %ld; it must be 0", s->begin[0]);
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d begins at action %ld and ends at %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
     }
-    return s->begin[s->ranks] < INT32_MAX
-               ? DPAR_OK
-               : dpari_wrong(why, "%ld actions: at most 2147483646 can be checked",
-                             s->begin[s->ranks]);
+    if (s->begin[s->ranks] >= INT32_MAX) {
+        return dpari_wrong(why, "the schedule has %ld actions; at most 2147483646 can be checked",
+                           s->begin[s->ranks]);
+    }
+    return DPAR_OK;
 }
 
 static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 {
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES) {
-        return dpari_wrong(why, "%d ranks, %d stages: 1 to 65535 of each", s->ranks, s->stages);
+        return dpari_wrong(why, "the schedule has %d ranks and %d stages; 1 to 65535 are allowed",
+                           s->ranks, s->stages);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     if (s->micro_batches < 1 || s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micro_batches);
+        return dpari_wrong(why, "the schedule has %d micro-batches; 1 to 65535 are allowed",
+                           s->micro_batches);
     }
     if (s->slices < 1 || s->micro_batches % s->slices != 0) {
         return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
@@ -4178,13 +4319,15 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
     return dpari_proof_begins(s, why);
 }
 
-/* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
+/* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
+ * actions than cells, because a correct schedule has a forward for each cell. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
 {
     int64_t cells = (int64_t)s->chain * s->micro_batches;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
+/* The bytes of all arrays, where each action has a link of so many bytes. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
 {
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
@@ -4203,7 +4346,8 @@ DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
 }
 
-/* The schedule has a shape and mem the room. All zero. */
+/* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
+ * checked. */
 static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, void *mem,
                             dpar_why *why)
 {
@@ -4230,7 +4374,7 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
     }
 }
 
-/* ---- what the rules speak of ---------------------------------------------------------------- */
+/* ---- access --------------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
                                                        int32_t micro)
@@ -4243,20 +4387,21 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* 0 with the forward, 1 with the backward. */
+/* The direction of a message: 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
+/* The cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
 {
     return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro_batch);
 }
 
-/* ---- each action alone ---------------------------------------------------------------------- */
+/* ---- each action on its own ----------------------------------------------------------------- */
 
-/* Which kinds there are. */
+/* Collects the kinds of all actions and checks that they exist. */
 static dpar_status dpari_proof_kinds(dpari_proof *w)
 {
     const dpar_schedule *s = w->s;
@@ -4265,9 +4410,9 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     for (r = 0; r < s->ranks; r++) {
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             if (s->action[i].kind >= DPAR_ACTION_COUNT) {
-                return dpari_wrong(w->why, "rank %d: action %ld of its list has kind %d: 0 to %d",
-                                   r, i - s->begin[r], (int32_t)s->action[i].kind,
-                                   (int32_t)DPAR_ACTION_COUNT - 1);
+                return dpari_wrong(
+                    w->why, "rank %d: action %ld of its list has kind %d; kinds are 0 to %d", r,
+                    i - s->begin[r], (int32_t)s->action[i].kind, (int32_t)DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -4275,13 +4420,14 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     return DPAR_OK;
 }
 
+/* Checks a joined forward, which is the last action of its rank if `last` is 1. */
 static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
                                       int last)
 {
     if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || last || a[1].joined ||
         !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
-                               0, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is joined, but it is not an F that a B or I follows",
+                               r, 0, a, NULL);
     }
     if (a[1].stage == a->stage && a[1].micro_batch == a->micro_batch) {
         return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
@@ -4289,44 +4435,50 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
     return DPAR_OK;
 }
 
+/* Checks that a message connects neighbouring stages on two ranks and names the right peer. */
 static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
     if (there < 0) {
-        return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @ has no partner, because stage # ends its chain", r,
+                               a->stage, a, NULL);
     }
     if (w->s->rank_of[there] == r) {
-        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, there, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is not needed, because stage # is on the same rank", r,
+                               there, a, NULL);
     }
     if (a->peer != w->s->rank_of[there]) {
-        return dpari_proof_say(w, "rank #: @ has rank # for its other end, which is elsewhere", r,
+        return dpari_proof_say(w, "rank #: @ has peer #, but its other end is on another rank", r,
                                a->peer, a, NULL);
     }
     return DPAR_OK;
 }
 
-/* Every number in range and at home; after this an action can be looked up. */
+/* Checks that the numbers of an action are in range, that its stage is on its rank and that its
+ * micro-batch passes one chain only. After this check an action has a cell. */
 static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action *a)
 {
     const dpar_schedule *s = w->s;
     int32_t chain = a->stage / s->chain;
     if (a->stage >= s->stages) {
-        return dpari_proof_say(w, "rank #: @, but there are # stages", r, s->stages, a, NULL);
+        return dpari_proof_say(w, "rank #: @ does not exist, there are only # stages", r, s->stages,
+                               a, NULL);
     }
     if (s->rank_of[a->stage] != r) {
-        return dpari_proof_say(w, "rank #: @, but that stage is on rank #", r, s->rank_of[a->stage],
-                               a, NULL);
+        return dpari_proof_say(w, "rank #: the stage of @ is on rank #", r, s->rank_of[a->stage], a,
+                               NULL);
     }
     if (!dpari_action_has_micro(a->kind)) {
         return DPAR_OK;
     }
     if (a->micro_batch >= s->micro_batches) {
-        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micro_batches,
-                               a, NULL);
+        return dpari_proof_say(w, "rank #: @ does not exist, there are only # micro-batches", r,
+                               s->micro_batches, a, NULL);
     }
     if (w->chain[a->micro_batch] != DPARI_NO_CHAIN && w->chain[a->micro_batch] != chain) {
-        return dpari_proof_say(w, "rank #: @, but that micro-batch is also in stages from # on", r,
-                               w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
+        return dpari_proof_say(w,
+                               "rank #: the micro-batch of @ is also in the chain from stage # on",
+                               r, w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
     }
     w->chain[a->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
@@ -4334,7 +4486,7 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
 
 /* ---- order in a rank ------------------------------------------------------------------------ */
 
-/* What of the same stage and micro-batch cannot come before a kind. */
+/* Returns the kinds that must come after `kind` in the list, for the same stage and micro-batch. */
 static uint32_t dpari_proof_later(int32_t kind)
 {
     const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_ACTION_RECOMPUTE;
@@ -4352,19 +4504,21 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Checks that one action of `set`, of the same stage and micro-batch, comes before a, which needs
- * it. */
+/* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
+ * them needs a. */
 static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
     uint32_t seen = set & dpari_proof_at(w, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
-    return seen == 0
-               ? DPAR_OK
-               : dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+    if (seen != 0) {
+        return dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+    }
+    return DPAR_OK;
 }
 
-/* The neighbour on the same rank and the next slice, of F, B and I. */
+/* Checks that an F, B or I comes before the actions on the same rank that need its result: those of
+ * the neighbouring stage and of the next slice. */
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint32_t set =
@@ -4382,20 +4536,25 @@ static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar
     return st;
 }
 
+/* Checks the place of an action in its rank's list and enters it in its cell. */
 static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
-    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin;
+    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
     if (dpari_proof_is(a->kind, cell->seen)) {
-        return dpari_proof_say(w, "rank #: @ is there twice", r, 0, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is listed twice", r, 0, a, NULL);
     }
-    twin = a->kind == DPAR_ACTION_BACKWARD  ? split & cell->seen
-           : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
-                                            : 0;
+    if (a->kind == DPAR_ACTION_BACKWARD) {
+        twin = split & cell->seen;
+    } else if (dpari_proof_is(a->kind, split)) {
+        twin = (uint32_t)DPARI_SET_B & cell->seen;
+    }
     if (twin != 0) {
         dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro_batch);
-        return dpari_proof_say(w, "rank #: @ and @, but a B is I and W in one", r, 0, &other, a);
+        return dpari_proof_say(w,
+                               "rank #: @ and @ exclude each other, because a B is I and W in one",
+                               r, 0, &other, a);
     }
     st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro_batch);
     if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
@@ -4405,18 +4564,21 @@ static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar
     return st;
 }
 
-/* Sharding and reduction. */
+/* Checks an action against the state of its stage, sharding and reduction, and updates the state.
+ */
 static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint8_t *state = &w->stage[a->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
     if (a->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(w, "rank #: @ while stage # is unsharded", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @, but stage # is already unsharded", r, a->stage, a,
+                               NULL);
     }
     if (!unsharded &&
         (a->kind == DPAR_ACTION_RESHARD ||
          (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) && (w->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(w, "rank #: @ while stage # is not unsharded", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @, but stage # is not unsharded there", r, a->stage, a,
+                               NULL);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
         dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
@@ -4461,9 +4623,10 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
     return st;
 }
 
-/* ---- nothing missing, nothing too much ------------------------------------------------------- */
+/* ---- no action missing, none too many -------------------------------------------------------- */
 
-/* The kinds that a stage must have for a micro-batch; of B, I and W those that fit what it has. */
+/* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
+ * on the kinds `seen`. */
 static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
@@ -4495,9 +4658,11 @@ static dpar_status dpari_proof_complete(const dpari_proof *w, int32_t stage, int
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
         return dpari_proof_say(w, "rank #: @ is missing", w->s->rank_of[stage], 0, &a, NULL);
     }
-    return extra == 0 ? DPAR_OK
-                      : dpari_proof_say(w, "rank #: @, but there is no backward",
-                                        w->s->rank_of[stage], 0, &a, NULL);
+    if (extra != 0) {
+        return dpari_proof_say(w, "rank #: @ is not needed, because there is no backward",
+                               w->s->rank_of[stage], 0, &a, NULL);
+    }
+    return DPAR_OK;
 }
 
 static dpar_status dpari_proof_micros(const dpari_proof *w)
@@ -4507,10 +4672,11 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     int32_t m, k;
     for (m = 0; m < s->micro_batches; m++) {
         if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micro_batches);
+            return dpari_wrong(w->why, "micro-batch %d of %d is in no list", m, s->micro_batches);
         }
         if (w->chain[m] != w->chain[m - m % s->slices]) {
-            return dpari_wrong(w->why, "%d and %d are slices of one micro-batch, but in two chains",
+            return dpari_wrong(w->why,
+                               "%d and %d are slices of one micro-batch, but pass different chains",
                                m - m % s->slices, m);
         }
     }
@@ -4522,6 +4688,7 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     return st;
 }
 
+/* Checks the final state of all stages. */
 static dpar_status dpari_proof_stages(const dpari_proof *w)
 {
     const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
@@ -4531,7 +4698,7 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
     }
     for (k = 0; k < w->s->stages; k++) {
         if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
-            return dpari_wrong(w->why, "rank %d: after the last %dUNSHARD no %dRESHARD",
+            return dpari_wrong(w->why, "rank %d: the last %dUNSHARD has no %dRESHARD after it",
                                (int32_t)w->s->rank_of[k], k, k);
         }
         if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
@@ -4545,7 +4712,8 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
 
 /* ---- order of a channel --------------------------------------------------------------------- */
 
-/* Counters of the channels of one rank, back to none; O(its actions), whatever the ranks. */
+/* Resets the keys that rank r used. Only the keys of its peers are written, so that the cost is
+ * O(its actions) however many ranks there are. */
 static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
 {
     int64_t i;
@@ -4557,6 +4725,7 @@ static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
     }
 }
 
+/* Numbers the sends of rank r on each of its channels. */
 static void dpari_proof_number(const dpari_proof *w, int32_t r)
 {
     int64_t i;
@@ -4570,7 +4739,7 @@ static void dpari_proof_number(const dpari_proof *w, int32_t r)
     dpari_proof_forget(w, r, 0);
 }
 
-/* The n-th send of rank q to rank r. */
+/* Returns send number n of rank q to rank r, counted from 0. It exists. */
 static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32_t r, int32_t n)
 {
     int64_t i = w->s->begin[q];
@@ -4582,6 +4751,8 @@ static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32
     }
 }
 
+/* Checks that rank r receives the messages of each peer in the order in which the peer sends them.
+ */
 static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
 {
     int64_t i;
@@ -4591,8 +4762,8 @@ static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
             int32_t n = w->key[2 * a->peer]++;
             if (dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)] != n) {
                 return dpari_proof_say(w,
-                                       "rank #: @ comes where rank # sends @: without tags (NCCL) "
-                                       "it takes the other's data",
+                                       "rank #: @ is in the place where rank # sends @; without "
+                                       "tags (NCCL) it receives the wrong data",
                                        r, a->peer, a, dpari_proof_nth(w, a->peer, r, n));
             }
         }
@@ -4614,14 +4785,16 @@ static dpar_status dpari_proof_channels(const dpari_proof *w)
     return st;
 }
 
-/* ---- the run: ranks go on until each waits for another -------------------------------------- */
+/* ---- the run: ranks advance until each waits for another ------------------------------------ */
 
+/* True if messages are posted and wait in queues. */
 static int dpari_proof_queues(const dpari_proof *w)
 {
     return w->link != NULL && w->transport >= DPAR_TRANSPORT_RANK &&
            w->transport <= DPAR_TRANSPORT_EDGE;
 }
 
+/* Adds a rank to the stack of those that may be able to continue. */
 static void dpari_proof_wake(dpari_proof *w, int32_t r)
 {
     if (!w->lane[r].queued) {
@@ -4645,16 +4818,20 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
     }
 }
 
-/* The stage on another rank that a computation has its data from; -1: none. */
+/* Returns the stage on another rank from which a computation gets its data, or -1 if there is none.
+ */
 static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 {
-    int32_t from = a->kind == DPAR_ACTION_FORWARD ? dpari_schedule_before(s, a->stage)
-                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
-                       ? dpari_schedule_behind(s, a->stage)
-                       : -1;
+    int32_t from = -1;
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        from = dpari_schedule_before(s, a->stage);
+    } else if (dpari_proof_is(a->kind, DPARI_SET_GRADIENT)) {
+        from = dpari_schedule_behind(s, a->stage);
+    }
     return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
 }
 
+/* True if the data that a computation needs from another rank have not arrived. */
 static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
 {
     int32_t from = dpari_proof_source(w->s, a);
@@ -4670,6 +4847,8 @@ static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
             (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
 }
 
+/* Runs the rank's next computation, or both of a joined pair, unless it waits. Returns 1 if it ran.
+ */
 static int dpari_proof_compute(dpari_proof *w, int32_t r)
 {
     const dpar_action *a = &w->s->action[w->lane[r].at];
@@ -4690,7 +4869,8 @@ static int dpari_proof_compute(dpari_proof *w, int32_t r)
     return 1;
 }
 
-/* Sends wait for nothing, receives for their send. */
+/* The following three run message i of the rank that is advanced and return 1, or return 0 if it
+ * waits. Without a transport a send never waits and a receive waits for its send. */
 static int dpari_proof_free(dpari_proof *w, int32_t i)
 {
     const dpar_action *a = &w->s->action[i];
@@ -4703,6 +4883,7 @@ static int dpari_proof_free(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* BLOCKING: both ends run at the same time, once both are the next action of their rank. */
 static int dpari_proof_meet(dpari_proof *w, int32_t i)
 {
     int32_t q = w->s->action[i].peer, mate = w->link[i].mate;
@@ -4716,13 +4897,18 @@ static int dpari_proof_meet(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* EAGER: a send waits for a free place in the buffer, a receive until its message is at the front.
+ */
 static int dpari_proof_buffer(dpari_proof *w, int32_t i)
 {
     const int sends = dpari_proof_is(w->s->action[i].kind, DPARI_SET_SENDS);
     const int32_t send = sends ? i : w->link[i].mate;
     dpari_proof_link *queue = &w->link[w->link[send].first];
     int32_t *held = &w->link[queue->mate].head;
-    if (sends ? *held >= w->room : queue->head != send || !dpari_proof_done(w, send)) {
+    if (sends && *held >= w->room) {
+        return 0;
+    }
+    if (!sends && (queue->head != send || !dpari_proof_done(w, send))) {
         return 0;
     }
     *held += sends ? 1 : -1;
@@ -4734,12 +4920,14 @@ static int dpari_proof_buffer(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* The first message in the queue of message i that was not transferred. */
 static int32_t dpari_proof_head(const dpari_proof *w, int32_t i)
 {
     return w->link[w->link[i].first].head;
 }
 
-/* A posted message goes over if it and its other end are both posted and first. */
+/* Transfers message i if it and its other end are posted and both are first in their queues. Both
+ * are then added to `pending`. */
 static void dpari_proof_go(dpari_proof *w, int32_t i)
 {
     const dpar_action *list = w->s->action;
@@ -4762,6 +4950,7 @@ static void dpari_proof_go(dpari_proof *w, int32_t i)
     }
 }
 
+/* Posts message i, then transfers all messages that this enables, one after the other. */
 static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
 {
     w->lane[r].at++;
@@ -4776,7 +4965,7 @@ static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
     return 1;
 }
 
-/* Does the rank's next action, if nothing holds it up. */
+/* Runs the rank's next action. Returns 0 if it has to wait. */
 static int dpari_proof_step(dpari_proof *w, int32_t r)
 {
     int32_t i = w->lane[r].at;
@@ -4787,16 +4976,22 @@ static int dpari_proof_step(dpari_proof *w, int32_t r)
     if (dpari_proof_queues(w)) {
         return dpari_proof_post(w, r, i);
     }
-    went = w->link == NULL                           ? dpari_proof_free(w, i)
-           : w->transport == DPAR_TRANSPORT_BLOCKING ? dpari_proof_meet(w, i)
-                                                     : dpari_proof_buffer(w, i);
+    if (w->link == NULL) {
+        went = dpari_proof_free(w, i);
+    } else if (w->transport == DPAR_TRANSPORT_BLOCKING) {
+        went = dpari_proof_meet(w, i);
+    } else {
+        went = dpari_proof_buffer(w, i);
+    }
     w->lane[r].at += went;
     return went;
 }
 
-/* ---- stuck: who waits for whom -------------------------------------------------------------- */
+/* ---- stuck: which rank waits for which ------------------------------------------------------ */
 
-/* Where a rank stands: the index of an action; -1 when it is through. */
+/* Returns the index of the action at which a rank is stuck, or -1 if it has finished. For a
+ * computation that waits for a queued message it is the first message of that queue. A rank at the
+ * end of its list is stuck if one of its messages was not transferred. */
 static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
 {
     int32_t i = w->lane[r].at;
@@ -4821,12 +5016,14 @@ static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
     return -1;
 }
 
-/* One rank waits for `needs`, which the other has after `other`. */
+/* `rank` is stuck at action `at`. It waits for `needs`, an action of `other_rank`, which is itself
+ * stuck at action `other`. */
 typedef struct dpari_proof_wait {
     int32_t rank, at, other_rank, other;
     dpar_action needs;
 } dpari_proof_wait;
 
+/* Finds what a rank waits for if actions only wait for their data. */
 static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
@@ -4834,14 +5031,18 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
     int32_t from =
         message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
     uint32_t seen = dpari_proof_at(w, from, a->micro_batch)->seen;
-    int32_t kind = message                          ? a->kind - 1
-                   : a->kind == DPAR_ACTION_FORWARD ? (int32_t)DPAR_ACTION_FORWARD
-                                                    : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    int32_t kind = DPAR_ACTION_FORWARD;
+    if (message) { /* only a RECV waits, for its SEND */
+        kind = a->kind - 1;
+    } else if (a->kind != DPAR_ACTION_FORWARD) {
+        kind = dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    }
     k->needs = dpari_proof_action(kind, from, a->micro_batch);
     k->other_rank = w->s->rank_of[from];
     k->other = dpari_proof_stuck(w, k->other_rank);
 }
 
+/* Finds what a rank waits for on a transport. */
 static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
@@ -4850,7 +5051,7 @@ static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
     if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
         mate = w->link[dpari_proof_head(w, k->at)].mate; /* the buffer is full */
     } else if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(w, mate)) {
-        mate = w->link[dpari_proof_head(w, mate)].mate; /* another is in front of it */
+        mate = w->link[dpari_proof_head(w, mate)].mate; /* another message is at the front */
         k->other_rank = k->rank;
     }
     k->needs = w->s->action[mate];
@@ -4875,7 +5076,9 @@ DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *w, dpari_proof_
     dpari_proof_blocker(w, k);
 }
 
-/* From a stuck rank to the circle that it waits for: to the one in it with the least index. */
+/* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
+ * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
+ * message does not depend on where the search started. */
 static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
     dpari_proof_wait fast = *k, least;
@@ -4909,7 +5112,8 @@ static const char *dpari_transport_name(int32_t transport)
     }
 }
 
-/* Two of the circle: more would not fit where numbers are long. */
+/* Describes the first two members of the circle and counts the others. More would not fit into
+ * dpar_why if the numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *list = w->s->action;
@@ -4936,7 +5140,7 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     }
 }
 
-/* Runs all ranks as far as they come. */
+/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
 static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 {
     int32_t r, through = 0;
@@ -4953,15 +5157,17 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
     for (r = 0; r < w->s->ranks; r++) {
         through += w->lane[r].at == w->lane[r].end;
     }
-    if (through == w->s->ranks) { /* each RECV was done: behind it stands what waits for it */
+    if (through == w->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
         return DPAR_OK;
     }
     for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
         stuck[r] = dpari_proof_stuck(w, r);
     }
     k.rank = 0;
-    while ((k.at = dpari_proof_stuck(w, k.rank)) < 0) {
+    k.at = dpari_proof_stuck(w, k.rank);
+    while (k.at < 0) {
         k.rank++;
+        k.at = dpari_proof_stuck(w, k.rank);
     }
     if (w->why != NULL) {
         dpari_proof_blocker(w, &k);
@@ -4973,6 +5179,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 
 /* ---- the check as a whole ------------------------------------------------------------------- */
 
+/* Checks everything but channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *w)
 {
     const dpar_schedule *s = w->s;
@@ -4980,8 +5187,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     int32_t r;
     for (r = 0; r < s->stages && st == DPAR_OK; r++) {
         if (s->rank_of[r] >= s->ranks) {
-            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, (int32_t)s->rank_of[r],
-                             s->ranks);
+            st = dpari_wrong(w->why, "rank_of[%d] is %d, but there are only %d ranks", r,
+                             (int32_t)s->rank_of[r], s->ranks);
         }
     }
     for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
@@ -4993,7 +5200,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     return st == DPAR_OK ? dpari_proof_stages(w) : st;
 }
 
-/* Apart, as the transport's: neither frame stands below the other. */
+/* Proves the schedule without a transport. Not inlined, like dpari_proof_transport, so that the
+ * frames of the two are not on the stack at the same time. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *s,
                                                                int32_t flags, void *mem,
                                                                dpar_why *why)
@@ -5003,7 +5211,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
     dpari_proof_lay(&w, s, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
-        st = dpari_wrong(why, "there is no backward");
+        st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
     }
     if (st == DPAR_OK && (flags & DPAR_CHECK_TAGGED) == 0) {
         st = dpari_proof_channels(&w);
@@ -5013,7 +5221,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 
 /* ---- transports ----------------------------------------------------------------------------- */
 
-/* Which queue of its rank a message is in. */
+/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
 static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
 {
     switch (w->transport) {
@@ -5025,7 +5233,8 @@ static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
     }
 }
 
-/* The queues of a rank, and where its sends are. Keys are -1 before and after. */
+/* Links the messages of a rank into its queues and enters its sends in their cells. All keys are -1
+ * before and after the call. */
 static void dpari_proof_queue(dpari_proof *w, int32_t r)
 {
     int32_t i, end = (int32_t)w->s->begin[r + 1];
@@ -5051,6 +5260,7 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
     dpari_proof_forget(w, r, -1);
 }
 
+/* Links all queues and connects the two ends of each message. */
 static void dpari_proof_connect(dpari_proof *w)
 {
     int32_t r, i, count = (int32_t)w->s->begin[w->s->ranks];
@@ -5070,7 +5280,7 @@ static void dpari_proof_connect(dpari_proof *w)
     }
 }
 
-/* Without messages nothing may go from rank to rank. */
+/* Checks that a schedule without messages needs none. */
 static dpar_status dpari_proof_lowered(const dpari_proof *w)
 {
     int32_t k;
@@ -5078,13 +5288,16 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
         int32_t next = dpari_schedule_behind(w->s, k);
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
             return dpari_wrong(
-                w->why, "stage %d on rank %d feeds stage %d on rank %d, but there are no messages",
+                w->why,
+                "stage %d on rank %d feeds stage %d on rank %d, but the schedule has no messages; "
+                "call dpar_schedule_lower first",
                 k, (int32_t)w->s->rank_of[k], next, (int32_t)w->s->rank_of[next]);
         }
     }
     return DPAR_OK;
 }
 
+/* Runs the schedule, which was proved before, on the transport. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
     const dpar_schedule *s, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
 {
@@ -5102,33 +5315,34 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
     return dpari_proof_run(&w, how->stuck);
 }
 
-/* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
-DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
-                                                    const dpar_schedule_check_desc *how,
-                                                    int64_t bytes, dpar_why *why)
+/* Checks the arguments: the descriptor, the shape of the schedule and the memory. Not inlined, so
+ * that its frame is gone before the proof. */
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *s,
+                                                        const dpar_schedule_check_desc *how,
+                                                        int64_t bytes, dpar_why *why)
 {
     int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_wrong(why, "transport %d: 0 to %d", how->transport,
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", how->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->capacity);
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", how->capacity);
     }
     st = dpari_proof_shape(s, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (dpari_proof_cells(s) == 0) {
-        return dpari_wrong(why, "%d stages of a chain and %d micro-batches, but only %ld actions",
+        return dpari_wrong(why,
+                           "%d stages per chain and %d micro-batches need more than %ld actions",
                            s->chain, s->micro_batches, s->begin[s->ranks]);
     }
     needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why,
-                         "the check of %ld actions takes %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why, "the check of %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     return DPAR_OK;
@@ -5139,42 +5353,48 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
                                          int64_t bytes, dpar_why *why)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
-    dpar_status st = dpari_proof_asked(s, how, bytes, why);
-    if (st == DPAR_OK) {
-        st = dpari_proof_rules(s,
-                               run           ? how->flags | DPAR_CHECK_TAGGED
-                               : how != NULL ? how->flags
-                                             : 0,
-                               mem, why);
+    int32_t flags = how != NULL ? how->flags : 0;
+    dpar_status st = dpari_proof_arguments(s, how, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st == DPAR_OK && run ? dpari_proof_transport(s, how, mem, why) : st;
+    if (run) { /* the run itself shows whether the order of a channel matters */
+        flags |= DPAR_CHECK_TAGGED;
+    }
+    st = dpari_proof_rules(s, flags, mem, why);
+    if (st != DPAR_OK || !run) {
+        return st;
+    }
+    return dpari_proof_transport(s, how, mem, why);
 }
 
 /* ==== schedule/steps.c ==== */
 
-/* Assigns buffers by running each rank's list and taking a slot when a value is made and freeing it
- * after its last use. The slot that was freed last is taken first, so a rank never has more slots
- * than values at one time. */
+/* Assigns buffers by going through each rank's list: a slot is taken when a value is made and freed
+ * after its last use. The slot that was freed last is taken first. A new slot is only created if
+ * none is free, so that a rank never has more slots than values at one time. */
 
 /* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
 typedef struct dpari_slots_cell {
     uint16_t receive[2], send[2], activation, weight;
 } dpari_slots_cell;
 
-/* The slots of a rank and kind. The last that became free is the first to be taken. */
+/* The slots of a rank and kind. `free` is a stack. */
 typedef struct dpari_slots_pool {
     uint16_t *free;
-    int32_t free_count, count;
-    int full;
+    int32_t free_count;
+    int32_t count; /* slots created so far */
+    int full;      /* 1 if more than 65535 slots were needed */
 } dpari_slots_pool;
 
 typedef struct dpari_slots {
     const dpar_schedule *s;
-    dpari_slots_cell *cell;
+    dpari_slots_cell *cell; /* [chain][micros] */
     dpari_slots_pool receive, activation, send, weight;
     int messages;      /* 1 if the list has messages */
-    int32_t in_flight; /* sends that stay */
-    int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
+    int32_t in_flight; /* how many later sends are posted before a send's slot is free */
+    int64_t sends;     /* sends of the rank so far */
+    int64_t at;        /* index after the last send whose slot was freed */
 } dpari_slots;
 
 static uint16_t dpari_slots_take(dpari_slots_pool *p)
@@ -5201,7 +5421,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action 
     return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micro_batches + a->micro_batch];
 }
 
-/* A pool's free list: a rank has no more slots than actions. */
+/* The capacity of a pool's stack: a rank has no more slots than actions. */
 DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
 {
     int64_t most = 0;
@@ -5240,7 +5460,7 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_f
     }
 }
 
-/* A send was posted: the one `in_flight` in front of it is over. */
+/* A send was posted. The slot of the send that is `in_flight` sends before it becomes free. */
 static void dpari_slots_sent(dpari_slots *w)
 {
     const dpar_action *a;
@@ -5253,7 +5473,7 @@ static void dpari_slots_sent(dpari_slots *w)
     dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_ACTION_SEND_B]);
 }
 
-/* F, B, I: what comes in, what goes out. */
+/* F, B or I: uses the received input, and takes a slot for its result if that is sent. */
 static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
@@ -5316,7 +5536,7 @@ static void dpari_slots_restart(dpari_slots_pool *p)
     p->free_count = p->count = 0;
 }
 
-/* The list of rank r. slots: NULL, or all of the schedule. */
+/* Assigns the slots of rank r. `slots` is NULL or the array for all actions of the schedule. */
 static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots,
                              dpar_slot_counts *count)
 {
@@ -5343,19 +5563,21 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots
     count->weight = w->weight.count;
 }
 
-/* All ranks, from the start. */
+/* Assigns the slots of all ranks. Returns the first rank that needs too many slots, or -1. */
 static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *slots,
                                            dpar_slot_counts *counts)
 {
     int64_t i, cells = (int64_t)w->s->chain * w->s->micro_batches;
     int32_t r;
     for (i = 0; i < cells; i++) {
-        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_SLOT_NONE; /* messages may lack */
+        w->cell[i].receive[0] = w->cell[i].receive[1] =
+            DPAR_SLOT_NONE; /* if there are no messages */
     }
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        /* No other pool: a micro-batch waits for one stage at a time, and W's for activations. */
+        /* The other pools cannot be full before: a micro-batch waits for one stage at a time, and a
+         * W holds an activation as well. */
         if (w->activation.full || w->send.full) {
             return r;
         }
@@ -5366,7 +5588,7 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
     return -1;
 }
 
-/* Apart, so that its frame does not stand below the check. */
+/* Not inlined, so that its frame and those of the check are not on the stack at the same time. */
 DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
                                                      const dpar_schedule_slots_desc *how, void *mem,
                                                      dpar_why *why)
@@ -5374,7 +5596,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
     dpari_slots w;
     int32_t full;
     dpari_slots_lay(&w, s, how->in_flight, mem);
-    full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
+    full = dpari_slots_walk(&w, NULL, NULL); /* first without output, in case it fails */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
     }
@@ -5390,12 +5612,13 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how->in_flight < 0) {
-        return dpari_wrong(why, "%d sends in flight: 0 or more", how->in_flight);
+        return dpari_wrong(why, "in_flight=%d; 0 or more are allowed", how->in_flight);
     }
     needed = dpari_schedule_slots_bytes(s);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "slots of %ld actions take %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why,
+                         "assigning slots to %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     dpari_zero(&tagged, sizeof(tagged));
@@ -5406,14 +5629,13 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
 
 /* ==== schedule/simulate.c ==== */
 
-/* Simulates schedules. One pass over the list enters each action in a table by stage, micro-batch
- * and kind, and adds up memory, which depends on the order alone. The run then advances ranks as
- * far as their inputs allow; a rank that waits is taken up again when its input arrives. Each
- * action is visited a bounded number of times, so the cost does not depend on the lengths of times.
- */
+/* Simulates schedules. One pass over the lists enters each action in a table by stage, micro-batch
+ * and kind, and adds up memory, which only depends on the order. The run then advances each rank as
+ * far as its inputs allow. A rank that waits is resumed when its input arrives. Each action is
+ * visited a bounded number of times, so that the cost does not depend on the lengths of times. */
 
-/* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
- * the first three add 0 for what goes forward, 1 for what goes backward. */
+/* Rows of the table that finds an action by its kind, stage and micro-batch. Add 1 to one of the
+ * first three for the backward direction. */
 enum {
     DPARI_AT_WORK = 0,
     DPARI_AT_SEND = 2,
@@ -5422,70 +5644,75 @@ enum {
     DPARI_AT_ROWS
 };
 
-/* A stage, with what the loop needs at hand. Two sides: 0 the stage before it, 1 the one behind:
- * forward work takes its input from side 0 and hands its output to side 1, backward work the other
- * way round. */
+/* A stage with the values that the run needs. Side 0 is the stage before it, side 1 the stage after
+ * it. Forward work gets its input from side 0 and passes its output to side 1, backward work the
+ * other way round. */
 typedef struct dpari_sim_stage {
     int64_t cost[DPAR_ACTION_COUNT];
-    int64_t overlap;          /* of a joined pair; 0: the sum of both */
-    int64_t hold[3];          /* bytes that F, I and W add */
-    int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
-    int64_t come[2];          /* from the moment that the table names to the input's arrival */
-    int64_t look[2];          /* place in the table of what brings the input from that side */
-    int32_t stage_at[2];      /* the stage on that side, -1: none */
-    int32_t rank_at[2];       /* its rank when that is another, else -1 */
-    int32_t link[2];          /* the wire to that side, when wires are shared */
+    int64_t overlap;     /* time of a joined pair; 0 selects the sum of both times */
+    int64_t hold[3];     /* bytes that F, I and W add */
+    int64_t edge[2];     /* time of a message on each side */
+    int64_t turn[2];     /* the part of `edge` during which the message occupies a shared wire */
+    int64_t come[2];     /* time from the end of the action at `look` to the arrival of the input */
+    int64_t look[2];     /* row and stage in the table of the action that brings the input */
+    int32_t stage_at[2]; /* the stage on that side, or -1 */
+    int32_t rank_at[2];  /* its rank, or -1 if that is this rank */
+    int32_t link[2];     /* the wire to that side, if wires are shared */
 } dpari_sim_stage;
 
-/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the
- * SEND whose place in the buffer it takes. */
+/* A message in its queue. With EAGER a SEND is in a queue of all SENDs to the same rank, and
+ * `before` of its RECV is the SEND whose place in the buffer it takes. */
 typedef struct dpari_sim_link {
-    uint32_t before, behind; /* 1 + the action; 0: none */
+    uint32_t before, behind; /* 1 + the action, or 0 */
 } dpari_sim_link;
 
-/* The queue of a rank while its messages are lined up. */
+/* A queue of a rank while it is built. */
 typedef struct dpari_sim_line {
-    uint32_t last;  /* 1 + the action */
-    uint32_t taken; /* EAGER: 1 + the SEND whose place the next takes when the buffer is full */
-    int32_t count;
+    uint32_t last;  /* 1 + the last action, or 0 */
+    uint32_t taken; /* EAGER: 1 + the SEND whose place the next SEND takes if the buffer is full */
+    int32_t count;  /* EAGER: SENDs so far */
 } dpari_sim_line;
 
-/* How messages go, beyond dpar_schedule_times.sends. */
+/* Ways to send that follow from a transport, in addition to DPAR_SEND_MODE_x. */
 enum { DPARI_SENDS_QUEUED = DPAR_SEND_MODE_COUNT, DPARI_SENDS_EAGER };
 
 typedef struct dpari_sim_rank {
-    int64_t at, end;                   /* next action, and behind the last */
-    int64_t free;                      /* when all before it are done */
-    int64_t waits;                     /* 1 + the action that it waits for, 0: none */
-    int64_t dependency, communication; /* idle since the last work */
+    int64_t at, end;                   /* the next action, and one past the last */
+    int64_t free;                      /* when the actions before it are done */
+    int64_t waits;                     /* 1 + the action that the rank waits for, or 0 */
+    int64_t dependency, communication; /* idle time since the last work */
     int64_t held;                      /* bytes */
     int64_t live;                      /* activations */
     dpar_rank_timing out;
 } dpari_sim_rank;
 
-/* It stands at the start of the working memory, and the arrays behind it. */
+/* The state of a simulation. It is at the start of the working memory, and its arrays follow it. */
 typedef struct dpari_sim {
     dpar_schedule s;
     dpari_sim_stage *stage;
     dpari_sim_rank *rank;
-    int64_t *end;    /* of each action; -1 not known, -2 - t: a message that was reached at t */
-    int64_t *arrive; /* when what it hands over is there: = end, but for implied shared messages */
+    int64_t *end; /* [actions], when it ends; -1 if unknown, -2 - t for a message reached at t */
+    /* [actions], when its output arrives. The same array as `end` unless links are shared. */
+    int64_t *arrive;
     int64_t *wire;   /* when each shared wire is free */
-    uint32_t *where; /* the table: 1 + the action's index, 0: nowhere */
-    uint32_t *cause; /* 1 + the action that let this one start; 0: the one before it on its rank */
-    int32_t *stack;  /* ranks that can go on */
+    uint32_t *where; /* the table: 1 + the index of the action, or 0 */
+    uint32_t *cause; /* [actions], 1 + the action whose end let this one start; 0 is the action
+                        before it on its rank */
+    int32_t *stack;  /* [tops], ranks that can continue */
     int32_t *scratch;
-    dpari_sim_link *link; /* of each message, when it has a queue or a buffer */
+    dpari_sim_link *link; /* [actions], if messages wait in queues or buffers */
     dpari_sim_line *line; /* [2 ranks] */
-    uint32_t moved;       /* 1 + a message that arrived whose successor may leave; 0: none */
-    int64_t cells;        /* of a row of the table */
-    int64_t total;        /* of all times: no time passes it */
-    int64_t last;         /* end of the critical path */
+    uint32_t
+        moved; /* 1 + a transferred message whose successor may be next, the head of a list; 0 */
+    int64_t cells; /* entries in a row of the table */
+    int64_t total; /* the sum of all times, which no time of the run can exceed */
+    int64_t last;  /* the last action of the critical path, or -1 */
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+/* True if the schedule has a shape that can be simulated. */
 static int dpari_sim_fits(const dpar_schedule *s)
 {
     return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
@@ -5495,7 +5722,7 @@ static int dpari_sim_fits(const dpar_schedule *s)
            s->begin[s->ranks] >= 0 && s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
 }
 
-/* A piece of memory, its size rounded up to 8 bytes. */
+/* Takes the next piece of the memory, whose size is rounded up to 8 bytes. */
 DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
@@ -5509,7 +5736,8 @@ static int dpari_sim_lines(int32_t transport)
     return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
 }
 
-/* Cuts mem into the arrays; mem NULL: counts only. */
+/* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL they are only
+ * counted. */
 static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_schedule_times *t,
                              void *mem)
 {
@@ -5554,14 +5782,14 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
     return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
 }
 
-/* ---- what things take ----------------------------------------------------------------------- */
+/* ---- times and bytes ------------------------------------------------------------------------ */
 
 static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {
     return e->each != NULL ? e->each[stage] : e->all;
 }
 
-/* Adds a number of 0 or more; 0 when the sum passes INT64_MAX. */
+/* Adds a number of 0 or more. Returns 0 if the sum would exceed INT64_MAX. */
 static int dpari_sum(int64_t *sum, int64_t more)
 {
     if (more > INT64_MAX - *sum) {
@@ -5571,8 +5799,8 @@ static int dpari_sum(int64_t *sum, int64_t more)
     return 1;
 }
 
-/* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
- * it passes INT64_MAX. part >= 0, whole > 0. */
+/* Computes part x 10^digits / whole, rounded down, and the remainder, by long division in 64 bits.
+ * Returns -1 if the result exceeds INT64_MAX. part >= 0, whole > 0. */
 DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
                                                          int64_t *left)
 {
@@ -5596,27 +5824,30 @@ DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t w
     return value;
 }
 
-/* The time of a message on the edge between stage and stage + 1. */
+/* Computes the time of a message between `stage` and the next stage, and the part of it that
+ * occupies a wire. */
 static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, int64_t *edge,
                                   int64_t *turn, dpar_why *why)
 {
     int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
     int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
-        return dpari_wrong(why, "edge %d: latency %ld, %ld bytes, bandwidth %ld: 0 or more of each",
+        return dpari_wrong(why,
+                           "stage %d: latency=%ld, bytes=%ld, bandwidth=%ld; 0 or more are allowed",
                            stage, latency, bytes, bandwidth);
     }
     *edge = latency;
     *turn = bandwidth == 0 ? 0 : dpari_sim_scale(bytes, bandwidth, 9, &left);
     if (*turn < 0 || !dpari_sum(turn, left > 0) || !dpari_sum(edge, *turn)) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "edge %d: %ld + %ld bytes at bandwidth %ld take too long", stage, latency,
-                         bytes, bandwidth);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "stage %d: a latency of %ld and %ld bytes at bandwidth %ld exceed INT64_MAX", stage,
+            latency, bytes, bandwidth);
     }
     return DPAR_OK;
 }
 
-/* The neighbour on one side of a stage, and the way there. */
+/* Fills the values of one side of a stage. */
 static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, int32_t stage,
                                   int side, dpar_why *why)
 {
@@ -5640,7 +5871,7 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, in
     return status;
 }
 
-/* What each kind takes on a stage. */
+/* Fills the times of all kinds of actions on a stage. */
 static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage,
                                    dpar_why *why)
 {
@@ -5659,7 +5890,7 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
-            return dpari_wrong(why, "stage %d: %s takes %ld units of time: 0 or more", stage,
+            return dpari_wrong(why, "stage %d: the time of %s is %ld; 0 or more are allowed", stage,
                                kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
                                st->cost[kind]);
         }
@@ -5668,8 +5899,9 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
         st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
         if (!dpari_sum(&st->cost[DPAR_ACTION_BACKWARD], st->cost[DPAR_ACTION_WEIGHT])) {
-            return dpari_say(DPAR_E_RANGE, why, "stage %d: %ld + %ld units of time are too many",
-                             stage, st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT]);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "stage %d: the times of I and W, %ld + %ld, exceed INT64_MAX", stage,
+                             st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT]);
         }
     }
     return DPAR_OK;
@@ -5680,7 +5912,8 @@ static int dpari_sim_capped(const dpar_schedule_times *t)
     return t->cap.each != NULL || t->cap.all != 0;
 }
 
-/* Bytes that F, I and W add; under a cap activations when no bytes are given. */
+/* Fills the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
+ * instead. */
 static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
 {
     int count = dpari_sim_capped(t) && t->hold_forward.each == NULL && t->hold_forward.all == 0;
@@ -5689,7 +5922,7 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t,
     st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
 }
 
-/* Everything about the stages, and what they hold all the time. */
+/* Fills the values of all stages, and adds hold_always to what each rank holds. */
 static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     int32_t i;
@@ -5706,17 +5939,20 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
         }
         dpari_sim_holding(st, t, i);
         if (always < 0) {
-            return dpari_wrong(why, "stage %d always holds %ld bytes: 0 or more", i, always);
+            return dpari_wrong(why, "stage %d: hold_always is %ld; 0 or more are allowed", i,
+                               always);
         }
         if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
-            return dpari_say(DPAR_E_RANGE, why, "rank %d: too many bytes with stage %d",
+            return dpari_say(DPAR_E_RANGE, why,
+                             "rank %d: hold_always exceeds INT64_MAX at stage %d",
                              (int32_t)m->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
 }
 
-/* One wire for each pair of ranks: the first stage and side with that pair names it. */
+/* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side of
+ * the first stage and side of the sender with that pair. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
@@ -5748,16 +5984,17 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
     }
 }
 
-/* ---- the list, once through ------------------------------------------------------------------
+/* ---- the pass over the lists ------------------------------------------------------------------
  *
- * Where everything stands; that each rank's own order is right; what it holds. */
+ * It fills the table, checks the order of each rank's own actions, and adds up memory. */
 
+/* The entry of the table for a row, stage and micro-batch. */
 static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
 {
     return &m->where[row * m->cells + (int64_t)stage * m->s.micro_batches + micro];
 }
 
-/* The kind's direction: 0 forward, 1 backward; -1 for work that waits for no other stage. */
+/* The direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another stage. */
 static int dpari_sim_way(int kind)
 {
     switch (kind) {
@@ -5782,17 +6019,19 @@ static int dpari_sim_is_send(int kind)
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
 }
 
-/* Of a message: its direction, and the side that it talks to. */
+/* The direction of a message. */
 static int dpari_sim_message_way(int kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
+/* The side of the stage on which a message's other end is. */
 static int dpari_sim_message_side(int kind)
 {
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_RECV_B;
 }
 
+/* The row of a kind in the table, or -1 if it is not entered. */
 static int dpari_sim_row(int kind)
 {
     switch (kind) {
@@ -5808,7 +6047,7 @@ static int dpari_sim_row(int kind)
     }
 }
 
-/* "rank 2: 2B1 stands before 2F1 or without it". */
+/* "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
                                                            const dpar_action *a, const char *what,
                                                            int kind, int32_t stage, int32_t micro)
@@ -5832,11 +6071,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
     return DPAR_E_ARG;
 }
 
-/* Checks that what action i needs on its own rank comes before it. The message names the first that
- * does not. */
+/* Checks that the actions on the same rank which action i needs come before it. The message names
+ * the first one that does not. */
 static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
-    static const char before[] = " stands before ";
+    static const char before[] = " comes before ";
     const dpar_action *a = &m->s.action[i];
     const dpari_sim_stage *st = &m->stage[a->stage];
     const int32_t k = a->micro_batch, slices = m->s.slices;
@@ -5844,21 +6083,23 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
         if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
-            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_ACTION_IDLE, 0,
-                                 0);
+            return dpari_sim_say(why, rank, a, " has no partner on another rank", DPAR_ACTION_IDLE,
+                                 0, 0);
         }
-        return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
-                   ? DPAR_OK
-                   : dpari_sim_say(why, rank, a, before, work, a->stage, k);
+        if (dpari_sim_is_send(a->kind) && !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)) {
+            return dpari_sim_say(why, rank, a, before, work, a->stage, k);
+        }
+        return DPAR_OK;
     }
     if (a->kind == DPAR_ACTION_WEIGHT) {
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
-        return at && m->s.action[at - 1].kind == DPAR_ACTION_INPUT
-                   ? DPAR_OK
-                   : dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
+        if (at == 0 || m->s.action[at - 1].kind != DPAR_ACTION_INPUT) {
+            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
+        }
+        return DPAR_OK;
     }
-    if (a->kind !=
-        DPAR_ACTION_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
+    if (a->kind != DPAR_ACTION_FORWARD) {
+        /* backward, RECOMPUTE, OFFLOAD and RELOAD need a forward that is not in their own pair */
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
         if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
             return dpari_sim_say(why, rank, a, before, DPAR_ACTION_FORWARD, a->stage, k);
@@ -5883,7 +6124,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     return DPAR_OK;
 }
 
-/* Adds to what a rank holds; 0 when it passes an int64_t. */
+/* Adds to the bytes that a rank holds. Returns 0 if the sum would not fit into an int64_t. */
 static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
 {
     if (more > 0 ? q->held > INT64_MAX - more : q->held < INT64_MIN - more) {
@@ -5894,8 +6135,9 @@ static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
     return 1;
 }
 
-/* A rank does one thing after the other, so that what it holds follows from the order alone; of a
- * joined pair the forward comes first in the list and adds before the backward takes. */
+/* Updates the memory of a rank for an action. A rank runs one action after the other, so that its
+ * memory only depends on the order. In a joined pair the forward comes first in the list: it adds
+ * its bytes before the backward frees any. */
 static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int kind)
 {
     int64_t more = 0;
@@ -5913,7 +6155,7 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
         q->live--;
         break;
     case DPAR_ACTION_INPUT: more = st->hold[1]; break;
-    case DPAR_ACTION_BACKWARD: /* the smaller one first: only both together are a moment */
+    case DPAR_ACTION_BACKWARD: /* the smaller one first, so that the sum in between is no peak */
         if (!dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2]))) {
             return 0;
         }
@@ -5930,34 +6172,36 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
     return dpari_sim_hold(q, more);
 }
 
-/* Checks that action i is in the schedule's domain. */
+/* Checks that action i exists, is on the right rank, and has a backward after it if it is joined.
+ */
 static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches)) {
-        return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
+        return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d does not exist", rank,
                            (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro_batch);
     }
     if (s->rank_of[a->stage] != rank) {
-        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_say(why, rank, a, " has a stage of another rank", DPAR_ACTION_IDLE, 0, 0);
     }
     if (a->joined && (a->kind != DPAR_ACTION_FORWARD || i + 1 >= s->begin[rank + 1] ||
                       (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_say(why, rank, a, " is joined, but it is not an F that a B or I follows",
+                             DPAR_ACTION_IDLE, 0, 0);
     }
     return DPAR_OK;
 }
 
-/* True if an action of this kind sends a message. */
+/* True if the run sends a message after an action of this kind. */
 static int dpari_sim_leaves(const dpari_sim *m, int kind)
 {
     return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
                       : dpari_sim_way(kind) >= 0;
 }
 
-/* Enters action i: checks it, writes its place and adds its time to the total. */
+/* Checks action i, enters it in the table, and adds its time and bytes. */
 static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     const dpar_action *a = &m->s.action[i];
@@ -5980,7 +6224,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, a, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
         }
         *place = (uint32_t)i + 1;
     }
@@ -5988,15 +6232,18 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (!dpari_sum(&m->total, st->cost[a->kind]) ||
         (a->joined && !dpari_sum(&m->total, st->overlap)) ||
         (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
-        return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times add up to too much",
-                         rank, i - m->s.begin[rank]);
+        return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times exceed INT64_MAX", rank,
+                         i - m->s.begin[rank]);
     }
-    return dpari_sim_memory(&m->rank[rank], st, a->kind)
-               ? DPAR_OK
-               : dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: too many bytes", rank,
-                           i - m->s.begin[rank]);
+    if (!dpari_sim_memory(&m->rank[rank], st, a->kind)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "rank %d, action %ld: the bytes do not fit into 64 bits", rank,
+                         i - m->s.begin[rank]);
+    }
+    return DPAR_OK;
 }
 
+/* Clears the table and enters the actions of all ranks. */
 static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
@@ -6024,6 +6271,7 @@ static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
+/* Resumes a rank if it waits for action i. */
 static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
 {
     if (m->rank[rank].waits == i + 1) {
@@ -6032,7 +6280,8 @@ static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
     }
 }
 
-/* When a message that is handed over now arrives on that side. */
+/* Sends a message at time `now`. Returns when it arrives, and occupies the wire if wires are
+ * shared. */
 static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
 {
     if (m->links != DPAR_CONTENTION_NONE) {
@@ -6043,8 +6292,9 @@ static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side,
     return now + st->edge[side];
 }
 
-/* The input of work that goes `way`: moves *begin to its arrival when that is later, and *cause to
- * what brings it. 0: not known yet; the rank waits. */
+/* Looks up the input of work in direction `way`. If it arrives after *begin, moves *begin to the
+ * arrival and sets *cause to the action that brings it. Returns 0 if the arrival is not known yet;
+ * the rank then waits. */
 static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a, int way,
                            int64_t *begin, uint32_t *cause)
 {
@@ -6067,7 +6317,7 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     return 1;
 }
 
-/* When the producer of what `cause` brings is done. */
+/* Returns when the work ended whose output is brought by the action `cause`. */
 static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
 {
     const dpar_action *a = &m->s.action[cause - 1];
@@ -6079,7 +6329,8 @@ static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
     return m->end[cause - 1];
 }
 
-/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
+/* Adds idle time from q->free to `until`, in which the rank waits for the input that `cause`
+ * brings. Up to the end of its producer this is a dependency, after that communication. */
 static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
 {
     int64_t done = dpari_most(dpari_sim_done(m, cause), q->free);
@@ -6087,7 +6338,7 @@ static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int6
     q->communication += until - done;
 }
 
-/* Hands over what work i leaves, when that goes to another rank and no SEND will do it. */
+/* Sends the output of work i to another rank, if the list has no messages for that. */
 static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
@@ -6101,6 +6352,7 @@ static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
     dpari_sim_wake(m, st->rank_at[side], i);
 }
 
+/* The time of work, or of a joined pair. */
 static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
@@ -6110,12 +6362,12 @@ static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
     return st->cost[a->kind] + (a->joined ? m->stage[a[1].stage].cost[a[1].kind] : 0);
 }
 
-/* Books work from `begin` to `end`, and the idle time before it. */
+/* Adds work from `begin` to `end` to the rank's timing, and the idle time before it. */
 static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t end)
 {
     q->free = end;
     if (kind > DPAR_ACTION_WEIGHT && begin == end) {
-        return; /* no work */
+        return; /* an action that takes no time is not work */
     }
     if (q->out.first < 0) {
         q->out.first = q->out.warm_up = begin;
@@ -6128,7 +6380,7 @@ static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t e
     q->out.last = end;
 }
 
-/* Work at the head of rank q; 0: it waits. */
+/* Runs work a, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
 {
     const int64_t i = q->at;
@@ -6158,7 +6410,8 @@ static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
     return 1;
 }
 
-/* The other half of a message, 1 + its index; 0: there is none. *other: its rank. */
+/* Returns 1 + the index of a message's other half, or 0 if it is in no list. *other receives its
+ * rank. */
 static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t *other)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
@@ -6169,7 +6422,8 @@ static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t
                             a->micro_batch);
 }
 
-/* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
+/* Both halves of a message were reached, this one at `mine` and the other at `theirs`. The later
+ * one starts the transfer. Returns when it ends. */
 static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, int64_t theirs)
 {
     const dpar_action *a = &m->s.action[i];
@@ -6181,7 +6435,7 @@ static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, 
     return end;
 }
 
-/* A blocking message holds rank q until `end`. */
+/* A blocking message occupies rank q until `end`. */
 static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t end)
 {
     const dpar_action *a = &m->s.action[i];
@@ -6196,7 +6450,7 @@ static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
 
 /* ---- queues and buffers ---------------------------------------------------------------------- */
 
-/* Which queue of its rank a message is in, below 2 x ranks. */
+/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
 static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
 {
     const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
@@ -6208,7 +6462,7 @@ static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
     }
 }
 
-/* Puts message i behind the last of its queue. */
+/* Appends message i to its queue. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
@@ -6217,7 +6471,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
     int32_t other;
     uint32_t half;
     if (m->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(a->kind)) {
-        return; /* it follows its SEND */
+        return; /* its SEND represents it in the queue */
     }
     link->before = line->last;
     link->behind = 0;
@@ -6238,7 +6492,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
     }
 }
 
-/* The queues of all ranks. */
+/* Builds the queues of all ranks. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
@@ -6251,7 +6505,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
                 if (!dpari_sim_is_message(a->kind)) {
                     continue;
                 }
-                if (pass == 0) { /* not all lines: a rank has few peers, whatever the ranks */
+                if (pass == 0) { /* clears only the queues that are used: a rank has few peers */
                     dpari_zero(&m->line[dpari_sim_queue(m, a)], sizeof(*m->line));
                 } else {
                     dpari_sim_line_up(m, i);
@@ -6261,15 +6515,19 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
     }
 }
 
-/* When those before message i in its queue have arrived; -1: not yet. */
+/* Returns when the message before message i in its queue has been transferred; 0 if there is none,
+ * -1 if that is not known yet. */
 static int64_t dpari_sim_first(const dpari_sim *m, int64_t i)
 {
     const uint32_t before = m->link[i].before;
-    return before == 0 ? 0 : m->end[before - 1] < 0 ? -1 : m->end[before - 1];
+    if (before == 0) {
+        return 0;
+    }
+    return dpari_most(m->end[before - 1], -1);
 }
 
-/* What let message i leave at `start`: its own SEND or RECV (0), its other half j, reached at
- * `theirs`, or the message before it in one of the queues. */
+/* Returns the cause for which message i was transferred at `start` and not earlier: 0 for its own
+ * rank, its other half j, or the message before it in one of the two queues. */
 static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t mine,
                               int64_t theirs, int64_t start)
 {
@@ -6282,7 +6540,7 @@ static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t 
     return dpari_sim_first(m, i) == start ? m->link[i].before : m->link[j].before;
 }
 
-/* Message i, which was reached, leaves if its other half was reached too and both are the first of
+/* Transfers message i, which was reached, if its other half was reached too and both are first in
  * their queues. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
 {
@@ -6299,14 +6557,14 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
     m->cause[i] = dpari_sim_let(m, i, j, mine, theirs, start);
     m->cause[j] = dpari_sim_let(m, j, i, theirs, mine, start);
     m->end[i] = m->end[j] = start + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
-    m->link[i].before = m->moved; /* not read any more: the list of those that arrived */
+    m->link[i].before = m->moved; /* not needed any more, so that it links the list `moved` */
     m->link[j].before = (uint32_t)i + 1;
     m->moved = (uint32_t)j + 1;
     dpari_sim_wake(m, other, j);
     dpari_sim_wake(m, m->s.rank_of[a->stage], i);
 }
 
-/* Rank q posts message i, its next. All that can leave then does. */
+/* Rank q posts message i, its next action. All messages that can be transferred then are. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
@@ -6323,8 +6581,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank
     return 1;
 }
 
-/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
- */
+/* EAGER: a SEND into a buffer, or a RECV out of one, occupies rank q until it is possible. Returns
+ * 0 if that time is not known yet. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i,
                                                       int64_t j, int32_t other)
 {
@@ -6333,7 +6591,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_ra
     const int64_t send = sends ? i : j;
     const uint32_t before = sends ? m->link[j].before : m->link[send].before;
     int32_t rank;
-    uint32_t needs = 0; /* 1 + the RECV that frees the place, or the one before this one */
+    uint32_t needs = 0; /* 1 + the RECV that frees the place, or that is before this one */
     int64_t time = q->free;
     if (before != 0) {
         needs = dpari_sim_half(m, &m->s.action[before - 1], &rank);
@@ -6361,7 +6619,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_ra
     return 1;
 }
 
-/* A message at the head of rank q; 0: it waits. */
+/* Runs message a, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
 {
     const int64_t i = q->at;
@@ -6407,6 +6665,7 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
     return 1;
 }
 
+/* Advances all ranks until each has finished or waits. */
 static void dpari_sim_go(dpari_sim *m)
 {
     int32_t r;
@@ -6429,9 +6688,9 @@ static void dpari_sim_go(dpari_sim *m)
     }
 }
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
+/* "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank,
                                                              dpar_why *why)
 {
@@ -6457,8 +6716,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
         }
         other = m->stage[want.stage].rank_at[way];
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
-                                         : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
+        if (m->lowered) {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F);
+        } else {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
+        }
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
         want = at == 0 ? want : m->s.action[at - 1];
     }
@@ -6474,15 +6736,15 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
     } else if (m->end[at - 1] < -1) {
         dpar_text_put(&t, ", which waits in its queue");
     } else if (m->rank[other].at == m->rank[other].end) {
-        dpar_text_put(&t, ", which is behind another there");
+        dpar_text_put(&t, ", which is behind another message");
     } else {
-        dpar_text_put(&t, ", which stands at ");
+        dpar_text_put(&t, ", which is at ");
         dpar_action_write(&m->s.action[m->rank[other].at], &t);
     }
     return DPAR_E_STUCK;
 }
 
-/* All ranks are through, but a message is still in its queue. */
+/* All ranks have finished, but a message is still in its queue. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *a,
                                                             dpar_why *why)
 {
@@ -6496,6 +6758,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const 
     return DPAR_E_STUCK;
 }
 
+/* Checks that all ranks have finished and all messages were transferred. */
 static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 {
     int32_t r;
@@ -6515,7 +6778,8 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
     return DPAR_OK;
 }
 
-/* True if the action holds its rank, as work and messages of blocking transports do. */
+/* True if an action of this kind occupies its rank, as work and messages of blocking transports do.
+ */
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
     if (dpari_sim_is_message(kind)) {
@@ -6524,7 +6788,8 @@ static int dpari_sim_holds(const dpari_sim *m, int kind)
     return kind != DPAR_ACTION_IDLE;
 }
 
-/* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
+/* Returns the action whose end let action i start, or -1 if it starts at 0. A joined pair is
+ * represented by its forward. */
 static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
 {
     const dpar_schedule *s = &m->s;
@@ -6540,8 +6805,8 @@ static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
     return i >= begin ? i : -1;
 }
 
-/* When forward i could start, were its rank free: its input is here, and on its own rank the slice
- * before it and the stage before it are done. */
+/* Returns when forward i could start if its rank were free: its input has arrived, and the previous
+ * slice and the previous stage on its own rank are done. */
 static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
@@ -6565,9 +6830,9 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
     return more > 0 ? held > cap - more : held > cap && held + more > cap;
 }
 
-/* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
- * on goes there from where the run put it. Before its first work it was put nowhere; its last is
- * yet to come, since a forward is. */
+/* The rank is idle before action i from `clock` to `until`. The part from `since` on is due to
+ * memory; it is moved to o->memory from dependency and communication, to which the run added it.
+ * Idle time before the first work was not added, and is left out. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o,
                                                      int64_t i, int64_t clock, int64_t until,
                                                      int64_t since)
@@ -6587,7 +6852,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_ra
     o->memory += until - since;
 }
 
-/* Once more through a rank's list, when all times are known: which of its gaps are memory. */
+/* Goes through a rank's list once more, after the run, and finds the gaps that are due to memory:
+ * those in which the next forward has its input, but its activation does not fit under the cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q,
                                                         int64_t begin, int64_t cap)
 {
@@ -6597,7 +6863,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_
     for (i = begin; i < q->end; i++) {
         const dpar_action *a = &list[i];
         if (a->kind == DPAR_ACTION_IDLE) {
-            continue; /* its stage may be any number */
+            continue; /* its stage was not checked */
         }
         if (dpari_sim_holds(m, a->kind)) {
             int64_t until = m->end[i];
@@ -6619,7 +6885,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_
     }
 }
 
-/* What caps say of the ranks. */
+/* Finds the idle time that is due to caps, and by how much each rank exceeds its cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
 {
     const dpar_schedule *s = &m->s;
@@ -6640,6 +6906,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_sc
     }
 }
 
+/* Adds up the critical path from its last action to its first one. */
 static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
 {
     int64_t i;
@@ -6653,7 +6920,8 @@ static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
     out->path_communication = out->makespan - out->path_compute;
 }
 
-/* Closes one rank's books: what is idle behind its last work. */
+/* Completes the timing of a rank with the idle time after its last work, and adds it to the totals.
+ */
 static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *out)
 {
     dpar_rank_timing *o = &q->out;
@@ -6671,6 +6939,7 @@ static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *ou
     out->over_cap = dpari_most(out->over_cap, o->over_cap);
 }
 
+/* Computes the timing of the whole schedule. */
 static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
@@ -6691,7 +6960,7 @@ static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
         out->makespan = dpari_most(out->makespan, m->rank[r].free);
     }
     if (!dpari_mul(out->makespan, s->ranks, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d ranks times %ld units of time are too many",
+        return dpari_say(DPAR_E_RANGE, why, "%d ranks x a makespan of %ld exceed INT64_MAX",
                          s->ranks, out->makespan);
     }
     for (r = 0; r < s->ranks; r++) {
@@ -6709,6 +6978,8 @@ static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Writes the start and end of each action. Messages that do not occupy their rank start when the
+ * rank reaches them. */
 static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
 {
     const dpar_schedule *s = &m->s;
@@ -6734,52 +7005,55 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
-/* The struct and the choices, before anything is read by them. */
+/* Checks the shape of the schedule and the settings of messages. */
 static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule_times *t,
                                      dpar_why *why)
 {
     int32_t i;
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
         return dpari_wrong(
-            why, "%d stages in chains of %d, %d micro-batches with %d slices each: no schedule",
+            why,
+            "this is not a schedule: it has %d stages in chains of %d, and %d micro-batches in "
+            "slices of %d",
             s->stages, s->chain, s->micro_batches, s->slices);
     }
     for (i = 0; i < s->ranks; i++) {
         if (s->begin[i] > s->begin[i + 1]) {
-            return dpari_wrong(why, "rank %d has actions %ld up to %ld", i, s->begin[i],
-                               s->begin[i + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", i,
+                               s->begin[i], s->begin[i + 1]);
         }
         if (dpari_each(&t->cap, i) < 0) {
-            return dpari_wrong(why, "rank %d may hold %ld bytes: 0 or more", i,
+            return dpari_wrong(why, "rank %d: cap is %ld; 0 or more are allowed", i,
                                dpari_each(&t->cap, i));
         }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
-                               s->ranks);
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
+                               (int32_t)s->rank_of[i], s->ranks);
         }
     }
     if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
         t->links >= DPAR_CONTENTION_COUNT) {
-        return dpari_wrong(why, "sends %d, links %d: unknown", t->sends, t->links);
+        return dpari_wrong(why,
+                           "sends=%d, links=%d; DPAR_SEND_MODE_x and DPAR_CONTENTION_x are allowed",
+                           t->sends, t->links);
     }
     if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
-        return dpari_wrong(why, "sends %d, links %d: only buffered sends share links", t->sends,
-                           t->links);
+        return dpari_wrong(why, "sends=%d, links=%d; only buffered sends (0) can share links",
+                           t->sends, t->links);
     }
     if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport %d: 0 to %d", t->transport,
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", t->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->capacity < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->capacity);
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", t->capacity);
     }
     if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
-        return dpari_wrong(why,
-                           "sends %d, links %d: transport %d says how messages go, leave them 0",
+        return dpari_wrong(why, "sends=%d, links=%d; both must be 0, because transport=%d is set",
                            t->sends, t->links, t->transport);
     }
     return DPAR_OK;
@@ -6810,7 +7084,7 @@ static int dpari_sim_crosses(const dpar_schedule *s)
     return 0;
 }
 
-/* How messages go on the transport. */
+/* Returns how messages are sent, DPAR_SEND_MODE_x or DPARI_SENDS_x. */
 static int32_t dpari_sim_sends(const dpar_schedule_times *t)
 {
     switch (t->transport) {
@@ -6821,6 +7095,7 @@ static int32_t dpari_sim_sends(const dpar_schedule_times *t)
     }
 }
 
+/* Prepares the run: the values of stages, the wires, the table and the queues. */
 static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     dpar_status status;
@@ -6831,11 +7106,11 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, d
         if (dpari_sim_crosses(&m->s)) {
             return dpari_wrong(why,
                                t->transport == DPAR_TRANSPORT_NONE
-                                   ? "sends %d need a list with messages: lower it first"
-                                   : "transport %d needs a list with messages: lower it first",
+                                   ? "sends=%d needs messages; call dpar_schedule_lower first"
+                                   : "transport=%d needs messages; call dpar_schedule_lower first",
                                t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport);
         }
-        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are none */
+        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
     }
     dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
     status = dpari_sim_stages(m, t, why);
@@ -6868,7 +7143,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     needed = dpari_schedule_simulate_bytes(s, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "%ld actions take %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why, "simulating %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     (void)dpari_sim_lay(m, s, t, mem);
@@ -6893,7 +7168,8 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
         how->rank[r] = m->rank[r].out;
     }
     if (how->path != NULL) {
-        for (at = out.path_actions, i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+        at = out.path_actions;
+        for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
             how->path[--at] = i;
         }
     }
@@ -6903,19 +7179,22 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
 
 /* ==== schedule/closed.c ==== */
 
-/* Published formulas with the conditions under which simulation agrees with them. Each formula
- * returns its value and text, or the condition that is not met. */
+/* Evaluates published formulas under the conditions for which simulation agrees with them. The
+ * function of a formula sets its text, adds up its value and notes the first condition that is not
+ * met. */
 
-/* The numbers that the formulas speak of, and the sum that one of them builds up. */
+/* The numbers in the formulas, named as in closed.h, and the value so far. */
 typedef struct dpari_closed {
-    int64_t p, v, m, s;
+    int64_t p, v, m, s; /* m counts slices, m s in the formulas */
     int64_t f, b, i, w, fb, c;
-    int64_t sum;
-    const char *formula, *unmet; /* unmet: the condition that does not hold; NULL: all do */
-    int32_t rule, over;          /* over: 1: the sum passed INT64_MAX */
+    int64_t sum;         /* the value of the formula */
+    const char *formula; /* its text */
+    const char *unmet;   /* the first condition that is not met, or NULL */
+    int32_t rule;
+    int32_t over; /* 1 if the sum exceeds INT64_MAX */
 } dpari_closed;
 
-/* Adds count x time, both 0 or more. */
+/* Adds count x time, which are both 0 or more. */
 static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
 {
     int64_t product;
@@ -6926,6 +7205,8 @@ static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
     q->sum += product;
 }
 
+/* Notes a condition if it does not hold and no other one was noted. An empty condition means that
+ * there is no formula. Returns `holds`. */
 DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
 {
     if (!holds && q->unmet == NULL) {
@@ -6934,20 +7215,23 @@ DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const ch
     return holds;
 }
 
+/* Adds count x (F + B). */
 static void dpari_closed_pair(dpari_closed *q, int64_t count)
 {
     dpari_closed_add(q, count, q->f);
     dpari_closed_add(q, count, q->b);
 }
 
-/* What each rank computes, whatever the order. */
+/* Computes the work of a rank, which is the same in every order. */
 static void dpari_closed_work(dpari_closed *q, int64_t *work)
 {
     dpari_closed only = *q;
+    int64_t count = q->m * q->v;
     only.sum = 0;
-    dpari_closed_pair(
-        &only, q->m * q->v /
-                   (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA ? 2 : 1));
+    if (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA) {
+        count /= 2; /* each stage has half of the micro-batches */
+    }
+    dpari_closed_pair(&only, count);
     q->over |= only.over;
     *work = only.sum;
 }
@@ -6966,7 +7250,7 @@ static void dpari_closed_zero_bubble(dpari_closed *q)
     dpari_closed_add(q, q->p - 1, q->i - q->w);
 }
 
-/* ZB-2P and ZBV. */
+/* ZB-2P and ZBV: 3 v m F, and for the makespan (p - 1) F more. */
 static void dpari_closed_no_bubble(dpari_closed *q, int span)
 {
     if (q->rule == DPAR_SCHEDULE_ZBV) {
@@ -7014,7 +7298,7 @@ static void dpari_closed_chimera(dpari_closed *q)
     int twice = q->b / 2 == q->f && q->b % 2 == 0 && q->b > 0;
     q->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
     (void)dpari_closed_need(q, q->b == q->f || twice, "B = F or B = 2 F");
-    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, where B = 2 F");
+    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, if B = 2 F");
     (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
     dpari_closed_pair(q, q->m);
     dpari_closed_add(q, (twice ? 2 : 1) * (q->p - 2), q->f);
@@ -7044,7 +7328,7 @@ static void dpari_closed_makespan(dpari_closed *q)
         q->formula = "(m + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
-    case DPAR_SCHEDULE_SEQ1F1B: /* m counts the slices here */
+    case DPAR_SCHEDULE_SEQ1F1B:
         q->formula = "(m s + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
@@ -7112,7 +7396,7 @@ static void dpari_closed_span(dpari_closed *q)
         q->formula = "m F";
         (void)dpari_closed_need(q, q->v == 1, "v = 1");
         dpari_closed_add(q, q->m, q->f);
-    } else { /* rank 0 begins first and ends last */
+    } else { /* rank 0 starts first and ends last, so that its span is the makespan */
         dpari_closed_makespan(q);
         if (q->c > 0) {
             dpari_closed_latency(q);
@@ -7231,19 +7515,12 @@ DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *q, int64_t r)
     dpari_closed_add(q, 1, peak);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
-/* Fills in the numbers; they are checked by what only simulation can say otherwise. */
+/* Fills the numbers of the formulas after checking the order and the times. */
 static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *order,
                                      const dpar_schedule_times *t, dpar_why *why)
 {
-    const int many = order->rule == DPAR_SCHEDULE_INTERLEAVED ||
-                     order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
-                     order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
-    const int two = order->rule == DPAR_SCHEDULE_ZBV || order->rule == DPAR_SCHEDULE_V_HALF ||
-                    order->rule == DPAR_SCHEDULE_V_MIN || order->rule == DPAR_SCHEDULE_1F1B_V ||
-                    order->rule == DPAR_SCHEDULE_DUALPIPE ||
-                    order->rule == DPAR_SCHEDULE_DUALPIPEV || order->rule == DPAR_SCHEDULE_CHIMERA;
     dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
@@ -7251,8 +7528,8 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     dpari_zero(q, sizeof(*q));
     q->rule = order->rule;
     q->p = order->ranks;
-    q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
-    q->s = order->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
+    q->v = dpari_order_chunks(order);
+    q->s = dpari_order_slices(order);
     q->m = (int64_t)order->micro_batches * q->s;
     q->f = t->forward.all;
     q->i = t->input.all;
@@ -7261,22 +7538,25 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     q->c = t->latency.all;
     q->fb = t->overlap.all;
     if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
-        return dpari_wrong(why, "times of %ld, %ld, %ld, latency %ld: 0 or more", q->f, q->i, q->w,
-                           q->c);
+        return dpari_wrong(
+            why, "forward=%ld, input=%ld, weight=%ld, latency=%ld; all times must be 0 or more",
+            q->f, q->i, q->w, q->c);
     }
     if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
         q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "times of %ld, %ld, %ld are too long", q->f, q->i,
-                         q->w);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "forward=%ld, input=%ld, weight=%ld; times must be at most INT64_MAX / 4",
+                         q->f, q->i, q->w);
     }
     q->b = q->b == 0 ? q->i + q->w : q->b;
     q->fb = q->fb == 0 ? q->f + q->b : q->fb;
-    (void)dpari_closed_need(q, order->rank_of == NULL, "the rule's own ranks");
-    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks, "groups of p");
+    (void)dpari_closed_need(q, order->rank_of == NULL, "rank_of is NULL");
+    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks,
+                            "groups have p micro-batches");
     return DPAR_OK;
 }
 
-/* True if all stages are alike and times have nothing that the formulas leave out. */
+/* True if all stages are alike and messages are buffered and have a latency only. */
 static int dpari_closed_plain(const dpar_schedule_times *t)
 {
     return t->forward.each == NULL && t->input.each == NULL && t->weight.each == NULL &&
@@ -7285,6 +7565,7 @@ static int dpari_closed_plain(const dpar_schedule_times *t)
            t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
+/* Evaluates the formula `what`. */
 DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
                                               int32_t what, int32_t rank)
 {
@@ -7295,7 +7576,8 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedu
         dpari_closed_peak(q, rank);
         return;
     }
-    (void)dpari_closed_need(q, dpari_closed_plain(t), "all stages alike, latency alone");
+    (void)dpari_closed_need(q, dpari_closed_plain(t),
+                            "all stages alike, and messages buffered with a latency only");
     (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
     if (what == DPAR_FORMULA_LATENCY) {
         dpari_closed_latency(q);
@@ -7311,19 +7593,19 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedu
     }
 }
 
-/* "zbv: no formula gives the makespan, unless: m >= 2 p - 1". */
+/* "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
 static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(q->rule), what,
-                       q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
+                       q->unmet[0] != 0 ? ", unless " : "", q->unmet);
     }
     return DPAR_E_NONE;
 }
 
-/* The makespan's formula with its latency term. */
+/* The text of the makespan's formula with its latency term. */
 static const char *dpari_closed_late(int32_t rule)
 {
     switch (rule) {
@@ -7358,14 +7640,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
         return status;
     }
     if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
-        return dpari_wrong(why, "formula %d of rank %d of %d: unknown", what, rank, order->ranks);
+        return dpari_wrong(why, "formula %d of rank %d; formulas are 0 to %d and ranks 0 to %d",
+                           what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, order->ranks - 1);
     }
     dpari_closed_value(&q, t, what, rank);
     if (q.unmet != NULL) {
         return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
     if (q.over) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches on %d ranks take too long",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%d micro-batches on %d ranks: the value exceeds INT64_MAX",
                          order->micro_batches, order->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||
@@ -7377,31 +7661,36 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
 
 /* ==== schedule/vshape.c ==== */
 
-/* Schedules on a V with controlled memory. A block of 6 slots is repeated for each micro-batch;
- * then actions are brought forward, slot by slot, where a free slot and the memory limit allow, and
- * each W takes the first free slot after its I. generate.c calls this. */
+/* Schedules on a V with controlled memory. Each rank has a row of slots. A block of 6 slots is
+ * repeated for each micro-batch. Then actions are moved to earlier slots, as far as free slots and
+ * the memory limit allow, and each W takes the first free slot after its I. generate.c calls this.
+ */
 
-/* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
- * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
- * list, and the same on the rank before: F0 and B1 go from rank 0 to p-1, F1 and B0 back. */
+/* The contents of a slot. F0 and F1 are the forwards of the stage on the way down and on the way
+ * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each one
+ * needs the one before it in this list, and the same one on a neighbouring rank: F0 and B1 pass the
+ * ranks from 0 to p-1, F1 and B0 from p-1 to 0. */
 enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
-/* Of the numbers kept for each rank: [kind] is the next micro-batch of that kind; and these. */
+/* Indices of the numbers that are kept for each rank. The index of a kind has the next micro-batch
+ * of that kind. The others are the next slot in which an action can start, the number of I whose W
+ * is missing, and the slot of the last W. */
 enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
 
 typedef struct dpari_v {
-    int32_t p, m;
-    int32_t slots;   /* of a rank */
-    int32_t tail;    /* slots of a backward behind its first: 1 where it is a whole B */
-    int32_t *when;   /* [p][4][m]: the slot of F0, F1, B1, B0 of a micro-batch */
-    int32_t *live;   /* [p][slots]: activations behind a slot */
-    int32_t *owed;   /* [p][slots]: inputs done whose weights are not */
+    int32_t p, m;    /* ranks and micro-batches */
+    int32_t slots;   /* slots of a rank */
+    int32_t tail;    /* 1 if backwards are whole B, which take a second slot */
+    int32_t *when;   /* [p][4][m], the slot of F0, F1, B1 and B0 of a micro-batch */
+    int32_t *live;   /* [p][slots], activations that the rank holds after a slot */
+    int32_t *owed;   /* [p][slots], the number of I before or in a slot whose W comes later */
     int32_t *number; /* [p][DPARI_V_NUMBERS] */
-    uint8_t *cell;   /* [p][slots] */
+    uint8_t *cell;   /* [p][slots], the contents of the slots */
 } dpari_v;
 
+/* The last block starts at slot 6 m and ends 8 p slots later. The others are for W. */
 static int32_t dpari_v_slots(int32_t p, int32_t m)
 {
-    return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
+    return 8 * m + 8 * p + 24;
 }
 
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m)
@@ -7439,7 +7728,8 @@ static int32_t *dpari_v_when(const dpari_v *v, int32_t rank, int kind, int32_t m
     return v->when + ((int64_t)rank * 4 + kind - DPARI_V_F0) * v->m + micro;
 }
 
-/* The block of `rank` begins `kind` at slot `at`; and again every 6 slots. */
+/* Puts `kind` into slot `at` of a rank for micro-batch 0, and 6 slots later for each further one.
+ */
 static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
 {
     int32_t k;
@@ -7452,8 +7742,9 @@ static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
     }
 }
 
-/* The last slot that the k-th of a kind has to wait for; -1: none. A tail on its own rank is in the
- * way as it is. */
+/* Returns the last slot of all actions that must be done before number k of a kind, or -1 if there
+ * are none. The tail of a B counts if it is on another rank; on the same rank its slot is not free
+ * in any case. */
 static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
 {
     int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
@@ -7473,15 +7764,16 @@ static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k
     return last;
 }
 
+/* Zeroes the numbers of all ranks. */
 static void dpari_v_restart(dpari_v *v)
 {
     dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
 }
 
-/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
+/* ---- V-Half and V-Min: I and W are separate ------------------------------------------------- */
 
-/* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
- * (`filled` 0), a free slot does one that is owed. */
+/* Updates the activations and the owed W for a slot. If W have no slots of their own (`filled` is
+ * 0), a free slot runs an owed one. */
 static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
 {
     if (cell == DPARI_V_F0 || cell == DPARI_V_F1) {
@@ -7494,7 +7786,7 @@ static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
     }
 }
 
-/* The most activations that any rank ever holds. */
+/* Computes live and owed of all slots. Returns the most activations that a rank holds. */
 static int32_t dpari_v_peak(dpari_v *v, int filled)
 {
     int32_t rank, t, most = 0;
@@ -7511,15 +7803,18 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
     return most;
 }
 
-/* A cell has moved from slot `from` to `to` before it: true if the rank stays within `limit`. The
- * change is followed until all is as it was. `live` shows that, because after `from` as many F and
- * I were done as before, and live - owed is their difference. In the last slot nothing is live.
- * With `keep` the new numbers are written. */
+/* An action has moved from slot `from` to the earlier slot `to`. Returns 1 if the rank stays within
+ * `limit`. With `keep` it also writes the new numbers.
+ *
+ * It stops at the first slot after which nothing changes any more. It is enough to compare `live`:
+ * after slot `from` the same F and I are done as before, and live - owed is the difference of their
+ * numbers. In the last slot nothing is live, so that the loop ends.
+ */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {
     int64_t base = (int64_t)rank * v->slots;
-    int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
+    int32_t live = v->live[base + to - 1]; /* to > 0, because each moved action is after an F0 */
     int32_t owed = v->owed[base + to - 1];
     int32_t t;
     for (t = to;; t++) {
@@ -7537,7 +7832,8 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
     }
 }
 
-/* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
+/* Moves the action in slot `from` to the first free slot of [to, from) that keeps the limit.
+ * Returns its new slot, or `from` if it did not move. */
 static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                                int32_t limit)
 {
@@ -7559,7 +7855,7 @@ static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t fro
     return from;
 }
 
-/* Gives every W the first free slot behind the inputs that are owed one. */
+/* Gives every W the first free slot after its I. */
 static void dpari_v_fill(dpari_v *v)
 {
     int32_t rank, t;
@@ -7577,7 +7873,8 @@ static void dpari_v_fill(dpari_v *v)
     }
 }
 
-/* The slot of the k-th input of a rank, whichever stage it is of; `done` of them are before t. */
+/* Returns the slot of I number k of a rank, counting both stages. `done` of them are before slot t.
+ */
 static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -7588,7 +7885,7 @@ static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t 
     return t;
 }
 
-/* Brings forward what is in slot t of a rank, the k-th of its kind. */
+/* Moves the action in slot t of a rank, number k of its kind, to an earlier slot if possible. */
 static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int filled, int32_t limit)
 {
     int kind = dpari_v_row(v, rank)[t];
@@ -7603,9 +7900,9 @@ static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int fil
     }
 }
 
-/* Brings forward, slot by slot, what stands before the steady state (`filled` only) and behind it,
- * as far as its needs and the present peak of memory let it. The steady state is from rank 0's
- * first B0 to the last micro-batch's F0. */
+/* Moves actions to earlier slots, as far as their inputs and the current peak of memory allow:
+ * those after the steady state, and with `filled` also those before it. The steady state (phase 1)
+ * lasts from the first B0 of rank 0 to the F0 of the last micro-batch. */
 static void dpari_v_reorder(dpari_v *v, int filled)
 {
     int32_t limit = dpari_v_peak(v, filled);
@@ -7631,8 +7928,8 @@ static void dpari_v_reorder(dpari_v *v, int filled)
     }
 }
 
-/* Each rank does at once what it can of its order, all of one slot's length. The W's take their
- * time and leave their slots. */
+/* Compacts the slots: each rank runs its actions in their order and as early as possible, one slot
+ * each. W take a slot of time, but their slots are marked as free again. */
 static void dpari_v_squeeze(dpari_v *v, int filled)
 {
     int32_t t, rank;
@@ -7662,6 +7959,7 @@ static void dpari_v_squeeze(dpari_v *v, int filled)
     }
 }
 
+/* The block of V-Half. The pause keeps the kinds of a rank in different slots modulo 6. */
 static void dpari_v_half_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
@@ -7673,6 +7971,7 @@ static void dpari_v_half_blocks(dpari_v *v)
     }
 }
 
+/* The block of V-Min. */
 static void dpari_v_min_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
@@ -7686,8 +7985,9 @@ static void dpari_v_min_blocks(dpari_v *v)
 
 /* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
 
-/* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
- * third, so that no two kinds fall on one slot of the 6. */
+/* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
+ * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
+ * same slot modulo 6. */
 static void dpari_v_whole_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
@@ -7703,9 +8003,11 @@ static void dpari_v_whole_blocks(dpari_v *v)
     }
 }
 
-/* An F goes forward while the slot before has room under the peak, a B to the first two free
- * slots, its own among them. The numbers of v->live follow. Each goes forward by a slot at least:
- * all that is before it did, so that slot t - 1 is free and what it needs is done before that. */
+/* Moves number k of its kind from slot t to an earlier slot, and updates v->live. An F moves as
+ * long as the rank holds less than `limit` after the slot before. A B moves to the first two free
+ * slots after the actions that it needs; its own slots count as free. Each action moves by at least
+ * one slot, because every earlier action did: slot t - 1 is free, and the actions that it needs are
+ * done before it. */
 static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
 {
     uint8_t *row = dpari_v_row(v, rank);
@@ -7727,6 +8029,7 @@ static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_
     *dpari_v_when(v, rank, kind, k) = to;
 }
 
+/* Computes the peak of memory, then moves all actions slot by slot without exceeding it. */
 static void dpari_v_whole_moves(dpari_v *v)
 {
     int32_t t, rank, most = 0;
@@ -7744,7 +8047,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     for (t = 0; t < v->slots; t++) {
         for (rank = 0; rank < v->p; rank++) {
             int kind = dpari_v_row(v, rank)[t];
-            if (kind != DPARI_V_FREE) { /* tails have moved with their heads */
+            if (kind != DPARI_V_FREE) { /* a tail has moved with its B */
                 dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
             }
         }
@@ -7753,7 +8056,7 @@ static void dpari_v_whole_moves(dpari_v *v)
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {
     (*at)->kind = (uint8_t)kind;
     (*at)->joined = 0;
@@ -7763,7 +8066,8 @@ static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro
     ++*at;
 }
 
-/* A rank's slots as actions; free slots do the W's that are owed, the upper stage's first. */
+/* Writes a rank's slots as actions. Free slots run the owed W, first those of the stage on the way
+ * up. */
 static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -7817,12 +8121,13 @@ DPARI_INTERNAL void dpari_v_make(int32_t rule, const dpar_schedule *s, void *wor
 /* Checks jobs, computes lower bounds, and searches the best schedule of a tiny job. The search is a
  * depth-first branch and bound over the decisions of the rank that is free first. States that were
  * searched to the end are kept in a table, relative to their time, and are not searched again.
- * auto.c calls all of this. */
+ * auto.c and place.c call it. */
 
-enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
+enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes are at most 2^60 */
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
+/* Checks the numbers of a job that are not times or bytes. */
 static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int32_t s, r;
@@ -7830,30 +8135,33 @@ static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_
         job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micro_batches < 1 ||
         job->micro_batches > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micro_batches > (INT64_C(1) << 28)) {
-        return dpari_wrong(
-            why,
-            "%d ranks, %d stages, %d micro-batches: 1 to 4096, 16384 and 65535, no fewer "
-            "stages than ranks, stages x micro-batches at most 2^28",
-            job->ranks, job->stages, job->micro_batches);
+        return dpari_wrong(why,
+                           "%d ranks, %d stages and %d micro-batches; 1 to 4096, 16384 and 65535 "
+                           "are allowed, with "
+                           "stages >= ranks and stages x micro-batches <= 2^28",
+                           job->ranks, job->stages, job->micro_batches);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
         job->objective > DPAR_OBJECTIVE_SPAN) {
-        return dpari_wrong(why, "no times, or split %d or objective %d is not 0 or 1", job->split,
-                           job->objective);
+        return dpari_wrong(why,
+                           "split=%d and objective=%d must be 0 or 1, and times must not be NULL",
+                           job->split, job->objective);
     }
     if (job->rank_of == NULL && job->map != DPAR_STAGE_MAP_LOOP && job->map != DPAR_STAGE_MAP_V) {
-        return dpari_wrong(why, "map %d is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V", job->map);
+        return dpari_wrong(why, "map=%d; DPAR_STAGE_MAP_LOOP and DPAR_STAGE_MAP_V are allowed",
+                           job->map);
     }
     for (s = 0; s < job->stages; s++) {
         r = dpari_pipe_rank(job, s);
         if (r >= job->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", s, r, job->ranks);
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", s, r,
+                               job->ranks);
         }
     }
     return DPAR_OK;
 }
 
-/* *sum += value, when value is 0 to 2^60 and the sum too. */
+/* Adds value to *sum and returns 1 if both the value and the new sum are 0 to 2^60. */
 static int dpari_job_add(int64_t *sum, int64_t value)
 {
     const int64_t most = INT64_C(1) << DPARI_MOST_SUM;
@@ -7864,6 +8172,8 @@ static int dpari_job_add(int64_t *sum, int64_t value)
     return 1;
 }
 
+/* Checks that times are 0 or more and that their sum over all micro-batches is at most 2^60, so
+ * that no later sum overflows. */
 static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     const dpar_schedule_times *t = job->times;
@@ -7875,26 +8185,29 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
         int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
         if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
             wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
-            return dpari_wrong(why,
-                               "stage %d: times, latency and bytes are 0 or more, bandwidth 0 to "
-                               "INT64_MAX / 10",
-                               s);
+            return dpari_wrong(
+                why,
+                "stage %d: times, latency and bytes must be 0 or more, and bandwidth "
+                "0 to INT64_MAX / 10",
+                s);
         }
         lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
                   ? INT64_MAX
                   : dpari_pipe_message(t, s);
         if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
             !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
-            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to %d pass 2^60", s);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "the times of stages 0 to %d add up to more than 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time pass 2^60",
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time exceed 2^60",
                          job->micro_batches, sum);
     }
     return DPAR_OK;
 }
 
+/* The same for bytes. */
 static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t sum = 0, each = 0, all;
@@ -7905,25 +8218,26 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         int64_t w = dpari_pipe_hold(job->times, DPARI_W, s);
         if (f < 0 || i > 0 || w > 0 || i < -f || w != -f - i ||
             dpari_each_at(&job->times->hold_always, s) < 0) {
-            return dpari_wrong(
-                why,
-                "stage %d holds %ld for F, %ld for I and %ld for W: F takes what I and W give "
-                "back, hold_always is 0 or more",
-                s, f, i, w);
+            return dpari_wrong(why,
+                               "stage %d holds %ld for F, %ld for I and %ld for W; I and W must "
+                               "free what F takes, "
+                               "and hold_always must be 0 or more",
+                               s, f, i, w);
         }
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
-            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to %d pass 2^60", s);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "the bytes of stages 0 to %d add up to more than 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60",
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes exceed 2^60",
                          job->micro_batches, sum);
     }
     return DPAR_OK;
 }
 
-/* Checks that a rank has a stage, and that one micro-batch fits on all stages that it has. */
+/* Checks that a rank has a stage, and that one micro-batch fits on all its stages together. */
 static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_t rank,
                                   dpar_why *why)
 {
@@ -7942,7 +8256,9 @@ static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_
         stages++;
     }
     if (stages == 0 || cap < 0) {
-        return dpari_wrong(why, "rank %d has %d stages and a cap of %ld", rank, stages, cap);
+        return dpari_wrong(
+            why, "rank %d has %d stages and a cap of %ld; 1 or more and 0 or more are allowed",
+            rank, stages, cap);
     }
     if (cap == 0 || need <= cap - always) {
         return DPAR_OK;
@@ -7980,13 +8296,14 @@ DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job
     return (int64_t)job->stages * job->micro_batches * (job->split ? 3 : 2);
 }
 
-/* What a bound is made of, along the chain. */
+/* The least times of one micro-batch along the chain, for the stage that is looked at. */
 typedef struct dpari_chain {
-    int64_t way;  /* F down and I back of all stages, messages and the last W: one micro-batch */
-    int64_t head; /* to the stage at hand */
-    int64_t back; /* from its I to the end: I of the stages before, messages */
+    int64_t way;  /* the whole chain: all F, all I, the messages, and the W of stage 0 */
+    int64_t head; /* from the start to the F of the stage */
+    int64_t back; /* from the end of the stage's I to the end of stage 0's I */
 } dpari_chain;
 
+/* The time of a message from a stage to the next one; 0 if both are on the same rank. */
 static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
@@ -8000,20 +8317,22 @@ DPARI_STATIC_NOINLINE int64_t dpari_job_weight(const dpar_schedule_optimize_desc
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
 
-/* What a stage's activation is held for at least, from its F to the end of its I. */
+/* The least time that a stage's activation is held, from the start of F to the end of I. */
 static int64_t dpari_bound_hold(const dpar_schedule_optimize_desc *job, const dpari_chain *c)
 {
     return c->way - c->head - c->back - dpari_job_weight(job, 0);
 }
 
+/* Moves *c from a stage to the next one. */
 static void dpari_bound_step(const dpar_schedule_optimize_desc *job, int32_t stage, dpari_chain *c)
 {
     c->head += dpari_each_at(&job->times->forward, stage) + dpari_job_lag(job, stage);
     c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
 }
 
-/* Bytes times time of all that a rank holds, over its cap. Bytes are rounded to 2^-20 of the cap,
- * to the side that keeps this a bound; 0 when the product is too large. */
+/* The bound from the cap of a rank: the sum of bytes x time over all its activations, divided by
+ * the cap. Bytes are rounded down and the cap up to units of 2^-20 of the cap, so that products fit
+ * and the result is still a lower bound. Returns 0 if a product overflows all the same. */
 static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
@@ -8040,11 +8359,11 @@ static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t 
            (job->objective == DPAR_OBJECTIVE_MAKESPAN ? chain->head : 0);
 }
 
-/* The bound of a rank whose first stage is `first`, with the chain at that stage. */
+/* The bound of a rank whose first stage is `first`; *chain is at that stage. */
 static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
-    int64_t pass = 0, weight = 0; /* of one micro-batch: F and I; W */
+    int64_t pass = 0, weight = 0; /* time of F and I, and of W, of the rank */
     int64_t bound;
     int32_t s, r = dpari_pipe_rank(job, first);
     for (s = first; s < job->stages; s++) {
@@ -8064,8 +8383,9 @@ static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t 
     return dpari_most(bound, dpari_bound_area(job, first, chain));
 }
 
-/* The bound of a stage: all its F before the last micro-batch goes on, or all its I after the
- * first came back; or the turns in which its activations fit. */
+/* The bound of a stage. One micro-batch passes the whole chain, and the stage runs the F of all
+ * others before, or the I of all others after it. If only `fit` activations fit, the micro-batches
+ * of the stage also take turns. */
 static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t s,
                                  const dpari_chain *c)
 {
@@ -8080,7 +8400,7 @@ static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t
     if (cap == 0 || one == 0) {
         return best;
     }
-    fit = cap / one; /* 1 at least: the job was checked */
+    fit = cap / one; /* at least 1, because the job was checked */
     if (fit < job->micro_batches) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
         int64_t late = job->objective == DPAR_OBJECTIVE_MAKESPAN ? c->head : 0;
@@ -8119,35 +8439,45 @@ DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
+/* Limits of the fields of a key: done counts have 8 bits. */
 enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
-enum { DPARI_WAIT = 3, DPARI_LATE = 3, DPARI_PROBES = 4 };
+enum {
+    DPARI_WAIT = 3,  /* a kind: the rank waits */
+    DPARI_LATE = 3,  /* most messages to a stage and kind that are in flight, in a key */
+    DPARI_PROBES = 4 /* slots of the table that are tried for a key */
+};
 
-/* A place on the way down: rank `rank` is free at `at`; what it did there, and what that changed.
- */
+/* A decision on the path from the root of the search: rank `rank` is free at time `at`. It runs the
+ * action `kind` of `stage`, or waits. free, seen and start are the rank's values before that. */
 typedef struct dpari_place {
     int64_t at, free, seen, start;
-    int64_t arrives; /* the earliest that anything else can reach the rank */
-    int32_t rank, choice;
-    int32_t kind, stage; /* DPARI_WAIT: nothing was begun */
+    int64_t arrives; /* the earliest time at which another input can reach the rank */
+    int32_t rank;
+    int32_t choice;      /* the number of alternatives that were tried */
+    int32_t kind, stage; /* kind is DPARI_WAIT if no action is started */
 } dpari_place;
 
-/* The table's entries: a number, not 0, of the state; the state; since when (makespan: the time,
- * span: each rank's time since its start). All are 32 or 64 bits. */
+/* The state of a search. An entry of the table has the times `since`, a hash that is not 0, and the
+ * key. For the makespan there is one time, that of the state; for the span each rank's time since
+ * its start. A state that was searched before with times that are not larger need not be searched
+ * again. */
 typedef struct dpari_search {
     dpari_pipe q;
-    int64_t *seen; /* [ranks]: what had arrived by then is not begun before something else */
-    int32_t span;  /* 1: the objective is the span */
+    /* [ranks], the time at which the rank decided to wait, or DPARI_NEVER. It then does not start
+     * any action that was ready at that time before another input arrives. */
+    int64_t *seen;
+    int32_t span; /* 1 if the objective is the span */
     int64_t best, bound, nodes, most;
-    dpari_place *place;
+    dpari_place *place; /* the path from the root, `depth` decisions */
     int64_t depth, actions;
-    uint32_t *key;
-    int64_t *since;
-    char *table;
+    uint32_t *key;  /* [keys] */
+    int64_t *since; /* [sinces] */
+    char *table;    /* [entries], each of `size` bytes */
     int64_t entries;
-    int32_t keys, sinces, size; /* 32-bit numbers of a key, 64-bit ones of since, bytes */
+    int32_t keys, sinces, size;
 } dpari_search;
 
-/* True if the head of this queue has arrived by `at` and may begin. */
+/* True if the stage's next action of this kind is ready at time `at` and the rank may choose it. */
 static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
 {
     int32_t r = x->q.rank[s];
@@ -8162,7 +8492,8 @@ static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t
     return arrival != DPARI_NEVER && arrival <= at && arrival > x->seen[r];
 }
 
-/* The first time at which the rank has something to decide; INT64_MAX: none is known. */
+/* Returns the first time at which the rank has a decision to make, or INT64_MAX if none is known.
+ */
 static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
 {
     const dpari_pipe *q = &x->q;
@@ -8186,8 +8517,9 @@ static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
     return wake;
 }
 
-/* For each queue the earliest that its head can arrive, into q->next; and for each rank the
- * earliest that it can go on, into q->sum; INT64_MAX: never. */
+/* Computes for each stage and kind the earliest time at which the input of its next action can
+ * arrive, q->next. Computes for each rank the earliest time at which it can continue, q->sum, which
+ * is INT64_MAX if it has nothing left to run. */
 static void dpari_exact_arrivals(dpari_search *x)
 {
     dpari_pipe *q = &x->q;
@@ -8204,11 +8536,15 @@ static void dpari_exact_arrivals(dpari_search *x)
         r = q->rank[s];
         next = &q->next[kind][s];
         at = dpari_pipe_arrival(q, kind, s);
-        if (at == DPARI_NEVER) { /* its producer has not begun it */
-            int32_t from = k == q->stages ? s : back ? s + 1 : s - 1;
-            int of = k == q->stages ? DPARI_F : kind;
+        if (at == DPARI_NEVER) {           /* its producer has not started */
+            int32_t loss = k == q->stages; /* the I of the last stage follows its own F */
+            int32_t from = back ? s + 1 : s - 1;
+            int of = loss ? DPARI_F : kind;
+            if (loss) {
+                from = s;
+            }
             at = dpari_most(q->free[q->rank[from]], q->next[of][from]) + q->time[of][from];
-            at += k == q->stages ? 0 : q->lag[back ? s : from];
+            at += loss ? 0 : q->lag[back ? s : from];
         }
         *next = at;
         if (dpari_pipe_may(q, kind, s) && at > x->seen[r]) {
@@ -8223,21 +8559,26 @@ static void dpari_exact_arrivals(dpari_search *x)
     }
 }
 
-/* A stage's work of this kind that is left. */
+/* The time of all remaining actions of a stage and kind. */
 static int64_t dpari_exact_left(const dpari_pipe *q, int kind, int32_t s)
 {
     return (q->micros - q->done[kind][s]) * q->time[kind][s];
 }
 
-/* What the objective counts as the rank's zero; its start, when that is known. */
+/* The time from which the objective counts for a rank: 0 for the makespan, its start for the span,
+ * or `fallback` if it has not started. */
 static int64_t dpari_exact_zero(const dpari_search *x, int32_t r, int64_t fallback)
 {
-    return !x->span ? 0 : x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
+    if (!x->span) {
+        return 0;
+    }
+    return x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
 }
 
-/* No schedule that goes on from here has a smaller objective. Down the chain: a stage ends its last
- * F after all F of its rank's stages up to it. Back: its last I after all F of the rank and all I
- * of the stages from it on. Then W. */
+/* Returns a lower bound of the objective of all schedules that continue from this state. In the
+ * first pass, down the chain, a stage ends its last F after all remaining F of its rank on this
+ * stage and earlier ones. In the second one, up the chain, it ends its last I after all F of the
+ * rank and the I of this stage and later ones. Then come the W. */
 static int64_t dpari_exact_bound(dpari_search *x)
 {
     dpari_pipe *q = &x->q;
@@ -8245,7 +8586,7 @@ static int64_t dpari_exact_bound(dpari_search *x)
     int32_t s, r, last = q->micros - 1;
     dpari_exact_arrivals(x);
     for (r = 0; r < q->ranks; r++) {
-        if (q->sum[r] == INT64_MAX) { /* it has done all: what it waits for comes after `seen` */
+        if (q->sum[r] == INT64_MAX) { /* nothing is left that could start after `seen` */
             q->sum[r] = q->free[r];
         }
     }
@@ -8276,8 +8617,9 @@ static int64_t dpari_exact_bound(dpari_search *x)
     return bound;
 }
 
-/* The messages to a stage that are still under way, or its producer not done with; appends what is
- * left of each to the key. Returns how many, -1: more than a key holds. */
+/* Appends to the key, for each message to a stage that has not arrived at time `at`, the time until
+ * its arrival. Messages whose producer is still running are included. Returns the number of
+ * messages, or -1 if the key has no capacity for them. */
 static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int64_t at,
                                 int32_t *used)
 {
@@ -8301,8 +8643,8 @@ static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int6
     return count;
 }
 
-/* The state at time `at`, as numbers relative to it, into x->key and x->since; 0 when it does not
- * go into a key. */
+/* Computes the key of the state at time `at` and its times: x->key is relative to `at`, x->since is
+ * not. Returns 0 if the state does not fit into a key. */
 static int dpari_exact_key(dpari_search *x, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -8336,7 +8678,8 @@ static int dpari_exact_key(dpari_search *x, int64_t at)
     return 1;
 }
 
-/* The table's slot of the key: the one that has it (*found), else the one to overwrite. */
+/* Returns the slot of the table that has the key (*found is 1), or the slot in which to store it.
+ */
 static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
 {
     uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
@@ -8353,11 +8696,15 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
         slot = x->table +
                ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
         has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
-        for (k = 0; has[0] == *name && k < x->keys && has[k + 1] == x->key[k]; k++) {
-        }
-        if (has[0] == *name && k == x->keys) {
-            *found = 1;
-            return slot;
+        if (has[0] == *name) {
+            k = 0;
+            while (k < x->keys && has[k + 1] == x->key[k]) {
+                k++;
+            }
+            if (k == x->keys) {
+                *found = 1;
+                return slot;
+            }
         }
         if (has[0] == 0) {
             return slot;
@@ -8367,7 +8714,7 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
     return home;
 }
 
-/* True if this state was searched to its end before, at the same time or an earlier one. */
+/* True if this state was searched to the end before, with times that are not larger. */
 static int dpari_exact_known(dpari_search *x, int64_t at)
 {
     uint32_t name;
@@ -8383,6 +8730,7 @@ static int dpari_exact_known(dpari_search *x, int64_t at)
     return found;
 }
 
+/* Stores a state that was searched to the end. */
 static void dpari_exact_keep(dpari_search *x, int64_t at)
 {
     uint32_t name, *has;
@@ -8402,7 +8750,7 @@ static void dpari_exact_keep(dpari_search *x, int64_t at)
     }
 }
 
-/* Who decides next, and when; 0 when nobody can. */
+/* Finds the rank that decides next, and when. Returns 0 if there is none. */
 static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
 {
     int32_t r;
@@ -8417,8 +8765,8 @@ static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
     return *at != INT64_MAX;
 }
 
-/* True if an earlier stage of the rank has the same action with the same time and bytes. Doing that
- * one is then as good. */
+/* True if an earlier stage of the rank has a W with the same time and bytes, so that this one need
+ * not be tried. */
 static int dpari_exact_twin(const dpari_search *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -8433,9 +8781,9 @@ static int dpari_exact_twin(const dpari_search *x, int32_t s)
     return 0;
 }
 
-/* True if waiting may help. It cannot if nothing can arrive, or if an action that takes no memory
- * ends before anything can arrive. (Nor an F without a cap; but in a span, where an early F may
- * start another rank's clock.) */
+/* True if it may help that the rank waits. It cannot if no input can arrive, or if an action that
+ * takes no memory ends before the next arrival. Without a cap this holds for F too, except for the
+ * span, because an early F may start the clock of another rank. */
 static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
 {
     const dpari_pipe *q = &x->q;
@@ -8455,7 +8803,8 @@ static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
     return 1;
 }
 
-/* The next thing to try at a place: I of its stages, F from the last stage on, W, and to wait. */
+/* Sets the next alternative of a place: the I of its stages, then F, then W, each from the last
+ * stage to the first, and then to wait. Returns 0 if there is none left. */
 static int dpari_exact_choose(dpari_search *x, dpari_place *p)
 {
     static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
@@ -8474,6 +8823,7 @@ static int dpari_exact_choose(dpari_search *x, dpari_place *p)
     return p->choice++ == 3 * count && dpari_exact_may_wait(x, p);
 }
 
+/* Carries out the decision of a place, and keeps what dpari_exact_undo needs. */
 static void dpari_exact_do(dpari_search *x, dpari_place *p)
 {
     dpari_pipe *q = &x->q;
@@ -8503,7 +8853,7 @@ static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
     }
 }
 
-/* A complete schedule that is better: the way down, into s. */
+/* A better schedule is complete. Runs its decisions once more, which writes the actions to s. */
 static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
                               dpar_schedule_optimize_result *result)
 {
@@ -8521,7 +8871,8 @@ static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
     q->action = NULL;
 }
 
-/* What can arrive at a rank after `at`, at the earliest; INT64_MAX: nothing. After bound(). */
+/* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX. Reads
+ * q->next, which dpari_exact_bound computed. */
 static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -8538,7 +8889,7 @@ static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
     return next;
 }
 
-/* Comes to a new place. 0: nothing better lies beyond it. */
+/* Enters the next place of the path. Returns 0 if it cannot lead to a better schedule. */
 static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc *job,
                              dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
@@ -8559,7 +8910,8 @@ static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc 
     return 1;
 }
 
-/* Depth first, until all is searched, the bound is met, or the nodes are used up (1). */
+/* Searches depth-first. Returns 0 if all is searched or the bound is reached, or 1 if the nodes are
+ * used up. */
 static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *job,
                             dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
@@ -8586,13 +8938,14 @@ static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *
     return 0;
 }
 
-/* Places on the longest way down. Between two actions of a rank it waits at most once for the F and
- * once for the I of each of its stages, and once more. */
+/* The most places on a path. Between two actions a rank waits at most once for the F and once for
+ * the I of each of its stages, and once more. */
 static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 {
     return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
+/* Places the struct and its arrays in mem. The table gets the rest of the memory. */
 static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
                                      int64_t bytes)
 {
@@ -8630,8 +8983,7 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
         job->micro_batches > DPARI_EXACT_MICROS) {
         return dpari_wrong(
             why,
-            "%d ranks, %d stages, %d micro-batches: an exact search takes up to 12, 24 "
-            "and 255",
+            "%d ranks, %d stages and %d micro-batches; an exact search allows up to 12, 24 and 255",
             job->ranks, job->stages, job->micro_batches);
     }
     for (s = 0; s < job->stages; s++) {
@@ -8639,8 +8991,10 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
         int64_t w = dpari_job_weight(job, s), lag = dpari_job_lag(job, s);
         if (f < 1 || i < 1 || dpari_most(f, dpari_most(i, w)) > INT32_MAX || lag > INT32_MAX) {
             return dpari_wrong(
-                why, "stage %d: F %ld and I %ld take 1 to 2^31 - 1, W and messages 0 to that", s, f,
-                i);
+                why,
+                "stage %d: F takes %ld and I %ld; an exact search allows 1 to 2^31 - 1, and 0 to "
+                "2^31 - 1 for W and messages",
+                s, f, i);
         }
     }
     return DPAR_OK;
@@ -8669,14 +9023,14 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {
-        st = dpari_wrong(why, "%ld nodes and a known %ld are 0 or more", nodes, known);
+        st = dpari_wrong(why, "nodes=%ld and known=%ld must be 0 or more", nodes, known);
     }
     if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
-        st = dpari_wrong(why, "the schedule is laid out for %d ranks and %d stages, not %d and %d",
+        st = dpari_wrong(why, "the schedule has %d ranks and %d stages, the job has %d and %d",
                          s->ranks, s->stages, job->ranks, job->stages);
     }
     if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
-        st = dpari_say(DPAR_E_ROOM, why, "the search takes %ld bytes or more, there are %ld",
+        st = dpari_say(DPAR_E_ROOM, why, "the search needs %ld bytes or more, got %ld",
                        dpari_exact_bytes(job, 1), bytes);
     }
     if (st != DPAR_OK) {
@@ -8702,37 +9056,42 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
  * exact search of exact.c. The bound of exact.c tells when to stop. place.c calls it for each cut.
  */
 
+/* A rule is a number: 0 to 7 are the variants of the heuristic, "rounds"; then come 6 or 12 list
+ * schedules; from DPARI_PUBLISHED on they are the published orders. */
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
-enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
-#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that are tried: some two seconds */
-enum { DPARI_AUTO_SEARCH = 48 }; /* stages x micro-batches that an exact search can hope for */
+enum { DPARI_PUBLISHED = 1024 };           /* plus a DPAR_SCHEDULE_x */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions to try by rules; they take two seconds */
+enum { DPARI_AUTO_SEARCH = 48 }; /* most stages x micro-batches for which a search can finish */
 
-/* A rule, -1: none, and what it reached. */
+/* A rule and the result of its schedule; rule is -1 if there is none. */
 typedef struct dpari_found {
     int rule;
     int64_t makespan, span;
 } dpari_found;
 
-/* What a run works in. */
+/* The working memory of one call. "Rounds", "lists" and "published" name the section that uses a
+ * field. */
 typedef struct dpari_auto {
     dpari_pipe q;
-    int span;                  /* 1 if the span is the objective */
-    dpari_found found[2];      /* the best of the lists; of the others */
-    int64_t bound, work;       /* of the objective; actions tried */
-    int64_t most;              /* rounds: of idle */
-    int gap, back_first, fill; /* rounds */
-    int prefer, weights;       /* lists */
-    int32_t group;             /* lists: micro-batches that go through together */
+    int span;                  /* 1 if the span is the objective, 0 for the makespan */
+    dpari_found found[2];      /* the best list schedule, and the best of all others */
+    int64_t bound;             /* lower bound of the objective */
+    int64_t work;              /* actions tried so far */
+    int64_t most;              /* rounds: the largest of `idle` */
+    int gap, back_first, fill; /* rounds: the three switches of the heuristic */
+    int prefer, weights;       /* lists: the rule of preference */
+    int32_t group;             /* lists: micro-batches that pass the chain together */
     int64_t period;            /* work of the busiest rank for one micro-batch */
-    int64_t *wake; /* [ranks]: lists: when it looks for work again, INT64_MAX: when told; published:
-                      actions done */
-    int64_t *whole; /* [ranks]: bytes of one micro-batch on all stages of the rank */
-    int64_t *idle;  /* [stages]: rounds: of the stage's rank, since its first action */
-    int64_t *hold;  /* [stages]: from the start of F to the end of I when nothing waits */
-    int32_t *want;  /* [stages]: rounds: F to do; [ranks]: lists: the kind done last */
-    int32_t *limit; /* [stages]: lists: most micro-batches between F and I */
-    int32_t *kept;  /* [stages]: limits of the best */
-    char *rest;     /* published: the schedule as it is made */
+    /* [ranks], lists: when the rank looks for work again; INT64_MAX waits for an event. Published:
+     * the number of actions done. */
+    int64_t *wake;
+    int64_t *whole; /* [ranks], bytes of one micro-batch on all stages of the rank */
+    int64_t *idle;  /* [stages], rounds: idle time of the stage's rank since its first action */
+    int64_t *hold;  /* [stages], time from the start of F to the end of I if nothing waits */
+    int32_t *want;  /* rounds: [stages], F to run; lists: [ranks], the kind that ran last */
+    int32_t *limit; /* [stages], lists: the most micro-batches between F and I */
+    int32_t *kept;  /* [stages], the limits of the best list schedule */
+    char *rest;     /* published: memory in which the schedule is made */
     int64_t rest_bytes;
 } dpari_auto;
 
@@ -8752,8 +9111,9 @@ static int dpari_auto_all(const dpari_pipe *q)
     return all == dpari_auto_actions(q);
 }
 
-/* ---- rounds: one stage a rank, one I of every stage a round ---------------------------------- */
+/* ---- rounds: one stage per rank; a round has one I of every stage ---------------------------- */
 
+/* Appends an action and adds the gap before it to the rank's idle time. */
 static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
 {
     dpari_pipe *q = &x->q;
@@ -8767,8 +9127,9 @@ static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
     }
 }
 
-/* W's in the gap before `arrival`: those that fit, and one more when the rule is to fill gaps or
- * the gap would make this rank the idlest. */
+/* Appends the W that fit into the gap before `arrival`. One more is appended, although it ends too
+ * late, if the rule fills gaps or if the rest of the gap would make this rank the one with the most
+ * idle time. */
 static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
 {
     dpari_pipe *q = &x->q;
@@ -8782,12 +9143,13 @@ static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
     }
 }
 
-/* How many F's beyond the first each stage does before its first I can be there, from the last
- * stage on; then fewer than the stage before. */
+/* Computes into x->want how many F after its first one each stage runs before its first I can
+ * start. The first loop counts the F that fit, from the last stage to the first. The second one
+ * makes each stage run fewer F than the stage before it. */
 static void dpari_rounds_ahead(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
-    int64_t back = 0; /* when the first I of the stage behind ends, at its own */
+    int64_t back = 0; /* when the first I of the next stage ends, on that stage */
     int32_t s;
     for (s = q->stages - 1; s >= 0; s--) {
         int32_t r = q->rank[s];
@@ -8810,6 +9172,7 @@ static void dpari_rounds_ahead(dpari_auto *x)
     }
 }
 
+/* Appends the warm-up: the first F of all stages, the F of dpari_rounds_ahead, and the first I. */
 static void dpari_rounds_begin(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
@@ -8830,13 +9193,12 @@ static void dpari_rounds_begin(dpari_auto *x)
     }
 }
 
-/* True if it is time for the stage's next F. With back_first it is not if the stage is two or more
- * ahead of the next stage and that one would wait for its I. */
+/* True if the stage may run its next F in this round. With back_first it may not if it is two or
+ * more F ahead of the next stage and this F would delay the I that follows. */
 static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
     int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
-    int32_t w = q->done[DPARI_W][s];
     if (q->done[DPARI_F][s] >= q->micros) {
         return 0;
     }
@@ -8847,16 +9209,19 @@ static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
     if (free >= next) {
         return 0;
     }
-    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held; w++) { /* see dpari_rounds_forward */
+    while (q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held) { /* see dpari_rounds_forward */
         held += q->hold[DPARI_W][s];
         work += q->time[DPARI_W][s];
     }
     return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
 }
 
-/* An F of each stage that is to do one. Its input is on the way: no stage is ahead of the one
- * before, and where that one is level with it, it has just done one. When the W's of all I's are
- * done there is room: no more micro-batches are under way than were before the first I. */
+/* Appends an F of each stage that may run one, after the W that free enough memory for it.
+ *
+ * The input of the F exists: no stage is ahead of the stage before it, and if both have run equally
+ * many F, the stage before has just run one. Once the W of all I have run there is enough memory,
+ * because no more micro-batches are in flight than before the first I.
+ */
 static void dpari_rounds_forward(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
@@ -8879,7 +9244,8 @@ static void dpari_rounds_forward(dpari_auto *x)
     }
 }
 
-/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). It always finds a way. */
+/* Runs the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), with the bits of `rule` as its
+ * switches. It always completes the schedule, and returns 1. */
 static int dpari_rounds_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -8908,14 +9274,18 @@ static int dpari_rounds_run(dpari_auto *x, int rule)
     return 1;
 }
 
-/* ---- lists: any map; a rank that is free takes the best of what is ready --------------------- */
+/* ---- lists: any map; a free rank takes the best action that is ready ------------------------- */
 
-enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
-enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
+/* prefer: which of F and I runs first if both are ready; IN_TURN alternates. */
+enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };
+/* weights: a W runs if no F or I is ready; with FITS only if it also ends before the next one
+ * arrives. */
+enum { DPARI_W_IDLE, DPARI_W_FITS };
 
-/* True if the stage's next F may begin. The oldest micro-batch that has not passed all stages only
- * needs memory for itself. The others must also leave free all that one micro-batch takes on this
- * rank. The oldest can therefore always finish, and there is no deadlock. */
+/* True if the stage's next F may start. For the oldest micro-batch that has not passed all stages
+ * it is enough that its own activation fits. All other micro-batches must also leave free what one
+ * micro-batch takes on all stages of this rank. The oldest one can therefore always finish, and
+ * there is no deadlock. */
 static int dpari_list_admits(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -8940,8 +9310,9 @@ static int dpari_list_admits(const dpari_auto *x, int32_t s)
     return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
 }
 
-/* The stage of the rank whose F or I is to be next at time `at`; -1: none is ready. By groups of
- * micro-batches; in a group F goes down the chain and I up. *soon: the next known arrival. */
+/* Returns the stage of rank r whose F or I should run at time `at`, or -1 if none is ready. Earlier
+ * groups of micro-batches come first. Within a group F prefers the first stage of the rank and I
+ * the last one. Lowers *soon to the next known arrival. */
 static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
 {
     const dpari_pipe *q = &x->q;
@@ -8963,7 +9334,7 @@ static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t
     return best;
 }
 
-/* The stage with the oldest W that waits; -1: none. */
+/* Returns the stage whose waiting W is the oldest, or -1 if no W waits. */
 static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
 {
     int32_t i, best = -1;
@@ -8977,7 +9348,7 @@ static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
     return best;
 }
 
-/* True if only memory keeps the rank from beginning an F whose input has arrived. */
+/* True if the input of an F has arrived but its activation does not fit. */
 static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -8993,7 +9364,17 @@ static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
     return 0;
 }
 
-/* What rank r does at time `at`: a kind, and *stage; -1: it waits until *soon. */
+/* True if a W whose time is `takes` should run although no F is ready: always, unless the rule only
+ * runs a W that ends before the next arrival. If memory blocks an F, a W runs in any case, because
+ * it frees memory. */
+static int dpari_list_fills(const dpari_auto *x, int32_t r, int64_t at, int64_t soon, int64_t takes)
+{
+    return x->weights != DPARI_W_FITS || soon == INT64_MAX || soon - at >= takes ||
+           dpari_list_blocked(x, r, at);
+}
+
+/* Chooses what rank r runs at time `at`. Returns the kind and sets *stage, or returns -1 if the
+ * rank waits until *soon. */
 static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
                              int64_t *soon)
 {
@@ -9010,21 +9391,20 @@ static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t
         return DPARI_I;
     }
     *stage = w;
-    if (w >= 0 && (f < 0 ? x->weights != DPARI_W_FITS || *soon == INT64_MAX ||
-                               *soon - at >= q->time[DPARI_W][w] || dpari_list_blocked(x, r, at)
-                         : x->weights == DPARI_W_AT_ONCE)) {
+    if (w >= 0 && f < 0 && dpari_list_fills(x, r, at, *soon, q->time[DPARI_W][w])) {
         return DPARI_W;
     }
     *stage = f;
     return f >= 0 ? DPARI_F : -1;
 }
 
-/* Tells a rank that something of use is there at `at`. */
+/* Makes a rank look for work at time `at`, or once it is free if that is later. */
 static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
 {
     x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
 }
 
+/* Runs an action and wakes the ranks that it may enable. */
 static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
 {
     dpari_pipe *q = &x->q;
@@ -9036,16 +9416,16 @@ static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
         dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
     }
     if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
-        for (k = 0; k < q->ranks; k++) { /* the oldest got through: others may be let in */
+        for (k = 0; k < q->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
             dpari_list_tell(x, k, at);
         }
     }
 }
 
-/* How many micro-batches a stage may have between F and I: the time from F to I when nothing waits,
- * times fourths / 4, over the time of a micro-batch on the busiest rank; fourths 0: any number.
- * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
- */
+/* Sets x->limit, the most micro-batches that a stage may have between F and I. A stage needs as
+ * many as the busiest rank completes in the time from its F to its I; the limit is `fourths` / 4 of
+ * that, and 0 means no limit. SHARE divides the cap among the stages of a rank in proportion to
+ * that time, and EVEN equally. */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
 DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
 {
@@ -9067,7 +9447,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
                 n = fit / (q->first[r + 1] - q->first[r]);
             } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
                 n = fit * (x->hold[s] / unit) / sum;
-            } else if (fourths > 0 && x->period > 0) { /* of 2^60 only where 1 is the limit */
+            } else if (fourths > 0 &&
+                       x->period > 0) { /* hold x 16 overflows only with 1 micro-batch */
                 n = (int64_t)(((uint64_t)x->hold[s] * (uint64_t)fourths +
                                (uint64_t)(4 * x->period - 1)) /
                               (uint64_t)(4 * x->period));
@@ -9077,7 +9458,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
     }
 }
 
-/* The rule as a number of mixed radix. 1: all was done. */
+/* Makes a list schedule. The rule is a number of mixed radix: prefer, weights, group. Ranks act in
+ * the order of their times. Returns 1 if all actions were run. */
 static int dpari_list_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -9114,7 +9496,7 @@ static int dpari_list_run(dpari_auto *x, int rule)
 
 /* ---- published orders ------------------------------------------------------------------------ */
 
-/* The description of a published order for this job. Whether it fits is seen later. */
+/* Describes a published order for this job. dpari_auto_published checks whether it fits the job. */
 static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *job, int32_t rule)
 {
     dpar_schedule_desc o;
@@ -9126,14 +9508,20 @@ static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *jo
     return o;
 }
 
-/* Begins the rank's next action if it may be begun now. */
+static int dpari_auto_kind(const dpar_action *a)
+{
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        return DPARI_F;
+    }
+    return a->kind == DPAR_ACTION_WEIGHT ? DPARI_W : DPARI_I;
+}
+
+/* Runs the rank's next action if its input is known and its memory fits. Returns 1 if it ran. */
 static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
 {
     dpari_pipe *q = &x->q;
     const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
-    int kind = a->kind == DPAR_ACTION_FORWARD  ? DPARI_F
-               : a->kind == DPAR_ACTION_WEIGHT ? DPARI_W
-                                               : DPARI_I;
+    int kind = dpari_auto_kind(a);
     if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
         (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
         return 0;
@@ -9143,8 +9531,9 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
     return 1;
 }
 
-/* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
- * counts is the order of kinds and stages: micro-batches are alike. */
+/* Makes a published order and runs its actions. Returns 1 if its stages and ranks are those of the
+ * job and it keeps the caps. Only its order of kinds and stages is used, because all micro-batches
+ * are alike. */
 static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc *job, int32_t rule)
 {
     dpar_schedule_desc o = dpari_auto_order(job, rule);
@@ -9162,7 +9551,8 @@ static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc
         x->wake[r] = 0;
     }
     while (on) {
-        for (r = 0, on = 0; r < s.ranks; r++) {
+        on = 0;
+        for (r = 0; r < s.ranks; r++) {
             while (dpari_auto_step(x, &s, r)) {
                 on = 1;
             }
@@ -9173,16 +9563,20 @@ static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc
 
 /* ---- the best of them ------------------------------------------------------------------------ */
 
-/* 1 when the rule found a way. */
+/* Makes the schedule of a rule. Returns 1 if it is complete. */
 static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     dpari_pipe_reset(&x->q);
-    return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
-           : rule >= DPARI_AUTO_ROUNDS ? dpari_list_run(x, rule - DPARI_AUTO_ROUNDS)
-                                       : dpari_rounds_run(x, rule);
+    if (rule >= DPARI_PUBLISHED) {
+        return dpari_auto_published(x, job, rule - DPARI_PUBLISHED);
+    }
+    if (rule >= DPARI_AUTO_ROUNDS) {
+        return dpari_list_run(x, rule - DPARI_AUTO_ROUNDS);
+    }
+    return dpari_rounds_run(x, rule);
 }
 
-/* True if a is better than b: in the objective, or equal in it and better in the other measure. */
+/* True if a has the smaller objective, or an equal one and the smaller other measure. */
 static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
 {
     int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
@@ -9190,7 +9584,8 @@ static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dp
     return a->rule >= 0 && (b->rule < 0 || more < 0);
 }
 
-/* Runs a rule with the limits in x->limit, and keeps both when that is better. */
+/* Runs a rule with the limits in x->limit, and keeps the rule and the limits if its schedule is the
+ * best so far. Returns 1 if it is. */
 static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
@@ -9209,7 +9604,7 @@ static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job,
     return 1;
 }
 
-/* True if nothing better can be found. */
+/* True if a schedule has reached the bound, so that no better one exists. */
 static int dpari_auto_done(const dpari_auto *x)
 {
     int k, done = 0;
@@ -9220,7 +9615,8 @@ static int dpari_auto_done(const dpari_auto *x)
     return done;
 }
 
-/* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
+/* Tries all rules. Stops when the bound is reached, or when DPARI_AUTO_WORK actions were tried and
+ * there is a list schedule. */
 static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *job)
 {
     static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
@@ -9242,13 +9638,15 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *j
     }
 }
 
-/* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
+/* Improves the best list schedule: raises and lowers the limit of one stage after another by 1.
+ * Stops after a whole pass without improvement, or when `work` more actions were tried. */
 static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *job, int64_t work)
 {
     int32_t s = 0, i, same = 0, up, better;
     work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
     while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
-        for (up = -1, better = 0; up <= 1; up += 2) {
+        better = 0;
+        for (up = -1; up <= 1; up += 2) {
             for (i = 0; i < job->stages; i++) {
                 x->limit[i] = x->kept[i];
             }
@@ -9260,7 +9658,7 @@ static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *j
     }
 }
 
-/* The largest that a published order of this job takes. */
+/* Returns the most bytes that a published order of this job needs. */
 static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
 {
     int64_t most = 0;
@@ -9272,6 +9670,7 @@ static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
     return most;
 }
 
+/* The bytes of the resulting schedule, which is at the front of the caller's memory. */
 static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
 {
     return dpari_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
@@ -9289,7 +9688,7 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
            dpari_auto_rest(job);
 }
 
-/* Into mem: a struct of this size is no small matter on a stack. */
+/* Places the struct and its arrays in mem, because the struct is large for a stack. */
 static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
 {
     dpari_auto *x = (dpari_auto *)mem;
@@ -9327,7 +9726,7 @@ static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *
     return x;
 }
 
-/* Runs the best rule again, into s. */
+/* Runs the best rule again and writes its actions to s. */
 static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *job,
                              dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
@@ -9344,7 +9743,7 @@ static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *j
     result->nodes = 0;
 }
 
-/* Goes on with the exact search, where the job is small enough for it. */
+/* Continues with the exact search if the job is small enough. */
 static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpar_schedule *s,
                                      dpar_schedule_optimize_result *result, void *mem,
                                      int64_t bytes)
@@ -9385,12 +9784,11 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
     char *work;
     dpar_status st = dpari_pipe_check(job, why);
     if (st == DPAR_OK && job->nodes < 0) {
-        st = dpari_wrong(why, "%ld nodes: 0 or more", job->nodes);
+        st = dpari_wrong(why, "nodes=%ld; 0 or more are allowed", job->nodes);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes %ld bytes, there are %ld", needed,
-                       bytes);
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler needs %ld bytes, got %ld", needed, bytes);
     }
     if (st == DPAR_OK) {
         st = dpari_schedule_empty(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem,
@@ -9414,43 +9812,46 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
 /* ==== schedule/place.c ==== */
 
 /* Chooses cuts of a model's layers into stages by local search: it moves one layer at a time from
- * one stage to another and keeps the move if the schedule of the new cut is better. The schedule is
- * made by dpar_schedule_optimize, or a given one is simulated again. */
+ * one stage to another and keeps the move if the schedule of the new cut is better. A cut is
+ * evaluated by a schedule from dpar_schedule_optimize, or by simulating the given schedule. */
 
-enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
+enum {
+    DPARI_LAYERS_SUMS = 8,  /* quantities that are summed over the layers of a stage */
+    DPARI_LAYERS_STARTS = 2 /* cuts from which the search starts */
+};
 
-/* How good a way to cut is: first the bytes over the caps, then the objective. */
+/* How good a cut is. The bytes over the caps count first, then the objective. */
 typedef struct dpari_score {
     int64_t over, objective;
 } dpari_score;
 
-/* A way to cut, and what it reached. */
+/* A cut and its result. */
 typedef struct dpari_placing_cut {
-    int64_t *at; /* [stages + 1] */
+    int64_t *at; /* [stages + 1], the first layer of each stage */
     dpari_score score;
     dpar_schedule_optimize_result result;
 } dpari_placing_cut;
 
-/* In the caller's memory, its arrays behind it. */
+/* The state of the search. It is in the caller's memory, and its arrays follow it. */
 typedef struct dpari_placing {
-    const dpar_schedule_optimize_desc *job; /* of layers */
+    const dpar_schedule_optimize_desc *job; /* the job with values for layers */
     const dpar_schedule *given;
-    dpar_schedule_optimize_desc staged; /* of stages */
-    dpar_schedule_times times;
-    int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
-    int64_t *cost;                   /* [layers] */
-    dpar_rank_timing *rank;          /* [ranks] */
+    dpar_schedule_optimize_desc staged; /* the job with values for the stages of the cut */
+    dpar_schedule_times times;          /* the times of `staged` */
+    int64_t *sum[DPARI_LAYERS_SUMS];    /* [stages], the arrays of `times` */
+    int64_t *cost;                      /* [layers] */
+    dpar_rank_timing *rank;             /* [ranks] */
     dpar_timing timing;
-    dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
-    int64_t judged, tries;
+    dpari_placing_cut cut[3]; /* the one to evaluate; the best from this start; the best of all */
+    int64_t evaluated, tries; /* cuts evaluated so far, and the most that may be */
     int32_t layers;
-    void *rest; /* the first bytes of the memory: of who judges, with his schedule */
+    void *rest; /* the first bytes of the caller's memory, for optimize or simulate */
     int64_t rest_bytes;
 } dpari_placing;
 
 /* ---- stages from layers --------------------------------------------------------------------- */
 
-/* What is summed. */
+/* Returns the values of quantity k, 0 to DPARI_LAYERS_SUMS - 1. */
 static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t, int k)
 {
     switch (k) {
@@ -9465,15 +9866,17 @@ static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t,
     }
 }
 
-/* That of a layer; B's time is I's and W's where it is not given. */
+/* Returns quantity k of a layer. A B without a time of its own takes as long as I and W. */
 static int64_t dpari_placing_of(const dpar_schedule_times *t, int k, int32_t layer)
 {
     int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
-    return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
-                            : v;
+    if (k == 3 && v == 0) {
+        return dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer);
+    }
+    return v;
 }
 
-/* No sum of layers may overflow, whatever the cuts. */
+/* Checks the values of layers, and that no sum over layers overflows, whatever the cut. */
 static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int32_t layers,
                                      dpar_why *why)
 {
@@ -9485,12 +9888,18 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t sum = 0;
         for (l = 0; l < layers; l++) {
             int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
-            v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
-            if (v < 0 || v > most - sum) {
-                return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                                 v < 0 ? "layer %d: times, hold_forward and hold_always are 0 or "
-                                         "more, hold_input and hold_weight 0 or less"
-                                       : "the times or bytes of layers 0 to %d pass 2^60",
+            if (k == 5 || k == 6) { /* hold_input and hold_weight */
+                v = v < -most ? -1 : -v;
+            }
+            if (v < 0) {
+                return dpari_wrong(why,
+                                   "layer %d: times, hold_forward and hold_always must be 0 or "
+                                   "more, hold_input and hold_weight 0 or less",
+                                   l);
+            }
+            if (v > most - sum) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "the times or bytes of layers 0 to %d add up to more than 2^60",
                                  l);
             }
             sum += v;
@@ -9501,14 +9910,14 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t w = dpari_each_at(&t->hold_weight, l);
         if (f + i + w != 0) {
             return dpari_wrong(
-                why, "layer %d holds %ld for F, %ld for I and %ld for W: their sum is not 0", l, f,
-                i, w);
+                why, "layer %d holds %ld for F, %ld for I and %ld for W; these must add up to 0", l,
+                f, i, w);
         }
     }
     return DPAR_OK;
 }
 
-/* The sums of the stages of these cuts. */
+/* Sums the layers of each stage of a cut. */
 static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
 {
     int32_t s, l;
@@ -9523,7 +9932,7 @@ static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
     }
 }
 
-/* ---- judging -------------------------------------------------------------------------------- */
+/* ---- evaluation ----------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
                                                const dpari_placing_cut *b)
@@ -9532,6 +9941,7 @@ DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
            (a->score.over == b->score.over && a->score.objective < b->score.objective);
 }
 
+/* Adds to *over by how much a rank that holds so much exceeds its cap. The sum stops at 2^61. */
 static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
 {
     int64_t cap = dpari_each_at(&x->job->cap, r);
@@ -9546,13 +9956,13 @@ static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
     return job->times->hold_forward.each != NULL || job->times->hold_forward.all != 0;
 }
 
-/* The most that a rank holds in the schedule that was timed. */
+/* The most that a rank holds in the schedule that was simulated last. */
 static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
 {
     return dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
 }
 
-/* The schedule that was given, with these stages. */
+/* Evaluates a cut by simulating the given schedule with its stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
     dpar_schedule_simulate_desc how;
@@ -9573,7 +9983,8 @@ static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c
     return DPAR_OK;
 }
 
-/* A schedule for these stages, unless one micro-batch does not fit, or nothing better can be. */
+/* Evaluates a cut by making a schedule for its stages. Makes none if a micro-batch does not fit on
+ * a rank, or if the lower bound shows that the cut cannot be better than `best`. */
 static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
                                       const dpari_placing_cut *best, dpar_schedule *s,
                                       dpar_why *why)
@@ -9601,13 +10012,13 @@ static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
     return st < 0 ? st : DPAR_OK;
 }
 
-/* Judges x->cut[0], which need not be better than `best`. */
-static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut *best,
-                                       dpar_schedule *s, dpar_why *why)
+/* Evaluates x->cut[0]. If it is not better than `best`, its result may be incomplete. */
+static dpar_status dpari_placing_evaluate(dpari_placing *x, const dpari_placing_cut *best,
+                                          dpar_schedule *s, dpar_why *why)
 {
     dpari_placing_cut *c = &x->cut[0];
     dpar_status st;
-    x->judged++;
+    x->evaluated++;
     c->score.over = 0;
     dpari_placing_sum(x, c->at);
     st = x->given != NULL ? dpari_placing_simulate(x, c, why)
@@ -9630,7 +10041,8 @@ static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-/* Lets stage `from` give a layer to stage `to`, in cut[0]; 0 when it has only one. */
+/* Makes cut[0] from cut[1] by moving a layer from one stage to another. Each stage in between
+ * passes one on. Returns 0 if stage `from` has only one layer. */
 static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
 {
     int64_t *at = x->cut[0].at;
@@ -9639,13 +10051,14 @@ static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
     if (at[from + 1] - at[from] < 2) {
         return 0;
     }
-    for (s = from < to ? from : to; s < (from < to ? to : from); s++) {
+    for (s = (int32_t)dpari_least(from, to); s < dpari_most(from, to); s++) {
         at[s + 1] += from < to ? -1 : 1;
     }
     return 1;
 }
 
-/* Moves layers while that makes cut[1] better; neighbours first. DPAR_MORE: no more tries. */
+/* Moves layers as long as that improves cut[1], first between neighbouring stages. Returns
+ * DPAR_MORE if no tries are left. */
 static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
 {
     int32_t stages = x->job->stages, away, from, up, better = 1;
@@ -9659,10 +10072,10 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
                 if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
                     continue;
                 }
-                if (x->judged >= x->tries) {
+                if (x->evaluated >= x->tries) {
                     return DPAR_MORE;
                 }
-                st = dpari_placing_judge(x, &x->cut[1], s, why);
+                st = dpari_placing_evaluate(x, &x->cut[1], s, why);
                 if (st != DPAR_OK) {
                     return st;
                 }
@@ -9676,16 +10089,19 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
     return DPAR_OK;
 }
 
-/* Where a search starts: equal times, or equal numbers. */
+/* Makes the cut from which the search starts: stages with equal times (start 0), or with equal
+ * numbers of layers (start 1). */
 static void dpari_placing_start(dpari_placing *x, int start)
 {
     int32_t l;
     for (l = 0; l < x->layers; l++) {
-        x->cost[l] = start > 0 ? 1
-                               : dpari_placing_of(x->job->times, 0, l) +
-                                     dpari_placing_of(x->job->times, 3, l);
+        x->cost[l] = 1;
+        if (start == 0) { /* F and B */
+            x->cost[l] = dpari_placing_of(x->job->times, 0, l);
+            x->cost[l] += dpari_placing_of(x->job->times, 3, l);
+        }
     }
-    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL); /* fits */
+    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL);
 }
 
 static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
@@ -9694,7 +10110,7 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
     int start;
     for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
         dpari_placing_start(x, start);
-        st = dpari_placing_judge(x, NULL, s, why);
+        st = dpari_placing_evaluate(x, NULL, s, why);
         if (st != DPAR_OK) {
             break;
         }
@@ -9709,14 +10125,16 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-/* Only numbers of the shape are looked at. */
+/* Checks layers and stages, and the shape of the given schedule. */
 static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, dpar_why *why)
 {
     const dpar_schedule_optimize_desc *job = how->job;
     const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPARI_OPTIMIZE_MAX_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
-        return dpari_wrong(why, "%d layers on %d stages: one a stage at least, 2^24 at most",
+        return dpari_wrong(why,
+                           "%d layers on %d stages; each stage needs a layer, and 2^24 layers and "
+                           "16384 stages are allowed",
                            how->layers, job->stages);
     }
     if (given != NULL && (given->ranks != job->ranks || given->stages != job->stages ||
@@ -9724,14 +10142,15 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
                           given->chain != given->stages || given->slices != 1)) {
         return dpari_wrong(
             why,
-            "the schedule has %d ranks, %d stages of one chain or more, %d micro-batches "
-            "(slices: %d): not the job's",
+            "the given schedule has %d ranks, %d stages, %d micro-batches and slices=%d; it must "
+            "have those of the job, one chain and slices=1",
             given->ranks, given->stages, given->micro_batches, given->slices);
     }
     return DPAR_OK;
 }
 
-/* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
+/* Returns the bytes that an evaluation needs, a multiple of 8, or -1. They depend on the shape of
+ * the job only, so that its times may be those of layers. */
 static int64_t dpari_placing_rest(const dpar_schedule_partition_desc *how)
 {
     dpar_schedule_times none;
@@ -9759,12 +10178,15 @@ dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how)
         return -1;
     }
     rest = dpari_placing_rest(how);
-    return rest < 0 ? -1
-                    : rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
-                          dpari_whole_words((int64_t)sizeof(dpari_placing) +
-                                            (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
+    if (rest < 0) {
+        return -1;
+    }
+    return rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+           dpari_whole_words((int64_t)sizeof(dpari_placing) +
+                             (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
 }
 
+/* Places the struct and its arrays in mem, after the bytes for evaluations. */
 static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how, void *mem)
 {
     const dpar_schedule_optimize_desc *job = how->job;
@@ -9805,20 +10227,22 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     return x;
 }
 
-/* The best cut is found: its schedule, or why there is none. */
+/* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if it
+ * exceeds a cap. */
 static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
 {
     dpari_placing_cut *best = &x->cut[2];
-    int64_t judged = x->judged;
+    const int64_t evaluated = x->evaluated;
     int64_t over = 0;
     int32_t r;
     dpari_placing_copy(x, &x->cut[0], best);
-    (void)dpari_placing_judge(x, NULL, s, NULL); /* as it was judged before */
+    (void)dpari_placing_evaluate(x, NULL, s, NULL); /* did not fail before */
     if (best->score.over > 0) {
         if (x->given == NULL) {
             return dpari_pipe_check(&x->staged, why);
         }
-        for (r = -1; over == 0;) {
+        r = -1;
+        while (over == 0) { /* finds the first rank over its cap */
             r++;
             dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
         }
@@ -9828,7 +10252,7 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     }
     best->result = x->cut[0].result;
     best->result.bound = dpari_pipe_bound(&x->staged);
-    best->result.nodes = judged;
+    best->result.nodes = evaluated;
     return DPAR_OK;
 }
 
@@ -9850,14 +10274,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
     if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
         st = dpari_wrong(
             why,
-            "%ld tries, %d ranks, %d micro-batches: 1 or more, or the job is out of its "
-            "domain",
+            "tries=%ld, %d ranks and %d micro-batches; tries must be 1 or more, and the job in the "
+            "domain of dpar_schedule_optimize",
             how->tries, job->ranks, job->micro_batches);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes %ld bytes, there are %ld", needed,
-                       bytes);
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers needs %ld bytes, got %ld", needed, bytes);
     }
     if (st != DPAR_OK) {
         return st;
@@ -9880,13 +10303,14 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
 
 /* ==== schedule/schedule_show.c ==== */
 
-/* Draws schedules as text, as SVG and as a trace. All positions are computed in integers, so that
- * pictures are the same on every machine. */
+/* Draws schedules as text, as SVG and as a Chrome trace. dpari_gantt_x functions serve all three,
+ * dpari_chart_x draws text, dpari_figure_x SVG, and dpari_trace_x traces. All positions are
+ * computed in integers, so that pictures are the same on every machine. */
 
-/* ---- what all three need -------------------------------------------------------------------- */
+/* ---- for all three formats ------------------------------------------------------------------ */
 
-/* True if the action takes the rank's time on the main lane. (The others are messages, collectives
- * and copies.) */
+/* True for computations, which are drawn on the rank's main lane. The other actions are messages,
+ * collectives and copies. */
 static int dpari_gantt_is_work(int32_t kind)
 {
     return (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
@@ -9898,7 +10322,7 @@ static int dpari_gantt_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
-/* Collectives and copies hold the rank too. */
+/* True if the action occupies its rank, as computations, collectives and copies do. */
 static int dpari_gantt_holds(int32_t kind)
 {
     return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
@@ -9910,23 +10334,28 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
-        return dpari_wrong(why, "action %ld of rank %d is of kind %d, stage %d: no such",
-                           k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
+        return dpari_wrong(
+            why,
+            "action %ld of rank %d has kind %d and stage %d; kind, stage or peer is out of range",
+            k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
     }
     if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
-        return dpari_wrong(why, "action %ld of rank %d runs from %ld to %ld", k - s->begin[rank],
-                           rank, g->start[k], g->end[k]);
+        return dpari_wrong(
+            why, "action %ld of rank %d runs from %ld to %ld; 0 <= start <= end must hold",
+            k - s->begin[rank], rank, g->start[k], g->end[k]);
     }
     if (a->joined &&
         (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
          (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_wrong(why, "action %ld of rank %d overlaps no backward behind it",
+        return dpari_wrong(why,
+                           "action %ld of rank %d is joined, but it is not an F that a B or I "
+                           "follows",
                            k - s->begin[rank], rank);
     }
     return DPAR_OK;
 }
 
-/* Everything that is read is in its domain; *last: when the last action ends. */
+/* Checks all values that are read. *last receives the end of the last action. */
 static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *last, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
@@ -9935,14 +10364,14 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
         g->unit > INT64_C(1000000000000)) {
-        return dpari_wrong(why, "%d ranks, %ld ticks a unit: 1 to 65535 and 1 to 1e12", s->ranks,
-                           g->unit);
+        return dpari_wrong(why, "%d ranks and unit=%ld; 1 to 65535 and 1 to 1e12 are allowed",
+                           s->ranks, g->unit);
     }
     *last = 0;
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d has the actions %ld up to %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
             st = dpari_gantt_check_action(g, k, r, why);
@@ -9952,7 +10381,8 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     return st;
 }
 
-/* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
+/* Returns ticks x width / last, rounded down, for 0 <= ticks <= last. If the product would
+ * overflow, ticks and last are halved first, which is less exact. */
 DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
 {
     while (last > INT64_MAX / width) {
@@ -9962,7 +10392,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_
     return last < 1 ? 0 : dpari_least(ticks, last) * width / last;
 }
 
-/* ticks / unit with at most `decimals` digits behind the point, none that are zero. */
+/* Writes ticks / unit with at most `decimals` digits after the point, without trailing zeros. */
 static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
 {
     int64_t rest = ticks % unit;
@@ -9981,7 +10411,7 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
     }
 }
 
-/* The smallest of 1, 2, 5, 10, 20, ... ticks that is not below `least`. */
+/* Returns the smallest of 1, 2, 5, 10, 20, ... that is not below `least`. */
 static int64_t dpari_gantt_round(int64_t least)
 {
     int64_t v = 1;
@@ -9997,7 +10427,7 @@ static int64_t dpari_gantt_round(int64_t least)
     return dpari_most(v, least);
 }
 
-/* How many stages of the same rank come before this one: the chunk of the rank. */
+/* Returns the chunk of a stage: the number of earlier stages on the same rank. */
 static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
 {
     int32_t i, n = 0;
@@ -10016,9 +10446,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_gantt_digits(int64_t v)
     return n;
 }
 
-/* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
- * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
- * is, bit 31 for an overlapped pair. */
+/* Returns the length of the shortest computation that takes time, or `last` if there is none.
+ * *common receives the greatest common divisor of all starts and ends of actions that occupy a
+ * rank. *kinds receives a bit for each kind in the schedule, and bit 31 for an overlapped pair. */
 static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last, int64_t *common,
                                   uint32_t *kinds)
 {
@@ -10038,8 +10468,9 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last
         }
         both[0] = g->start[k];
         both[1] = g->end[k];
-        for (i = 0; i < 2; i++) {
-            for (a = both[i]; a != 0;) {
+        for (i = 0; i < 2; i++) { /* Euclid's algorithm */
+            a = both[i];
+            while (a != 0) {
                 int64_t rest = *common % a;
                 *common = a;
                 a = rest;
@@ -10057,21 +10488,22 @@ static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, 
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
-/* Where the last other half was found, of each kind of message and of two peers: the next one is
- * near by, so that a list takes a step or few a message. Begin with zeros. */
+/* Where the other half of the last message was found, for each kind of message and for two peers.
+ * The next one is usually close to it, so that the search takes a few steps. Zero it at the start
+ * of a list. */
 typedef struct dpari_seek {
     int64_t at[4][2];
 } dpari_seek;
 
-/* The other half of a message, on the peer: -1 when there is none. */
+/* Returns the index of the other half of a message in the peer's list, or -1 if it is missing. */
 static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
 {
     int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
     int32_t kind =
         a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B ? a->kind + 1 : a->kind - 1;
     int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
-    int64_t *at =
-        &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
+    /* bit 1 of the peer distinguishes the usual two peers of rank r, r - 1 and r + 1 */
+    int64_t *at = &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1];
     int64_t from = *at >= first && *at < first + n ? *at - first : 0;
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
@@ -10084,23 +10516,26 @@ static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a,
     return -1;
 }
 
-/* ---- characters ----------------------------------------------------------------------------- */
+/* ---- text ----------------------------------------------------------------------------------- */
 
-/* How a chart is laid out. */
+/* The layout of a chart. */
 typedef struct dpari_chart {
-    int64_t ticks;   /* that the columns stand for: the makespan, rounded up to whole steps */
+    int64_t ticks;   /* time of all columns: the makespan, rounded up to whole steps */
     int64_t columns; /* between the bars */
-    int32_t named;   /* 1: "B3--"; 0: a mark a column */
+    int32_t named;   /* 1 writes names like "B3--", 0 a mark in each column */
     int32_t label;   /* characters before the first column */
-    int32_t exact;
+    int32_t exact;   /* 1 if every start and end is at a column, 0 if times are rounded */
 } dpari_chart;
 
-/* Which column a time is the left edge of, to the nearest. */
+/* Returns the column whose left edge is nearest to a time. */
 static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
 {
     return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
 }
 
+/* Chooses the layout. If the steps of `common` ticks fit into the width, each one gets the same
+ * number of columns, with enough of them for names if possible. Otherwise times are scaled to the
+ * width. */
 static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, int64_t last,
                             int32_t width, uint32_t *kinds)
 {
@@ -10122,7 +10557,7 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, in
     }
 }
 
-/* The mark of an action in one column. */
+/* Returns the mark of an action for one column. */
 static char dpari_chart_mark(const dpar_action *a)
 {
     switch (a->kind) {
@@ -10135,20 +10570,21 @@ static char dpari_chart_mark(const dpar_action *a)
     }
 }
 
+/* Returns the letter of a named action, in lower case for odd chunks. */
 static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 {
     char c = a->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 {
     for (; n > 0; n--) {
         dpari_text_char(t, c);
     }
 }
 
-/* One action over `columns` columns. */
+/* Draws an action over so many columns. */
 static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
                               const dpar_action *a, int64_t columns, char dash)
 {
@@ -10162,6 +10598,7 @@ static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_sch
     dpari_chart_fill(t, dash, columns - name);
 }
 
+/* Draws the line of a rank. A joined pair shares its columns, half for each action. */
 static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
                              int32_t rank)
 {
@@ -10189,7 +10626,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_sche
     dpar_text_put(t, "|\n");
 }
 
-/* Times at round ticks, 10 columns apart at least. */
+/* Draws the axis with times at round ticks, at least 10 columns apart. */
 static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g)
 {
     int64_t every, at, tick;
@@ -10197,7 +10634,8 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_sche
     every = dpari_gantt_round(every);
     dpar_text_put(t, "time");
     dpari_chart_fill(t, ' ', c->label - 4);
-    for (at = 0, tick = 0;; tick += every) {
+    at = 0;
+    for (tick = 0;; tick += every) {
         size_t before;
         int64_t column = dpari_chart_column(c, tick);
         dpari_chart_fill(t, ' ', column - at);
@@ -10223,13 +10661,14 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_sche
     dpari_text_char(t, '\n');
 }
 
-/* A set of kinds. */
+/* Sets of kinds. KINDS_APART are those below the lane, collectives and copies. */
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
     (DPARI_KIND(DPAR_ACTION_UNSHARD) | DPARI_KIND(DPAR_ACTION_RESHARD) |                           \
      DPARI_KIND(DPAR_ACTION_REDUCE_GRAD) | DPARI_KIND(DPAR_ACTION_OFFLOAD) |                       \
      DPARI_KIND(DPAR_ACTION_RELOAD) | DPARI_KIND(DPAR_ACTION_WAIT_REDUCE))
 
+/* Explains the letters and marks that the chart uses. */
 static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
 {
     static const struct {
@@ -10272,14 +10711,16 @@ static void dpari_chart_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
-/* Lengths are in tenths of a pixel: integers, and fine enough. */
+/* All lengths are integers in tenths of a pixel. LANE is the height of a lane, the others are
+ * margins. */
 enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
 
 typedef struct dpari_figure {
     const dpar_schedule_draw_desc *g;
-    int64_t last, width; /* of the lanes */
-    int64_t pitch;       /* from lane to lane */
-    uint32_t kinds;
+    int64_t last;   /* the makespan */
+    int64_t width;  /* width of the lanes */
+    int64_t pitch;  /* distance between lanes */
+    uint32_t kinds; /* as from dpari_gantt_survey */
 } dpari_figure;
 
 static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
@@ -10318,8 +10759,8 @@ static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_
     dpari_text_say(t, "%s</text>\n", s);
 }
 
-/* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
- * is not printable ASCII a question mark. */
+/* Writes the title so that both XML and JSON can contain it: their special characters become
+ * apostrophes, and characters that are not printable ASCII question marks. */
 static void dpari_gantt_title(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
@@ -10380,7 +10821,7 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
                        : "</text>\n");
 }
 
-/* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
+/* Returns the style of a kind that is drawn on the strip below the lane, or NULL for the others. */
 static const char *dpari_figure_strip(int32_t kind)
 {
     switch (kind) {
@@ -10422,7 +10863,7 @@ static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
     }
 }
 
-/* Lines at round times, about 70 pixels apart at least. */
+/* Draws vertical lines at round times, at least about 70 pixels apart. */
 static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
 {
     int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
@@ -10446,7 +10887,7 @@ static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
     dpari_figure_text(t, "s", 200, bottom + 150, "time");
 }
 
-/* "3F12 on rank 3, 10 to 11". */
+/* Opens a group with a tooltip, "3F12 on rank 3, 10 to 11". */
 static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
 {
     dpar_text_put(t, "<g><title>");
@@ -10458,7 +10899,7 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
     dpar_text_put(t, "</title>");
 }
 
-/* A slice of work or half of one, with its number when that fits. */
+/* Draws a computation, or one half of a joined pair, with its micro-batch if the number fits. */
 static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
                                int64_t x, int64_t y, int64_t w, int64_t h)
 {
@@ -10512,7 +10953,8 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
     dpar_text_put(t, " % idle</text>\n");
 }
 
-/* From the lane's edge when the send is posted to the other's when the message has arrived. */
+/* Draws an arrow from the lane of the sender, at the time of the SEND, to the lane of the receiver,
+ * at the time of arrival. */
 static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank,
                                dpari_seek *seek)
 {
@@ -10542,7 +10984,8 @@ static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, in
     f.g = g;
     f.last = last;
     shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
-    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
+    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180,
+                          28000); /* 18 pixels for the shortest, at most 2800 */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
     dpari_figure_head(t, &f);
     dpari_figure_legend(t, &f);
@@ -10564,8 +11007,9 @@ static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, in
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
 
-/* The threads of a process: slices of one may not overlap in part, so each way has its own, and
- * messages that are in flight at once have further lanes of it. */
+/* The threads of a process, which is a rank. Slices of one thread must not overlap in part. Each
+ * kind of message therefore has its own threads, one for each of up to 8 messages that are in
+ * flight at once (lanes). */
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -10617,7 +11061,8 @@ static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int6
     dpari_gantt_time(t, ticks, unit, 6);
 }
 
-/* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
+/* Writes a complete event for action a. For a joined pair this is a slice that contains those of
+ * both halves. */
 static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
                               int32_t rank, int32_t lane, int64_t start, int64_t end)
 {
@@ -10655,7 +11100,8 @@ static void dpari_trace_work(dpar_text *t, const dpar_schedule_draw_desc *g, int
     }
 }
 
-/* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
+/* Writes one end of an arrow. Both ends have the same id, made of the edge between the stages, the
+ * micro-batch and the direction. */
 static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
                              int32_t rank, int32_t lane, int64_t at)
 {
@@ -10678,8 +11124,9 @@ static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, 
                      lane > 0 ? lane + 1 : -1); /* "send forward2" */
 }
 
-/* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
- * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
+/* Writes a message, a collective or a copy in the first free lane. until[lane] is the time up to
+ * which a lane is in use, or -1 if it has no name yet. If all lanes are in use, the slice starts
+ * when the first one becomes free. */
 static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
                              int32_t rank, int64_t *until, dpari_seek *seek)
 {
@@ -10759,13 +11206,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_sche
     switch (format) {
     case DPAR_SCHEDULE_DRAW_TEXT:
         if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
-            return dpari_wrong(why, "a chart of %d characters: 32 to 4096", g->width);
+            return dpari_wrong(why, "width=%d; 32 to 4096 characters are allowed", g->width);
         }
         dpari_chart_draw(t, g, last);
         return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
-    default: return dpari_wrong(why, "format %d: 0 to 2", format);
+    default: return dpari_wrong(why, "format=%d; 0 to 2 are allowed", format);
     }
 }
 
@@ -10790,7 +11237,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     how.times = &times;
     own = dpari_schedule_simulate_bytes(s, &how);
     if (own < 0) {
-        return dpari_wrong(why, "this is no schedule");
+        return dpari_wrong(why, "this is not a schedule");
     }
     actions = s->begin[s->ranks];
     need = own + 16 * actions;
@@ -10798,8 +11245,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
         dpari_needs_bytes(why, need);
         return dpari_say(
             DPAR_E_ROOM, why,
-            "a picture of %ld actions takes %ld bytes at a multiple of 8, there are %ld", actions,
-            need, mem == NULL ? 0 : bytes);
+            "a picture of %ld actions needs %ld bytes at an address that 8 divides, got %ld",
+            actions, need, mem == NULL ? 0 : bytes);
     }
     how.start = (int64_t *)mem;
     how.end = how.start + actions;
@@ -10829,8 +11276,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
     dpari_zero(&order, sizeof(order));
     order.ranks = 2;
     order.micro_batches = 4;
-    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END;
-         order.rule++) { /* three ask for more memory */
+    /* Three rules need more memory. They add their status and the schedule of the rule before. */
+    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END; order.rule++) {
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
             const dpar_action *a = &s.action[i];

@@ -814,8 +814,9 @@ static dpar_status lay_auto(job *j, dpar_schedule_optimize_desc *p, dpar_why *wh
     for (i = 0; i < p->stages; i++) {
         int32_t r = n > 0 ? p->rank_of[i] : usual_rank(p, i);
         if (r < 0 || r >= p->ranks) {
-            snprintf(why->text, sizeof why->text, "stage %d on rank %d: there are %d ranks", (int)i,
-                     (int)r, (int)p->ranks);
+            snprintf(why->text, sizeof why->text,
+                     "stage %d is on rank %d, but there are only %d ranks", (int)i, (int)r,
+                     (int)p->ranks);
             return DPAR_E_ARG;
         }
         rank_of[i] = (uint16_t)r;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* arith - private: checked integer arithmetic and the sentence builder. */
+/* arith - private: checked integer arithmetic, texts in memory, attributes of functions, and the
+ * functions that write messages. */
 #ifndef DPARI_BASE_ARITH_H
 #define DPARI_BASE_ARITH_H
 
@@ -8,8 +9,9 @@
 #include <stdarg.h>
 #include "type.h"
 
-/* Where nothing is implemented they are inline, so that a compiler without its optimiser leaves
- * them out; elsewhere it decides better by itself (5 % of the code). */
+/* DPARI_FN marks the small functions of private headers. In a file that implements nothing they are
+ * inline, so that a compiler without optimisation leaves them out. In the implementation the
+ * compiler decides itself, which makes the code 5 % smaller. */
 #if !defined(DPARI_NO_CODE)
 #define DPARI_FN static DPARI_UNUSED
 #elif defined(_MSC_VER) && !defined(__cplusplus)
@@ -77,10 +79,10 @@
 #define DPARI_IS_CONSTANT(is) 0
 #endif
 
-/* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
+/* Computes a * b for non-negative numbers. Returns 0 if the product exceeds INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {
-#if defined(__SIZEOF_INT128__) /* where the processor says it; elsewhere it would be a call */
+#if defined(__SIZEOF_INT128__) /* a flag of the processor; on small targets it would be a call */
     int64_t p;
     if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &p)) {
         return 0;
@@ -95,19 +97,19 @@ DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
     return 1;
 }
 
-/* Quotient rounded up, a >= 0, b > 0, without overflow. */
+/* The quotient rounded up, for a >= 0 and b > 0, without overflow. */
 DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
 }
 
-/* Quotient rounded towards minus infinity, b > 0: what wraps must use. */
+/* The quotient rounded towards minus infinity, for b > 0, as indices that wrap around need it. */
 DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
 {
     return a / b - (a % b < 0);
 }
 
-/* The greatest common divisor; of a and 0: a. */
+/* The greatest common divisor. That of a and 0 is a. */
 DPARI_FN int64_t dpari_gcd(int64_t a, int64_t b)
 {
     while (b != 0) {
@@ -138,7 +140,7 @@ DPARI_FN double dpari_mostf(double a, double b)
     return a > b ? a : b;
 }
 
-/* Not NaN and not infinite. */
+/* True if x is neither NaN nor infinite. */
 DPARI_FN int dpari_finite(double x)
 {
     return x - x < 1.0 && x - x > -1.0;
@@ -153,8 +155,8 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
-/* The bound keeps compilers from recognising strlen and calling it. No text reaches it: 2 GiB, or
- * half of the address space where that is less. */
+/* The length of a text. Without the bound compilers recognise strlen and call it, which small
+ * targets may not have. No text reaches the bound, which is 2 GiB or half of the address space. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
@@ -164,6 +166,7 @@ DPARI_FN size_t dpari_length(const char *s)
     return n;
 }
 
+/* True if two texts are equal. */
 DPARI_FN int dpari_same(const char *a, const char *b)
 {
     size_t i = 0;
@@ -190,6 +193,7 @@ DPARI_FN char dpari_lower(char c)
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
+/* The same in any case; `word` is in lower case. */
 DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
 {
     size_t i;
@@ -201,9 +205,10 @@ DPARI_FN int dpari_spells_any_case(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
-/* Edit distances (Levenshtein), case apart, of the slice to the beginnings of `word`: row[k] to the
- * one of k letters. The slice counts up to 31 letters, `word` has no more. Returns those of `word`:
- * row[that] is the distance of both. */
+/* Computes the edit distances (Levenshtein) between a slice and the prefixes of `word`, in any
+ * case: row[k] is the distance to the prefix of k letters. Only the first 31 letters of the slice
+ * count, and `word` has at most 31. Returns the length of `word`, so that row[length] is the
+ * distance of slice and word. */
 DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t row[32])
 {
     const int32_t m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
@@ -223,7 +228,8 @@ DPARI_FN int32_t dpari_edits(const char *s, size_t n, const char *word, int32_t 
     return m;
 }
 
-/* Bytes of a UTF-8 mark at the start of a file: 3 or 0; *left: the bytes behind it. */
+/* Returns the bytes of a UTF-8 byte order mark at the start of a file, 3 or 0. *left receives the
+ * number of bytes after it. */
 DPARI_FN size_t dpari_text_mark(const char *s, size_t n, size_t *left)
 {
     size_t mark = n >= 3 && s[0] == '\xEF' && s[1] == '\xBB' && s[2] == '\xBF' ? 3 : 0;
@@ -241,7 +247,7 @@ DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
     to[i] = 0;
 }
 
-/* How long a message can be, with its NUL. */
+/* The bytes of a message, with its NUL. */
 enum { DPARI_WHY_TEXT = sizeof(((dpar_why *)NULL)->text) };
 
 /* Tells the caller of a call that fails with DPAR_E_ROOM how many bytes it needs. */
@@ -257,11 +263,11 @@ DPARI_FN void dpari_needs_bytes(dpar_why *why, int64_t bytes)
  * int64_t, %s a text that ends in NUL, %.*s an int32_t and the start of a text of that length. */
 DPARI_API dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, ...)
     DPARI_PRINTF(3, 4);
-/* The same with DPAR_E_ARG, which most messages go with. */
+/* The same with DPAR_E_ARG, the status of most messages. */
 DPARI_API dpar_status dpari_wrong(dpar_why *why, const char *form, ...) DPARI_PRINTF(2, 3);
 /* A caller may pass NULL for `why` everywhere, as programs for small targets do. Functions with
  * variable arguments are never inlined, so these macros leave a message and its text out of the
- * program where the compiler knows that nobody reads it. */
+ * program where the compiler knows that `why` is NULL. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__)
 DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 {
@@ -272,7 +278,7 @@ DPARI_ALWAYS_INLINE int dpari_unread(const dpar_why *why)
 #define dpari_wrong(why, ...)                                                                      \
     (dpari_unread(why) ? (dpar_status)DPAR_E_ARG : dpari_wrong(why, __VA_ARGS__))
 #endif
-/* Copies a message of another call, which may lie in the same dpar_why, and returns `status`. */
+/* Copies the message of another call, which may be in the same dpar_why, and returns `status`. */
 DPARI_API dpar_status dpari_repeat(dpar_status status, dpar_why *why, const char *text);
 /* The same as dpari_say for functions that take a form and its arguments themselves. */
 DPARI_API dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,

@@ -6,9 +6,9 @@
 
 #include "arith.h"
 
-/* x = m * 2^e with 1 <= m < 2, for finite x > 0. By multiplication: the bits of a double are not
- * assumed (AVR's double has 32). The bounds on k are for -ffast-math, which lets infinity pass as
- * finite: the answer is then of no use, but there is one. */
+/* Returns m with x = m * 2^e and 1 <= m < 2, for finite x > 0. It multiplies, because it must not
+ * assume the bits of a double, which has 32 on AVR. The bounds on k are for -ffast-math, with which
+ * an infinite x may get here: the result is then useless, but the loops end. */
 DPARI_FN double dpari_split(double x, int32_t *e)
 {
     int32_t k = 0;
@@ -32,7 +32,7 @@ DPARI_FN double dpari_split(double x, int32_t *e)
     return x;
 }
 
-/* sqrt(x), 0 for x <= 0. Newton from a power of two. */
+/* sqrt(x), or 0 for x <= 0, by Newton's method for the mantissa. */
 DPARI_FN double dpari_sqrt(double x)
 {
     int32_t e, i;
@@ -58,7 +58,7 @@ DPARI_FN double dpari_sqrt(double x)
     return r;
 }
 
-/* log2(x) for finite x > 0, NaN of NaN, else 0. atanh series of the mantissa. */
+/* log2(x) for finite x > 0, NaN for NaN, otherwise 0. It sums the atanh series of the mantissa. */
 DPARI_FN double dpari_log2(double x)
 {
     int32_t e, k;
@@ -81,15 +81,16 @@ DPARI_FN double dpari_log2(double x)
     return (double)e + 2.0 * sum * 1.4426950408889634;
 }
 
-/* ln(x) for finite x > 0, else 0. */
+/* ln(x) for finite x > 0, NaN for NaN, otherwise 0. */
 DPARI_FN double dpari_log(double x)
 {
     return dpari_log2(x) * 0.6931471805599453;
 }
 
-/* e^x: 0 below -745, e^709 above 709; within 2e-15. x = k ln 2 + f, ln 2 in two parts of which the
- * first times k is exact; Taylor of degree 13 for |f| < 0.35; 2^k by squaring: the bits of a double
- * are not assumed. For softmax, so without a division in a loop. */
+/* e^x with a relative error of 2e-15; 0 below -745, and e^709 above 709. With x = k ln 2 + f and
+ * |f| < 0.35, e^f is a Taylor polynomial of degree 13 and 2^k is computed by squaring, because the
+ * bits of a double are not known. ln 2 is given in two parts, so that k times the first one is
+ * exact. There is no division and no loop over terms, because softmax calls it for each element. */
 DPARI_FN double dpari_exp(double x)
 {
     double f, sum, power = 1.0, base = x < 0.0 ? 0.5 : 2.0;
@@ -122,7 +123,7 @@ DPARI_FN double dpari_exp(double x)
     return sum * power;
 }
 
-/* The least k with 2^k >= n, n >= 1. */
+/* The least k with 2^k >= n, for n >= 1. */
 DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 {
     int32_t k = 0;

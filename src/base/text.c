@@ -67,12 +67,15 @@ DPARI_API void dpari_text_int(dpar_text *t, int64_t v)
     }
 }
 
-/* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
- * point: sum of limb[i] * 10^(9 (whole - 1 - i)). `whole` may be negative or pass n (zeros).
- * Shifts by powers of two are exact, so that what is printed and read is the same on every target:
- * a double has at most 767 significant digits (86 limbs); what a longer input loses only sets
- * `lost`. */
-enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 };
+/* A number >= 0 in limbs of nine decimal digits, most significant first, with `whole` of them
+ * before the point: the sum of limb[i] * 10^(9 (whole - 1 - i)). If `whole` is negative or exceeds
+ * n, zeros are missing after the point or before it.
+ *
+ * Multiplications and divisions by powers of two are exact, so that the same text is printed and
+ * the same number read on every target. A double has at most 767 significant digits (86 limbs).
+ * Digits of a longer input that do not fit only set `lost`, which decides how a tie is rounded.
+ */
+enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 }; /* limb x 2^29 plus a carry fits 64 bits */
 typedef struct dpari_text_decimal {
     uint32_t limb[DPARI_TEXT_LIMBS];
     int32_t n, whole, lost;
@@ -84,7 +87,7 @@ static uint32_t dpari_text_ten(int32_t power)
     return ten[power];
 }
 
-/* Floor of p / 9: the limb of the power 10^p is whole - 1 - that. */
+/* p / 9 rounded down. The digit at 10^p is in limb whole - 1 - p / 9. */
 static int32_t dpari_text_floor9(int32_t p)
 {
     return p >= 0 ? p / 9 : -((8 - p) / 9);
@@ -99,7 +102,7 @@ static void dpari_text_append(dpari_text_decimal *d, uint32_t limb)
     }
 }
 
-/* No zero limb at either end. */
+/* Removes zero limbs at both ends. */
 static void dpari_text_trim(dpari_text_decimal *d)
 {
     int32_t i, zeros = 0;
@@ -116,7 +119,7 @@ static void dpari_text_trim(dpari_text_decimal *d)
     d->whole -= zeros;
 }
 
-/* d * 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+/* Multiplies d by 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
 static void dpari_text_double(dpari_text_decimal *d, int32_t k)
 {
     uint64_t carry = 0;
@@ -139,7 +142,7 @@ static void dpari_text_double(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* d / 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+/* Divides d by 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
 static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
 {
     uint64_t rest = 0;
@@ -157,7 +160,7 @@ static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
     dpari_text_trim(d);
 }
 
-/* The digits of v > 0, all of them. A double has at most 64 significant bits. */
+/* Computes all digits of v > 0. A double has at most 64 significant bits. */
 static void dpari_text_expand(dpari_text_decimal *d, double v)
 {
     int32_t e;
@@ -189,7 +192,8 @@ static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
     return i < 0 || i >= d->n ? 0 : (int32_t)(d->limb[i] / dpari_text_ten(p - 9 * over) % 10);
 }
 
-/* The power of the first digit of d > 0, trimmed. */
+/* The power of ten of the first digit of d, which is greater than 0 and has no zero limbs at its
+ * ends. */
 static int32_t dpari_text_first(const dpari_text_decimal *d)
 {
     int32_t p = 8;
@@ -199,8 +203,8 @@ static int32_t dpari_text_first(const dpari_text_decimal *d)
     return 9 * (d->whole - 1) + p;
 }
 
-/* The digits at 10^high .. 10^low as characters, rounded, halves up. The caller begins one above
- * the first digit of d, so that there is room for a carry. */
+/* Writes the digits at 10^high .. 10^low as characters, rounded half up. The caller chooses `high`
+ * one above the first digit of d, so that a carry has a place. */
 static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t low, char *digit)
 {
     int32_t p, carry = dpari_text_digit(d, low - 1) >= 5;
@@ -211,6 +215,7 @@ static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t 
     }
 }
 
+/* Appends "nan", "inf" or "-inf" and returns 1 if v is one of these. */
 static int dpari_text_special(dpar_text *t, double v)
 {
     if (!(v <= 0.0 || v >= 0.0)) {
@@ -230,7 +235,11 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
     char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
     double size = v < 0.0 ? -v : v;
     int32_t high = 0, i, zero = 1;
-    decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
+    if (decimals < 0) {
+        decimals = 0;
+    } else if (decimals > 9) {
+        decimals = 9;
+    }
     if (size >= 9e15 || !(size >= 0.0)) {
         dpari_text_real(t, v, 6);
         return;
@@ -257,6 +266,7 @@ DPARI_API DPARI_COLD void dpari_text_fixed(dpar_text *t, double v, int32_t decim
     }
 }
 
+/* Appends n digits with a point before digit number `point`, and zeros where digits are missing. */
 static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
 {
     int32_t i;
@@ -283,7 +293,11 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     dpari_text_decimal d;
     char digit[20];
     int32_t n, from, first;
-    digits = digits < 1 ? 1 : digits > 17 ? 17 : digits;
+    if (digits < 1) {
+        digits = 1;
+    } else if (digits > 17) {
+        digits = 17;
+    }
     if (dpari_text_special(t, v)) {
         return;
     }
@@ -300,7 +314,9 @@ DPARI_API DPARI_COLD void dpari_text_real(dpar_text *t, double v, int32_t digits
     dpari_text_round(&d, first + 1, first - digits + 1, digit);
     from = digit[0] == '0';
     first += 1 - from; /* 9.99 became 10.0 */
-    for (n = digits; n > 1 && digit[from + n - 1] == '0'; n--) {
+    n = digits;
+    while (n > 1 && digit[from + n - 1] == '0') { /* no trailing zeros */
+        n--;
     }
     if (first >= -4 && first < digits) {
         dpari_text_point(t, digit + from, n, first + 1);
@@ -322,7 +338,7 @@ DPARI_API DPARI_COLD void dpari_text_column(dpar_text *t, size_t column)
     }
 }
 
-/* `cell` with blanks before it, so that both have `width` characters. */
+/* Appends `cell`, of `used` characters, after blanks that fill it up to `width` characters. */
 static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t width)
 {
     for (; width > used; width--) {
@@ -331,8 +347,8 @@ static void dpari_text_right(dpar_text *t, const char *cell, size_t used, size_t
     dpar_text_put(t, cell);
 }
 
-/* Appends the form up to its end or its next real number, whose place it returns. Its own function:
- * what prints no reals needs their stack neither. */
+/* Appends the form up to its end or to the next real number, and returns that place. Real numbers
+ * are in another function, so that texts without them need less stack. */
 static DPARI_COLD const char *dpari_text_until_real(dpar_text *t, const char *form, va_list *list)
 {
     for (; *form != 0; form++) {
@@ -379,8 +395,8 @@ DPARI_API DPARI_COLD DPARI_NO_REALS void dpari_text_say(dpar_text *t, const char
     va_end(list);
 }
 
-/* Messages have their own loop, without widths, because it needs less stack than that for drawings:
- * every check of a small target's code can end here. */
+/* Messages have their own loop, without widths, because it needs less stack than the one for
+ * drawings, and every check on a small target may write a message. */
 DPARI_API DPARI_COLD dpar_status dpari_say_list(dpar_status status, dpar_why *why, const char *form,
                                                 va_list *list)
 {
@@ -477,7 +493,7 @@ DPARI_API DPARI_COLD void dpari_text_print(dpar_text *t, const char *form, ...)
     va_end(list);
 }
 
-/* m * 2^e, each step exact until it passes the range of double. */
+/* Returns m * 2^e. Each step is exact unless the result is out of the range of a double. */
 static double dpari_text_scale(uint64_t m, int32_t e)
 {
     double v = (double)m;
@@ -507,7 +523,9 @@ static uint64_t dpari_text_whole(const dpari_text_decimal *d)
     return u;
 }
 
-/* The double nearest to d, halves to even: 53 bits, fewer below 2^-1022. */
+/* Returns the double nearest to d, with ties to even. It scales d to an integer u of more than 53
+ * bits with a binary exponent e, and then drops bits so that 53 are left, or fewer below 2^-1022.
+ */
 static double dpari_text_nearest(dpari_text_decimal *d)
 {
     uint64_t u, rest, half;
@@ -523,7 +541,9 @@ static double dpari_text_nearest(dpari_text_decimal *d)
         dpari_text_double(d, 6); /* stays below 2^59 < 10^18 */
         e -= 6;
     }
-    for (drop = 1; u >> drop >> 53 != 0; drop++) {
+    drop = 1;
+    while (u >> drop >> 53 != 0) {
+        drop++;
     }
     drop = e + drop < -1074 ? -1074 - e : drop;
     if (drop > 62) {
@@ -538,8 +558,8 @@ static double dpari_text_nearest(dpari_text_decimal *d)
     return dpari_text_scale(u, e + drop);
 }
 
-/* The value of the digits (and at most one point) [s, s + n), the first of which stands at
- * 10^power. */
+/* Returns the value of n characters, digits and at most one point. The first digit is at 10^power.
+ */
 static double dpari_text_value(const char *s, size_t n, int64_t power)
 {
     dpari_text_decimal d;
@@ -568,12 +588,13 @@ static double dpari_text_value(const char *s, size_t n, int64_t power)
         } else {
             d.lost |= *s != '0';
         }
-        p -= over >= d.whole - d.n; /* behind the last limb it stays there */
+        p -= over >= d.whole - d.n; /* after the last limb p does not change any more */
     }
     dpari_text_trim(&d);
     return dpari_text_nearest(&d);
 }
 
+/* Returns how many digits there are from `at` on. */
 static size_t dpari_text_run(const char *s, size_t at, size_t n)
 {
     size_t from = at;
@@ -583,7 +604,7 @@ static size_t dpari_text_run(const char *s, size_t at, size_t n)
     return at - from;
 }
 
-/* The characters of an exponent at s, 0 when there is none. */
+/* Reads an exponent at s. Returns its number of characters, or 0 if there is none. */
 static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
 {
     int64_t e = 0;

@@ -17,9 +17,9 @@
 typedef struct dpar_text {
     char *buffer;    /* the caller's buffer */
     size_t capacity; /* bytes of the buffer; if 0, nothing is written and only `used` counts */
-    size_t used;  /* bytes of the whole text, without the NUL; the text was cut if used >= room */
-    size_t line;  /* private: where the current line begins */
-    size_t width; /* private: UTF-8 characters of the current line */
+    size_t used;     /* bytes of the whole text, without the NUL; it was cut if used >= capacity */
+    size_t line;     /* private: where the current line begins */
+    size_t width;    /* private: UTF-8 characters of the current line */
 } dpar_text;
 
 /* Begins an empty text in a buffer of `bytes` bytes. The buffer may be NULL if `bytes` is 0. */

@@ -37,8 +37,9 @@ static dpari_cart_primes dpari_cart_factor(int32_t n)
     return f;
 }
 
-/* The smallest divisor of n that is at least `least`; 0 when there is none. f: primes of a multiple
- * of n. An odometer: wheel i shows a power of prime i, at most full[i]. */
+/* Returns the smallest divisor of n that is at least `least`, or 0. f has the primes of a multiple
+ * of n. The exponents of the primes count like an odometer: wheel i shows the power of prime i, at
+ * most full[i]. */
 static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, int32_t least)
 {
     int32_t full[DPARI_CART_PRIMES], i, d = 1, best = n;
@@ -66,7 +67,7 @@ static int32_t dpari_cart_divisor_upto(const dpari_cart_primes *f, int32_t n, in
     return n / dpari_cart_divisor_from(f, n, (int32_t)dpari_ceil_div(n, most));
 }
 
-/* base^exponent, or some number above `limit` once it passes that; base, limit < 2^31. */
+/* Returns base^exponent, or any number above `limit` if it exceeds that; base, limit < 2^31. */
 static int64_t dpari_cart_power(int32_t base, int32_t exponent, int32_t limit)
 {
     int64_t v = 1;
@@ -77,7 +78,7 @@ static int64_t dpari_cart_power(int32_t base, int32_t exponent, int32_t limit)
     return v;
 }
 
-/* The smallest r with r^k >= n; k >= 1, n >= 1. */
+/* Returns the smallest r with r^k >= n, for k >= 1 and n >= 1. */
 static int32_t dpari_cart_root(int32_t n, int32_t k)
 {
     int32_t low = 1, high = n;
@@ -92,7 +93,7 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* Starts a message, or one that goes nowhere if why is NULL. */
+/* Starts a message, or an empty text without a buffer if why is NULL. */
 static DPARI_COLD void dpari_cart_begin(dpar_text *t, dpar_why *why)
 {
     dpar_text_init(t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
@@ -108,7 +109,7 @@ static DPARI_COLD void dpari_cart_put(dpar_text *t, int32_t dims, const int64_t 
     }
 }
 
-/* How many axes are 0, and ranks / product of the positive parts into *rest. */
+/* Returns how many axes are 0 (free), and sets *rest to ranks / product of the other parts. */
 static dpar_status dpari_cart_rest(int32_t ranks, int32_t dims, const int32_t *parts, int32_t *open,
                                    int32_t *rest, dpar_why *why)
 {
@@ -146,8 +147,9 @@ typedef struct dpari_dims {
     int32_t x[DPAR_MAX_AXES], best[DPAR_MAX_AXES], rest[DPAR_MAX_AXES];
 } dpari_dims;
 
-/* The lexicographically least x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
- * x[0] - least < gap. Depth first: the first one found is it. */
+/* Finds the lexicographically smallest x[0] >= x[1] >= .. >= x[k - 2] >= least with product n and
+ * x[0] - least < gap. The search is depth-first in ascending order, so that the first solution is
+ * the smallest one. */
 static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
 {
     const int32_t last = s->k - 2;
@@ -178,8 +180,9 @@ static int dpari_dims_above(dpari_dims *s, int32_t n, int32_t least)
     return 0;
 }
 
-/* The smallest part m downwards from the k-th root: the largest part is at least the (k-1)-th root
- * of n / m, which grows, so that the search ends once it is too far from m. */
+/* Tries the smallest part m, from the k-th root of n downwards. The largest part is at least the
+ * (k-1)-th root of n / m, which grows as m falls, so that the search ends once their difference is
+ * too large. */
 static void dpari_dims_search(dpari_dims *s, int32_t n)
 {
     int32_t i, m = dpari_cart_root(n, s->k);
@@ -290,14 +293,15 @@ static int64_t dpari_cart_planes(int32_t parts, uint32_t wraps)
     return wraps != 0 && parts > 1 ? parts : parts - 1;
 }
 
-/* a * b, INT64_MAX where it passes that. */
+/* Returns a * b, or INT64_MAX if it is larger. */
 static int64_t dpari_cart_times(int64_t a, int64_t b)
 {
     int64_t p;
     return dpari_mul(a, b, &p) ? p : INT64_MAX;
 }
 
-/* log2(v) * 2^16 rounded down, at most 2 too small; v >= 1. A bit of the logarithm a squaring. */
+/* Returns log2(v) * 2^16 rounded down, at most 2 too small, for v >= 1. Each squaring gives one bit
+ * of the logarithm. */
 static int32_t dpari_cart_log2(int64_t v)
 {
     uint64_t m = (uint64_t)v;
@@ -317,10 +321,10 @@ static int32_t dpari_cart_log2(int64_t v)
     return log;
 }
 
-/* True if a choice for axes j.. may still end below the limit. With z axes of faces a_d > 0 that
- * must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d; compared as
- * logarithms, rounded so that a `no` is certain. Axes that cost nothing take as many ranks as they
- * have cells. */
+/* True if a choice for axes j.. may still cost less than the limit. For z axes with faces a_d > 0
+ * that must make r ranks, sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d (arithmetic and
+ * geometric mean). The two sides are compared as logarithms, rounded so that 0 is always right.
+ * Axes that cost nothing get as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
     const int64_t slack = g->limit - g->cost[j]; /* more than 0: what costs more was left */
@@ -351,7 +355,8 @@ static int dpari_grid_fits(const dpari_cart_grid *g, int32_t j, int32_t parts)
     return parts <= g->cells[j] && (!g->divides || g->cells[j] % parts == 0);
 }
 
-/* The next larger choice for axis j; 0 when there is none. The last axis takes what is left. */
+/* Sets the next larger choice for axis j, or returns 0 if there is none. The last axis takes all
+ * remaining ranks. */
 static int32_t dpari_grid_advance(const dpari_cart_grid *g, int32_t j)
 {
     int32_t x = g->part[j];
@@ -391,7 +396,8 @@ static void dpari_grid_search(dpari_cart_grid *g)
     }
 }
 
-/* A first limit: the primes, largest first, each to the axis where it costs least. */
+/* Finds a first solution, whose cost is the first limit: it gives each prime, largest first, to the
+ * axis where it costs least. */
 static void dpari_grid_guess(dpari_cart_grid *g)
 {
     int32_t i, j, to, n = g->rest[0];
@@ -420,7 +426,7 @@ static void dpari_grid_guess(dpari_cart_grid *g)
     g->limit = cost + 1;
 }
 
-/* What one plane of cut costs across an axis: its weight times the other axes' cells. */
+/* The cost of one plane of cut across an axis: its weight times the cells of the other axes. */
 static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int64_t *weight,
                                    int32_t axis, int64_t *face, dpar_why *why)
 {
@@ -484,7 +490,7 @@ static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_
     return face;
 }
 
-/* Refuses where the dearest cut overflows. */
+/* Checks that the cost of the most expensive cut does not overflow. */
 static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *cells,
                                     const int64_t *weight, dpar_why *why)
 {
@@ -546,7 +552,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_grid_best(int32_t divides, int32_t re
     return 1;
 }
 
-/* All that can be wrong; *rest: the ranks that the free axes must make. */
+/* Checks all arguments. *rest receives the ranks that the free axes must make. */
 DPARI_STATIC_NOINLINE DPARI_COLD dpar_status dpari_grid_check(int32_t ranks, int32_t dims,
                                                               const int64_t *cells,
                                                               const int64_t *weight,
@@ -597,9 +603,9 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_choose_parts(const dpar_cart_choose_de
                             cut, why);
 }
 
-/* ---- who owns what of a grid ---- */
+/* ---- owners in a grid ---- */
 
-/* How many ranks such a grid has; 0: it is none. */
+/* Returns how many ranks a grid has, or 0 if its parts are not valid. */
 static int64_t dpari_cart_ranks(int32_t dims, const int64_t *cells, const int32_t *parts)
 {
     int64_t ranks = 1;
@@ -675,7 +681,8 @@ DPAR_API DPARI_COLD dpar_status dpar_cart_init(dpar_cart *cart, int32_t dims, co
     return DPAR_OK;
 }
 
-/* Coordinate c along an axis, wrapped where that is allowed; -1 outside. |c| < 2^33. */
+/* Wraps coordinate c around a periodic axis. Returns -1 if it is outside of another axis. |c| <
+ * 2^33. */
 static int32_t dpari_cart_wrap(const dpar_cart *cart, int32_t axis, int64_t c)
 {
     const int64_t n = cart->parts[axis];
@@ -694,7 +701,8 @@ static int32_t dpari_cart_three_to(int32_t dims)
     return n;
 }
 
-/* Offset `index` of the box stencil, row-major from (-1, .., -1); how many axes it moves along. */
+/* Computes offset `index` of the box stencil, in row-major order from (-1, .., -1). Returns along
+ * how many axes it moves. */
 static int32_t dpari_cart_offset(int32_t dims, int32_t index, int32_t *offset)
 {
     int32_t d, moves = 0;
@@ -706,7 +714,8 @@ static int32_t dpari_cart_offset(int32_t dims, int32_t index, int32_t *offset)
     return moves;
 }
 
-/* The coordinate next to another one; 0 when that is beyond an open border. */
+/* Computes the coordinate next to another one. Returns 0 if it is outside of an axis that does not
+ * wrap. */
 static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const int32_t *offset,
                            int32_t *next)
 {
@@ -741,7 +750,7 @@ static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *w
     return DPAR_OK;
 }
 
-/* Bricks of one rank, the last axis fastest. `grid` may lie inside *p. */
+/* Places ranks in bricks of one rank, with the last axis fastest. `grid` may be inside *p. */
 static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                               int32_t per_node)
 {
@@ -755,9 +764,10 @@ static void dpari_place_start(dpar_mapping *p, const dpar_cart *grid, int32_t ki
     }
 }
 
-/* Sides q with product(q) = per_node that leave the least surface between nodes: sum over d of
- * weight[d] * planes[d] * product of the other parts; of equal ones the fewest nodes along axis 0,
- * then 1, .... NULL: weights of 1. There are such sides where per_node divides the ranks. */
+/* Finds the sides q of a node's brick, with product(q) = per_node, that leave the least surface
+ * between nodes: the sum over d of weight[d] * planes[d] * product of the other parts. Of equal
+ * ones it takes the one with the fewest nodes along axis 0, then axis 1, and so on. weight NULL
+ * means 1. There is a solution if per_node divides the ranks. */
 static dpar_status dpari_place_bricks(dpar_mapping *place, const dpar_cart *grid, int32_t per_node,
                                       const int64_t *weight, dpar_why *why)
 {
@@ -800,7 +810,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_init(dpar_mapping *place, const dpa
     return st;
 }
 
-/* Nodes counted in a grid, ranks counted inside their brick. */
+/* Numbers the nodes in their grid, and the ranks within their brick. */
 static int32_t dpari_brick_rank(const dpar_mapping *p, const int32_t *coord)
 {
     int32_t i, node = 0, inside = 0, volume = 1;
@@ -829,8 +839,8 @@ static void dpari_brick_coords(const dpar_mapping *p, int32_t rank, int32_t *coo
     }
 }
 
-/* A cube of side 2 half on its way down a curve. Hilbert's curve after C. Hamilton, "Compact
- * Hilbert indices", 2006: the corner where it enters, the axis along which it leaves. */
+/* A subcube on the way down a curve. For Hilbert's curve (C. Hamilton, "Compact Hilbert indices",
+ * 2006) it has the corner at which the curve enters and the axis along which it leaves. */
 typedef struct dpari_cart_curve {
     int32_t dims, hilbert, turn;
     uint32_t entry;
@@ -854,20 +864,21 @@ static dpari_cart_curve dpari_curve_start(const dpar_mapping *p)
     return c;
 }
 
-/* Rotates the low dims bits to the left; 0 <= by. */
+/* Rotates the lowest `dims` bits to the left; by >= 0. */
 static uint32_t dpari_curve_turn(const dpari_cart_curve *c, uint32_t bits, int32_t by)
 {
     by %= c->dims;
     return (bits << by | bits >> (c->dims - by)) & (((uint32_t)1 << c->dims) - 1);
 }
 
-/* Which child the curve visits as number w: bit d says whether it lies high along axis d. */
+/* Returns the child that the curve visits as number w. Bit d is 1 if it is in the upper half along
+ * axis d. */
 static uint32_t dpari_curve_child(const dpari_cart_curve *c, uint32_t w)
 {
     return c->hilbert ? dpari_curve_turn(c, w ^ w >> 1, c->turn + 1) ^ c->entry : w;
 }
 
-/* Goes down into child number w. */
+/* Moves into child number w. */
 static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
 {
     const uint32_t child = dpari_curve_child(c, w);
@@ -885,7 +896,7 @@ static void dpari_curve_enter(dpari_cart_curve *c, uint32_t w)
     c->half /= 2;
 }
 
-/* Ranks of the grid that lie in child number w. */
+/* Counts the ranks of the grid in child number w. */
 static int32_t dpari_curve_count(const dpari_cart_curve *c, const dpar_mapping *p, uint32_t w)
 {
     const uint32_t child = dpari_curve_child(c, w);
@@ -963,7 +974,8 @@ DPAR_API dpar_status dpar_mapping_coords(const dpar_mapping *place, int32_t rank
     return DPAR_OK;
 }
 
-/* What an offset carries, 0 when the stencil does not have it; INT64_MAX when it overflows. */
+/* Returns the weight of an offset, 0 if the stencil does not have it, or INT64_MAX if it overflows.
+ */
 static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const int32_t *offset,
                                     int32_t moves)
 {
@@ -1011,8 +1023,9 @@ static dpar_status dpari_stencil_judge(const dpar_stencil *s, const dpar_cart *g
     return DPAR_OK;
 }
 
-/* Along one axis of p parts in tiles of q: pairs of an offset in the whole grid and inside tiles,
- * and those of the tile that has most neighbours, which is the second, or the only one. */
+/* For one axis of p parts in tiles of q, counts the pairs of an offset in the whole grid and inside
+ * tiles, and those of the tile with the most neighbours, which is the second tile or the only one.
+ */
 typedef struct dpari_cart_pairs {
     int64_t all, same, tile, inside;
 } dpari_cart_pairs;
@@ -1036,7 +1049,7 @@ static void dpari_cart_pairs_along(dpari_cart_pairs *at, int32_t p, int32_t q, i
     }
 }
 
-/* The cost of tiles by counting pairs instead of ranks. */
+/* Computes the cost of tiles by counting pairs, without visiting the ranks. */
 static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s, int64_t *total,
                                    int64_t *worst)
 {
@@ -1057,7 +1070,7 @@ static void dpari_place_cost_tiles(const dpar_mapping *p, const dpar_stencil *s,
     *worst = node;
 }
 
-/* What a rank sends to other nodes. */
+/* Computes how much a rank sends to other nodes. */
 static int64_t dpari_place_sends(const dpar_mapping *p, const dpar_stencil *s, int32_t rank)
 {
     int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i;
@@ -1102,7 +1115,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mapping_cost(const dpar_mapping *place,
     return DPAR_OK;
 }
 
-/* What each of the faces of a rank carries. */
+/* Computes how much each face of a rank carries. */
 static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *weight)
 {
     int32_t d, e;
@@ -1114,7 +1127,7 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
-/* Checked before: fails only where no brick fits. */
+/* The arguments were checked before, so that this fails only if no brick fits. */
 static dpar_status dpari_place_try(dpar_mapping *p, const dpar_cart *grid, int32_t kind,
                                    int32_t per_node, const int64_t *weight)
 {

@@ -43,7 +43,7 @@ DPAR_API DPARI_COLD dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, c
     return st;
 }
 
-/* Document k's parts. Checked at init: it cannot fail. */
+/* Makes the split of document k. It cannot fail, because dpar_packed_init checked the numbers. */
 static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
 {
     (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, NULL);
@@ -86,7 +86,8 @@ DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cu
     return 0;
 }
 
-/* Tokens first .. first + n - 1 of a document see first + 1, ..., first + n keys. */
+/* Counts the pairs of n tokens of a document from `first` on: they see first + 1, ..., first + n
+ * keys. */
 static int64_t dpari_causal_pairs(int64_t first, int64_t n)
 {
     int64_t most, last = n % 2 == 0 ? n / 2 : n, half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
@@ -96,7 +97,8 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
     return most + last;
 }
 
-/* A stripe's tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks, ... keys. */
+/* Counts the pairs of a stripe: its tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks,
+ * ... keys. */
 static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t rank)
 {
     dpar_split s;

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
+/* Checks whether boxes cover an array. The boxes are sorted along the dim in which they are
+ * thinnest, so that each box is compared only with the few that begin before it ends. If none
+ * overlap, the volumes show whether elements are missing. */
 #include "cover.h"
 
 #include "inner.h"
@@ -14,7 +17,7 @@ static int dpari_box_empty(const dpar_box *b)
     return 0;
 }
 
-/* Heap sort of order[] by lo[dim]. */
+/* Sorts order[] by lo[dim], with heap sort, which needs no memory. */
 static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_t *order)
 {
     int32_t start = n / 2, end = n;
@@ -39,7 +42,7 @@ static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_
     }
 }
 
-/* The dim along which the boxes are thinnest, in thousandths of the extent, on average. */
+/* Returns the dim along which the boxes are thinnest on average, in thousandths of the extent. */
 static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
                               const int32_t *order, int32_t n)
 {
@@ -58,9 +61,9 @@ static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_bo
     return best;
 }
 
-/* The first element, the last dim fastest, that no box has. A row of the last dim looks the same
- * until the first of the boxes that cross it ends: rows in between are passed over, and so on
- * outwards. */
+/* Finds the first element that is in no box, with the last dim fastest. All rows of the last dim
+ * have the same boxes until the first of these boxes ends, so that the rows up to there are
+ * skipped, and in the same way in the other dims. */
 static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
                                 const int32_t *order, int32_t n, int64_t *at)
 {

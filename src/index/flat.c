@@ -11,7 +11,7 @@ static const int64_t dpari_flat_limit = INT64_C(1) << 62;
 /* ---- laying -----------------------------------------------------------------------------------
  */
 
-/* a rounded up to a multiple of m; 0 when that passes 2^62. */
+/* Rounds a up to a multiple of m. Returns 0 if that exceeds 2^62. */
 static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
 {
     int64_t rest = a % m, add = rest == 0 ? 0 : m - rest;
@@ -22,7 +22,7 @@ static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
     return 1;
 }
 
-/* A parameter of n elements at the next multiple of align; *end moves behind it. */
+/* Places a parameter of n elements at the next multiple of `align`, and moves *end to its end. */
 static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
                                   dpar_why *why)
 {
@@ -68,7 +68,7 @@ DPARI_API DPARI_COLD dpar_status dpari_flat_init(dpari_flat *f, int32_t params,
     return DPAR_OK;
 }
 
-/* What [lo, hi) of a buffer has of a parameter. */
+/* Computes the piece of a parameter that is in [lo, hi) of a buffer. Returns 0 if there is none. */
 static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, dpar_piece *piece)
 {
     int64_t from = dpari_most(lo, start), to;
@@ -106,7 +106,8 @@ DPARI_API dpar_buckets_desc dpari_bucketing_ddp(int64_t element_bytes)
     return how;
 }
 
-/* One parameter after the other; `start` and `bucket` are filled where they are not NULL. */
+/* Places one parameter after the other and ends a bucket once it is full. `start` and `bucket` are
+ * filled unless they are NULL. */
 static dpar_status dpari_buckets_walk(const dpar_buckets_desc *how, int64_t unit, int64_t *start,
                                       dpar_bucket *bucket, int32_t room, int32_t *buckets,
                                       dpar_why *why)

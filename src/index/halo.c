@@ -7,7 +7,7 @@
 #include "inner.h"
 #include "reach.h"
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
@@ -77,7 +77,7 @@ static DPARI_COLD dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why
     return DPAR_OK;
 }
 
-/* Rows behind a pole: not the one that is held twice. */
+/* Returns the rows beyond a pole, without the one that is held twice. */
 DPARI_INTERNAL int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
 {
     return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
@@ -151,7 +151,7 @@ static DPARI_COLD dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why
     return DPAR_OK;
 }
 
-/* What a walk over h needs of the other field. */
+/* Checks the partner field as far as a walk over h reads it. */
 static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_halo *p = h->partner;
@@ -182,7 +182,7 @@ static DPARI_COLD dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_
     return DPAR_OK;
 }
 
-/* Blocks are the mesh's ranks 0, 1, ...; what an owner's other blocks are is told by begin. */
+/* Checks the list of owners. The ranks of the mesh, 0, 1, ..., are then the numbers of blocks. */
 static DPARI_COLD dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
 {
     const dpar_mesh *m = &h->grid.mesh;
@@ -311,7 +311,7 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 /* ---- points and their owners ------------------------------------------------------------------
  */
 
-/* True if the end of a dim meets other points. */
+/* True if there are other points beyond the ends of a dim. */
 DPARI_INTERNAL int dpari_halo_closed(const dpar_halo *h, int32_t d)
 {
     return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
@@ -343,7 +343,8 @@ static DPARI_COLD void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_
     }
 }
 
-/* The owner of point i: the coordinates of the axes that cut the dim, and what it owns. */
+/* Finds the owner of point i: the coordinates of the axes that cut the dim, and the range of points
+ * that it owns. */
 DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
                                      int64_t *at)
 {
@@ -358,7 +359,7 @@ DPARI_INTERNAL void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, i
     dpari_halo_of_cells(h, d, at);
 }
 
-/* Outputs of a dim in all. */
+/* Returns the number of outputs of a dim. */
 static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
 {
     int64_t all = 0;
@@ -376,7 +377,7 @@ static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
     return h->outputs != NULL ? h->outputs : &h->grid;
 }
 
-/* The outputs y[] of a block y[] of that layout; 0: none. */
+/* Converts a block y[] of that layout into its outputs y[]. Returns 0 if there are none. */
 static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 {
     if (h->outputs == NULL) {
@@ -386,8 +387,9 @@ static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
     return y[1] > y[0] && h->grid.extent[d] > 0;
 }
 
-/* One dim of one rank: its own points, and what its array holds. Without points of its own they
- * are empty and lie at the beginning. 0 when it has neither. */
+/* Computes, in one dim of one rank, its own points and the points that its array holds. If it has
+ * no points of its own, they are an empty range at the start of the array. Returns 0 if it has
+ * neither. */
 DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d,
                                     int64_t *own, int64_t *box)
 {
@@ -414,7 +416,7 @@ DPARI_INTERNAL int dpari_halo_range(const dpar_halo *h, const int32_t *coord, in
     return 1;
 }
 
-/* The block of a rank; -1: it has none. */
+/* Returns the block of a rank, or -1 if it has none. */
 static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
 {
     int32_t i;
@@ -444,7 +446,8 @@ static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
     return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
 }
 
-/* The points [own[0], own[1]) of a dim without the sides where an exchange brings something. */
+/* Computes the core of own points [own[0], own[1]) in a dim: without the sides on which an exchange
+ * receives points. */
 static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own, int64_t *core)
 {
     int64_t end = dpar_halo_points(h, d);
@@ -457,7 +460,7 @@ static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own,
     core[1] = dpari_most(core[1], core[0]);
 }
 
-/* What a rank computes in a dim, and the core of it. */
+/* Computes what a rank computes in a dim, and the core of that. */
 DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d,
                                           int64_t *out, int64_t *core)
 {
@@ -487,8 +490,8 @@ DPARI_STATIC_NOINLINE int dpari_halo_work(const dpar_halo *h, const int32_t *coo
     return 1;
 }
 
-/* Boxes come in pairs, one inside the other: own points in the local array, the core in what is
- * computed. Dim by dim, so that little stack is needed. */
+/* Boxes come in pairs, one inside the other: the own points in the local array, and the core in
+ * what a rank computes. They are computed dim by dim, which needs little stack. */
 enum { DPARI_ARRAY, DPARI_WORK };
 
 static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, int kind,
@@ -498,7 +501,7 @@ static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, 
                                : dpari_halo_work(h, coord, d, outer, inner);
 }
 
-/* The inner or the outer box; 0 when it is empty or there is none. */
+/* Computes the inner or the outer box of a pair. Returns 0 if it is empty or does not exist. */
 DPARI_STATIC_NOINLINE int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer,
                                          dpar_box *box)
 {
@@ -610,7 +613,7 @@ DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_bo
     return dpari_halo_slab_of(h, rank, DPARI_ARRAY, dpari_halo_star(h), n, box);
 }
 
-/* a + b c, -1 past 2^63 - 1 or when one of them was. */
+/* Returns a + b c, or -1 if that exceeds 2^63 - 1 or one of them is already -1. */
 static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
 {
     int64_t more;

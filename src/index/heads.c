@@ -7,7 +7,7 @@
 /* ---- heads -------------------------------------------------------------------------------------
  */
 
-/* Part p of n things over parts, by the two rules: where it begins. 0 <= p <= parts. */
+/* Returns where part p of n items begins by the rule CHUNK or EVEN. 0 <= p <= parts. */
 static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
 {
     int64_t each = n / parts;

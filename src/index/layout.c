@@ -41,7 +41,8 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-/* The split that an axis makes of `count` elements. Checked at init: it cannot fail later. */
+/* Makes the split of `count` elements by an axis. It cannot fail, because dpar_layout_init checked
+ * it. */
 static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, dpar_split *s)
 {
     const dpar_placement *p = &l->axis[axis];
@@ -54,7 +55,7 @@ static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, 
     dpari_split_resize(s, count);
 }
 
-/* The next axis that cuts a dim, from position k of the order on; -1: there is none. */
+/* Returns the next axis that cuts a dim, from position k of the order on, or -1. */
 static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
 {
     for (; k < l->mesh.axes; k++) {
@@ -192,7 +193,7 @@ typedef struct dpari_nest {
     dpar_split split; /* the cut that is looked at */
 } dpari_nest;
 
-/* coord: the rank's coordinates; NULL when it is outside: it owns nothing. */
+/* coord: the rank's coordinates, or NULL if it is not in the mesh, so that it owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
@@ -231,7 +232,8 @@ static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *
     return dpar_mesh_coords(&l->mesh, rank, coord) ? coord : NULL;
 }
 
-/* Apart, so that its frame does not stand below the search for the coordinates. */
+/* Not inlined, so that its frame and that of the search for coordinates are not on the stack at the
+ * same time. */
 DPARI_STATIC_NOINLINE int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord,
                                               int32_t dim, int64_t local, int64_t *run)
 {

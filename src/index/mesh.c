@@ -27,7 +27,7 @@ static int dpari_mesh_between(char c)
     return c == ' ' || (c | 1) == '-'; /* a comma or a dash */
 }
 
-/* The next word of a list of names: *at moves to it. Its length; 0: there is none. */
+/* Moves *at to the next word of a list of names. Returns its length, or 0 if there is none. */
 static size_t dpari_mesh_word(const char **at)
 {
     size_t n = 0;
@@ -40,7 +40,8 @@ static size_t dpari_mesh_word(const char **at)
     return n;
 }
 
-/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
+/* Checks that a name has 1 to 15 characters and that no other axis has it. An axis with a cut or
+ * repeated name could not be found. */
 static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, size_t n,
                                    dpar_why *why)
 {
@@ -166,7 +167,8 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
 
 /* ---- coordinates ---------------------------------------------------------------------------- */
 
-/* The axes in `which` that have more than one rank, the largest stride first; how many. */
+/* Lists the axes in `which` that have more than one rank, the largest stride first. Returns their
+ * number. */
 static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *axis)
 {
     int32_t i, k, n = 0;
@@ -191,8 +193,8 @@ typedef struct dpari_digits {
     int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
-/* The digits that the k-th may be, given what the smaller strides can still reach: one where
- * strides are nested, else a few. Begins at the largest. */
+/* Computes the range of digit k, given what the smaller strides can still reach: one digit if
+ * strides are nested, otherwise a few. Starts with the largest. */
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_mesh_axis *a = &s->mesh->axis[s->axis[k]];
@@ -219,7 +221,7 @@ static int dpari_digits_done(const dpari_digits *s)
     return !s->signs;
 }
 
-/* Depth first; the bounds make every leaf reach sum exactly. */
+/* Searches depth-first. The bounds ensure that every leaf reaches the sum exactly. */
 static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, int signs)
 {
     int32_t k = 0;
@@ -379,7 +381,7 @@ DPAR_API DPARI_COLD dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh 
     return DPAR_OK;
 }
 
-/* The one axis that all make, in order from first to last. */
+/* Merges the axes from the first to the last one into a single axis. */
 static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, dpar_why *why)
 {
     int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i;
@@ -400,7 +402,7 @@ static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, dpar_mesh_axis *one, 
 
 /* ---- other ways to make one ----------------------------------------------------------------- */
 
-/* The place of a word in a list of names; -1: it is not there. */
+/* Returns the position of a word in a list of names, or -1. */
 static int32_t dpari_mesh_named(const char *names, const char *word, size_t length)
 {
     int32_t i;

@@ -13,8 +13,8 @@
 /* ---- where points come from -------------------------------------------------------------------
  */
 
-/* A receiver's points are passed several times, each time over those that come in one way: in each
- * dim from a range of points, by one map into one dim of the sender. */
+/* The passes over a receiver's points. Each pass visits the points that are reached in one way: in
+ * each dim a range of points, which one map takes into one dim of the sender. */
 enum {
     DPARI_PLAIN,
     DPARI_SEAM,   /* the row on a fold, its first half */
@@ -42,13 +42,13 @@ static int dpari_halo_has_seam(const dpar_halo *h)
     return h->folds && h->on_row;
 }
 
-/* The edge of a pass over edges; its face is a quarter of that of the pass. */
+/* Returns the edge of a pass over edges. Four passes follow each other for each face. */
 static int32_t dpari_halo_pass_edge(int32_t pass)
 {
     return (pass - DPARI_EDGES) % 4;
 }
 
-/* The points that lie along that edge. */
+/* Returns the kind of points along that edge, DPAR_HALO_AT_x. */
 static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
 {
     return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPARI_EDGE_SOUTH ? 1 : 2)];
@@ -87,8 +87,9 @@ DPARI_API int32_t dpari_halo_edge(int32_t face, int32_t edge, int32_t *turn)
     return (face + step + 6) % 6;
 }
 
-/* Where the way of a pass leads: over an edge, and over the border there to a third face, which is
- * reached from east or north of the second (points on high faces: from west or south). */
+/* The way of a pass: over an edge, and for borders also over the border to a third face. That face
+ * is reached over the west or south edge of the second one, or for points at low faces over its
+ * east or north edge. */
 typedef struct dpari_halo_way {
     int32_t edges, face, turn; /* 1 or 2; of all */
     int32_t edge[2], turns[2];
@@ -112,9 +113,9 @@ static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *
     w->turn = (w->turn + w->turns[1]) % 4;
 }
 
-/* Which points x of the dim along the edge a pass is about. Of those of the face there, both
- * borders counted, one has another owner: that where the count ends, or, turned, where it begins.
- */
+/* Sets the range of points that a pass visits in the dim along the edge. The face beyond the edge
+ * counts both of its borders, but owns only one. Of low faces it does not own the last one, of high
+ * faces the first one; if the face is turned it is the other way round. */
 static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn, dpari_halo_map *m)
 {
     const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_HALO_AT_LOW_FACES;
@@ -129,14 +130,14 @@ static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn,
     m->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
 }
 
-/* The dim that leads over an edge. */
+/* Returns the dim that leads over an edge. */
 static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
 {
     return h->grid.dims - (edge >= DPARI_EDGE_SOUTH ? 2 : 1);
 }
 
-/* One of the last two dims over the edges of the way. Faces that lie on their side count backwards
- * along it: from the middles of cells (1), the faces below (0), above (2). */
+/* Maps one of the last two dims over the edges of a way. Faces that are turned count backwards
+ * along it: from the centres of cells (1), the low faces (0) or the high faces (2). */
 static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
                                dpari_halo_map *m)
 {
@@ -158,7 +159,7 @@ static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int3
     }
 }
 
-/* Beyond an edge of a face. */
+/* The map of a pass beyond an edge of a face. */
 static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
 {
     const int64_t n = h->grid.extent[h->grid.dims - 1];
@@ -240,7 +241,8 @@ static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari
     }
 }
 
-/* The columns [at[0], at[1]) of the row on the fold that are images: of each pair the later one. */
+/* Computes the columns [at[0], at[1]) of the row on the fold that are images, the later one of each
+ * pair. */
 static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
 {
     int64_t columns = dpar_halo_points(h, h->mirror);
@@ -248,13 +250,14 @@ static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
     at[1] = h->shift > 0 ? columns : columns + h->shift;
 }
 
-/* Point i of a ring. */
+/* Wraps point i around a ring. */
 static int64_t dpari_halo_ring(int64_t i, int64_t points)
 {
     return i - dpari_floor_div(i, points) * points;
 }
 
-/* Column x: is it in the map's half? *n: of how many from here on that is true. */
+/* Returns 1 if column x is in the half of the map. *n receives for how many columns from x on the
+ * answer is the same. */
 static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
 {
     int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
@@ -268,8 +271,9 @@ static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64
 /* ---- one dim of the walk ----------------------------------------------------------------------
  */
 
-/* The segment at x[d]: points with one owner, on the same side of the receiver's bounds. Sets n, g,
- * source, bits and the source's coordinates. 0: nothing arrives in n points. */
+/* Computes the segment at x[d]: points with one owner, on the same side of the receiver's bounds.
+ * Sets n, g, source, bits and the coordinates of the source. Returns 0 if nothing arrives in these
+ * n points. */
 static int dpari_halo_segment(dpar_halo_cursor *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
@@ -316,20 +320,20 @@ static int32_t dpari_halo_beyond(const dpar_halo_cursor *w, int32_t n)
     return beyond;
 }
 
-/* Earlier dims are outside as often as may be. */
+/* True if the earlier dims are outside as often as allowed, so that dim d must be inside. */
 static int dpari_halo_only_inside(const dpar_halo_cursor *w, int32_t d)
 {
     return w->outside <= d && dpari_halo_beyond(w, d) >= w->outside;
 }
 
-/* Where a dim's segments begin. */
+/* Moves to the first segment of a dim. */
 static void dpari_halo_enter(dpar_halo_cursor *w, int32_t d)
 {
     w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
 }
 
-/* From a segment that another rank has to where the sender's own points come next; wide halos pass
- * many. */
+/* Returns where the sender's own points come next, after a segment of another rank. Wide halos skip
+ * many segments this way. */
 static int64_t dpari_halo_skip(const dpar_halo_cursor *w, int32_t d)
 {
     dpari_halo_map m;
@@ -343,7 +347,8 @@ static int64_t dpari_halo_skip(const dpar_halo_cursor *w, int32_t d)
     return ahead;
 }
 
-/* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
+/* Moves from x[d] on to the next segment, or for a sender to the next one of which it is the
+ * source. */
 static int dpari_halo_seek(dpar_halo_cursor *w, int32_t d)
 {
     int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
@@ -370,7 +375,7 @@ static int dpari_halo_travels(const dpar_halo_cursor *w)
     return beyond == 0 ? w->pass == DPARI_TWICE : beyond <= w->outside;
 }
 
-/* The next box of segments of this receiver; `fresh` begins with its first. */
+/* Moves to the next box of segments of this receiver, or with `fresh` to its first one. */
 DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
@@ -401,7 +406,7 @@ DPARI_STATIC_NOINLINE int dpari_halo_box_next(dpar_halo_cursor *w, int fresh)
 /* ---- the receivers of a sender ----------------------------------------------------------------
  */
 
-/* Sets what the receiver that has own points at[d] and an array `box` there may get. */
+/* Sets the points that a receiver with own points at[d] and an array `box` may receive in dim d. */
 static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *box)
 {
     const dpar_halo *h = w->h;
@@ -418,7 +423,8 @@ static void dpari_halo_receiver(dpar_halo_cursor *w, int32_t d, const int64_t *b
     }
 }
 
-/* How many blocks a dim is cut into, and the coordinates of the n-th, in any order. */
+/* Returns how many blocks a dim is cut into, and computes the coordinates of number n of them, in
+ * any order. */
 static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t *coord)
 {
     int64_t parts = 1;
@@ -433,8 +439,9 @@ static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t
     return parts;
 }
 
-/* Begins with the receivers in dim d: those with windows are looked at one by one, others from the
- * first point of a block on, on a line that goes on beyond the ends where it wraps. */
+/* Sets the range of receivers in dim d. With windows, all blocks are visited one by one. Otherwise
+ * the range is one of points, from the first point of a block on; in a periodic dim it continues
+ * beyond the ends. */
 static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
@@ -469,8 +476,8 @@ static void dpari_halo_reach(dpar_halo_cursor *w, int32_t d)
     w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
-/* True if the points `want`, on a line or any number of times around, overlap those that may be
- * filled. */
+/* True if the points `want` overlap those that may be filled, in a periodic dim after any number of
+ * turns. */
 static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
 {
     int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
@@ -482,7 +489,8 @@ static int dpari_halo_meets(const dpar_halo_cursor *w, int32_t d)
     return lo < w->fill[d][1] && hi > w->fill[d][0];
 }
 
-/* The receiver at from[d][0] or, where that one takes nothing, the next. 0: there is none. */
+/* Moves to the receiver at from[d][0], or to the next one if it receives nothing. Returns 0 if
+ * there is none. */
 static int dpari_halo_find(dpar_halo_cursor *w, int32_t d)
 {
     const dpar_halo *h = w->h;
@@ -512,7 +520,7 @@ static void dpari_halo_advance(dpar_halo_cursor *w, int32_t d)
     w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
 }
 
-/* The first of all receivers, or the next one. */
+/* Moves to the next receiver, or with `fresh` to the first one. */
 DPARI_STATIC_NOINLINE int dpari_halo_receivers(dpar_halo_cursor *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
@@ -613,7 +621,7 @@ DPAR_API dpar_status dpar_halo_first(dpar_halo_cursor *w, const dpar_halo *h, in
     return DPAR_OK;
 }
 
-/* The dims that change places in this pass, and the turn of vectors. */
+/* Sets the dims that are exchanged in this pass, and the turn of vectors. */
 static void dpari_halo_turn(const dpar_halo_cursor *w, dpar_transfer *t)
 {
     int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
@@ -655,7 +663,7 @@ DPARI_STATIC_NOINLINE void dpari_halo_fill(const dpar_halo_cursor *w, int32_t pe
     }
 }
 
-/* The rank of the communicator at w's peer; -1: masked. */
+/* Returns the rank in the communicator of the walk's peer, or -1 if the block is masked. */
 static int32_t dpari_halo_peer(const dpar_halo_cursor *w)
 {
     int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);

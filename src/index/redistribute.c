@@ -9,7 +9,7 @@
 
 #include "inner.h"
 
-/* Where the walk of a sender is. */
+/* The phases of a sender's walk. */
 enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 
 /* ---- checking ------------------------------------------------------------------------------- */
@@ -75,7 +75,8 @@ DPARI_STATIC_NOINLINE uint32_t dpari_axes_of(const dpar_layout *l, int32_t kind)
     return set;
 }
 
-/* Members ascend when each stride passes what the smaller ones reach. */
+/* True if each stride is larger than the sum that the smaller ones can reach, so that the members
+ * of a group ascend. */
 static int dpari_mesh_nested(const dpar_mesh *m)
 {
     int32_t i, k;
@@ -93,7 +94,7 @@ static int dpari_mesh_nested(const dpar_mesh *m)
     return 1;
 }
 
-/* The axis in `which` of the largest stride below `below`; -1: none. */
+/* Returns the axis in `which` with the largest stride below `below`, or -1. */
 static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t below)
 {
     int32_t i, best = -1;
@@ -107,7 +108,8 @@ static int32_t dpari_largest_axis(const dpar_mesh *m, uint32_t which, int64_t be
     return best;
 }
 
-/* How many members of base's group (base has coordinate 0 there) are ranks below x; nested. */
+/* Counts the members of a group that are ranks below x. `base` is the member with coordinate 0, and
+ * the mesh is nested. */
 static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t base, int64_t x)
 {
     int64_t rest = x - base, below = INT64_MAX;
@@ -138,7 +140,7 @@ static const dpar_layout *dpari_to(const dpar_redistribute_cursor *w)
     return w->sends ? &w->other : &w->mine;
 }
 
-/* True if rank q holds what the ranks at `coord` (0 on replicated axes) hold. */
+/* True if rank q holds the same elements as the ranks at `coord`, which is 0 on replicated axes. */
 static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32_t *coord,
                        int32_t q)
 {
@@ -154,7 +156,8 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
     return 1;
 }
 
-/* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
+/* Finds the copies at `coord` that may send to q, which are those nearest to it: returns their
+ * number, and *low receives the number of the first one. */
 DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, const int32_t *coord,
                                          int32_t q, int32_t *low)
 {
@@ -181,8 +184,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_pool(const dpar_redistribute_cursor *w, cons
     return n;
 }
 
-/* The number of q among the receivers of its box that share a pool of n copies, and how many they
- * are: those of its node when the pool is its node's, else all. */
+/* Finds the number of q among the receivers of its box that share a pool of n copies, and how many
+ * receivers these are. They are those of its node if the pool is that of the node, otherwise all.
+ */
 DPARI_STATIC_NOINLINE int32_t dpari_takers(const dpar_redistribute_cursor *w, int32_t q, int32_t n,
                                            int32_t *number)
 {
@@ -226,8 +230,8 @@ static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
     return parts;
 }
 
-/* The dim to cut further: one that the receivers cut into rows before others, then that of the
- * longest parts; -1: none is left that can be cut. */
+/* Returns the dim to cut further, or -1 if none can be cut. Dims that the receivers cut into rows
+ * come first, then the one with the longest parts. */
 static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
 {
     int32_t d, best = -1, best_rows = 0, rows;
@@ -245,8 +249,8 @@ static int32_t dpari_share_dim(const dpar_redistribute_cursor *w)
     return best;
 }
 
-/* A grid of at most `shares` parts over what the copies hold: outer parts end where the receivers'
- * boxes do, where both are rows; more parts cut these. */
+/* Chooses a grid of at most `shares` parts over what the copies hold. If both sides have rows,
+ * outer parts end where the receivers' boxes end; more parts cut these further. */
 static void dpari_share_grid(dpar_redistribute_cursor *w, int32_t shares)
 {
     int32_t d, rows, held, own, parts;
@@ -269,17 +273,19 @@ static void dpari_share_grid(dpar_redistribute_cursor *w, int32_t shares)
     }
 }
 
-/* How many copies further whole round `round` begins, of takers / n: such that the receivers that
- * have a copy themselves, one round of them or one of each n in a row, are of all copies. */
+/* Returns by how many copies round `round` of takers / n is shifted. Receivers that hold a copy
+ * themselves are one round, or one in every n in a row. The shift distributes them over all copies.
+ */
 static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
 {
     int32_t rounds = takers / n;
     return (int32_t)(round / (rounds / dpari_gcd(rounds, n)) % n);
 }
 
-/* Who of n copies, the first at w->copy, serves receiver `number` of `takers`. While there are as
- * many receivers as copies each copy serves one of them. Then the copies lie side by side along
- * the boxes of those that are left: evenly in each box, or in a line where that does not go. */
+/* Chooses which of n copies, the first at w->copy, serve receiver `number` of `takers`. As long as
+ * there are at least as many receivers as copies, each copy serves one of them. The copies then
+ * share the boxes of the remaining receivers: an equal number of copies for each box, or if that
+ * does not divide, equal pieces of a line through all of these boxes. */
 static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *w, int32_t n, int32_t takers,
                                        int32_t number)
 {
@@ -304,14 +310,14 @@ static DPARI_COLD void dpari_share_out(dpar_redistribute_cursor *w, int32_t n, i
     }
 }
 
-/* Where part i of n even ones begins. */
+/* Returns where part i of n even parts begins. */
 static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 {
     return size / n * i + dpari_least(i, size % n);
 }
 
-/* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
- * sides have rows: local index x is global index lead + x. */
+/* Returns where outer part j of dim d begins: at an even part, moved to the nearest end of a
+ * receiver's box. Both sides have rows, so that local index x is global index lead + x. */
 DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *w, int32_t d,
                                                 int32_t j)
 {
@@ -326,7 +332,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_outer_start(const dpar_redistribute_cursor *
     return x - there < run - x ? there : run;
 }
 
-/* Where share i of dim d begins, in local indices of the copies. */
+/* Returns where share i of dim d begins, in local indices of the copies. */
 static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, int32_t i)
 {
     int32_t more = w->grid[d] / w->outer[d];
@@ -347,7 +353,7 @@ static int64_t dpari_share_start(const dpar_redistribute_cursor *w, int32_t d, i
     return low + dpari_even_start(high - low, more, i % more);
 }
 
-/* Which share of dim d has local index x. */
+/* Returns the share of dim d that has local index x. */
 static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int64_t x)
 {
     int32_t more = w->grid[d] / w->outer[d], low = 0, high = w->grid[d], at;
@@ -377,7 +383,8 @@ static int32_t dpari_share_of(const dpar_redistribute_cursor *w, int32_t d, int6
 
 /* ---- the walk ------------------------------------------------------------------------------- */
 
-/* The piece of dim d that begins at at[d]: as long as both sides have it in a row. */
+/* Computes the piece of dim d that begins at at[d]. It ends where one of the sides is no longer
+ * consecutive. */
 static void dpari_walk_piece(dpar_redistribute_cursor *w, int32_t d)
 {
     int64_t here, there;
@@ -386,7 +393,7 @@ static void dpari_walk_piece(dpar_redistribute_cursor *w, int32_t d)
     w->length[d] = dpari_least(w->high[d] - w->at[d], dpari_least(here, there));
 }
 
-/* To the first box of the range; 0 when that is empty. */
+/* Moves to the first box of the range. Returns 0 if the range is empty. */
 static int dpari_walk_first(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -402,7 +409,7 @@ static int dpari_walk_first(dpar_redistribute_cursor *w)
     return 1;
 }
 
-/* The next box; 0 at the end. */
+/* Moves to the next box. Returns 0 at the end. */
 static int dpari_walk_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -418,7 +425,8 @@ static int dpari_walk_box(dpar_redistribute_cursor *w)
     return 0;
 }
 
-/* A Partial axis of `to` that is not one of `from`: coordinate 0 alone receives. */
+/* True if the rank receives anything. On a Partial axis of `to` that is not one of `from`, only
+ * coordinate 0 does. */
 static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
@@ -433,8 +441,8 @@ static int dpari_takes(const dpar_redistribute_cursor *w, int32_t rank)
     return 1;
 }
 
-/* Which ranks a sender serves one by one: this one, and those of its node that are of `to` when not
- * all of its copies lie there. */
+/* Sets the ranks that a sender serves one by one: itself, and the ranks of its node in `to` if not
+ * all copies are on this node. */
 static void dpari_walk_node(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
@@ -460,7 +468,7 @@ static void dpari_walk_node(dpar_redistribute_cursor *w)
     w->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
 }
 
-/* Makes `rank` the one whose array of `mine` is walked. */
+/* Makes the walk go over the array of `rank` in the layout `mine`. */
 static void dpari_stand(dpar_redistribute_cursor *w, int32_t rank)
 {
     const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
@@ -522,7 +530,7 @@ DPAR_API DPARI_COLD dpar_status dpar_redistribute_first(dpar_redistribute_cursor
 
 /* ---- receiving: the boxes, from each partial rank, from each copy that has a share ---------- */
 
-/* The share of the box that lies in part share[] of the copies' grid. */
+/* Cuts the box to part share[] of the copies' grid. */
 static void dpari_cut_box(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -534,7 +542,7 @@ static void dpari_cut_box(dpar_redistribute_cursor *w)
     }
 }
 
-/* Who sends the box: the copies of one partial rank, and in how many shares. */
+/* Determines who sends the box, the copies of one partial rank, and in how many shares. */
 static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
@@ -556,7 +564,8 @@ static DPARI_COLD void dpari_begin_shares(dpar_redistribute_cursor *w)
     }
 }
 
-/* The next share that meets the box, the last dim fastest; 0 at the end. */
+/* Moves to the next share that overlaps the box, with the last dim fastest. Returns 0 at the end.
+ */
 static int dpari_next_share(dpar_redistribute_cursor *w)
 {
     int32_t d;
@@ -602,8 +611,8 @@ static int dpari_next_receive(dpar_redistribute_cursor *w)
 
 /* ---- sending: to the ranks of the node one by one, then to all others ----------------------- */
 
-/* The range of the walk: what the rank sends of the box of receiver `number` of `takers`, when it
- * is copy `me` of n. 0: nothing. */
+/* Sets the range of the walk to what the rank, copy `me` of n, sends of the box of receiver
+ * `number` of `takers`. Returns 0 if that is nothing. */
 static int dpari_range(dpar_redistribute_cursor *w, int32_t n, int32_t takers, int32_t number,
                        int32_t me)
 {
@@ -622,8 +631,8 @@ static int dpari_range(dpar_redistribute_cursor *w, int32_t n, int32_t takers, i
     return at == 0;
 }
 
-/* Narrows local ranges of `rank` of a layout to what lies between the first and the last index of
- * the ranks at coord[] of another. Their elements. */
+/* Narrows the local ranges of `rank` in a layout to the indices between the first and the last one
+ * of the ranks at coord[] in another layout. Returns the number of elements in them. */
 static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout *other,
                           const int32_t *coord, int64_t *low, int64_t *high)
 {
@@ -643,7 +652,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
     return size;
 }
 
-/* Sender becomes receiver, `rank` of the other layout, and back. */
+/* Turns the walk round, from a sender to the receiver `rank` of the other layout, or back. */
 DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t rank)
 {
     int32_t d;
@@ -661,8 +670,9 @@ DPARI_STATIC_NOINLINE void dpari_turn_round(dpar_redistribute_cursor *w, int32_t
     }
 }
 
-/* The range for one rank of the node: this rank's share, as far as it reaches what q takes. Where
- * that is scattered in it the walk is to turn, to q's own elements: taker is -1. */
+/* Sets the range for rank q of the node: this rank's share, as far as it overlaps the elements of
+ * q. If these are scattered in it, taker is -1, and the walk is to turn round and go over the
+ * elements of q. */
 static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
 {
     int32_t low, n, takers, number, me, d;
@@ -686,7 +696,8 @@ static int dpari_range_to(dpar_redistribute_cursor *w, int32_t q)
     return here > 0;
 }
 
-/* To the next rank of the node (or this one alone) that takes something; 0: all were asked. */
+/* Moves to the next rank of the node (or only this rank) that receives something. Returns 0 if
+ * there is none left. */
 DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
 {
     while (w->phase == DPARI_TO_NODE) {
@@ -699,8 +710,8 @@ DPARI_STATIC_NOINLINE int dpari_next_mate(dpar_redistribute_cursor *w)
     return 0;
 }
 
-/* To the next range, perhaps an empty one, for receivers of anywhere: all that take whole boxes,
- * then the one or two that take a share. 0 at the end. */
+/* Moves to the next range, which may be empty, for receivers on any node: first all that receive
+ * whole boxes, then the one or two that receive a share. Returns 0 at the end. */
 DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
 {
     int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
@@ -732,7 +743,7 @@ DPARI_STATIC_NOINLINE int dpari_next_phase(dpar_redistribute_cursor *w)
     return 0;
 }
 
-/* The next receiver of the box; -1: not this one. */
+/* Returns the next receiver of the box, or -1 if it does not receive from this rank. */
 static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
 {
     const dpar_mesh *m = &w->other.mesh;
@@ -755,7 +766,8 @@ static int32_t dpari_next_taker(dpar_redistribute_cursor *w)
                                                                                              : -1;
 }
 
-/* The box to each of the receivers that take it from this rank. 0 too when the walk is to turn. */
+/* Sends the box to the next of the receivers that take it from this rank. Returns 0 at the end, and
+ * if the walk is to turn round. */
 static int dpari_next_send(dpar_redistribute_cursor *w)
 {
     for (;;) {
@@ -780,7 +792,8 @@ static int dpari_next_send(dpar_redistribute_cursor *w)
     }
 }
 
-/* To the next transfer. A sender that walks what another receives takes what comes from itself. */
+/* Moves to the next transfer. A sender that walks over the elements of a receiver takes those that
+ * come from itself. */
 static int dpari_walk_on(dpar_redistribute_cursor *w)
 {
     while (w->state) {

@@ -23,8 +23,9 @@ DPAR_API DPARI_COLD const char *dpar_route_step_name(int32_t kind)
 
 /* ---- states --------------------------------------------------------------------------------- */
 
-/* A layout as a number: a byte an axis; high half the dim that it cuts, or R or P, low half its
- * place among the cuts of that dim, 0 the major one. */
+/* A state is a layout as a number, with a byte for each axis. Its high half is the dim that the
+ * axis cuts, or R (replicated) or P (partial). Its low half is the place of the axis among the cuts
+ * of that dim, with 0 for the outermost cut. */
 enum { DPARI_STATE_R = 15, DPARI_STATE_P = 14 };
 
 static int32_t dpari_state_dim(uint64_t state, int32_t axis)
@@ -52,7 +53,7 @@ static int32_t dpari_state_cuts(uint64_t state, int32_t axes, int32_t dim)
     return n;
 }
 
-/* Axes of size 1 do nothing: they count as replicated. */
+/* Encodes a layout. Axes of size 1 have no effect and count as replicated. */
 static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_why *why)
 {
     uint64_t s = 0;
@@ -128,7 +129,7 @@ static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
     return 1;
 }
 
-/* The state after a step, which is known to be possible. */
+/* Returns the state after a step, which must be possible. */
 static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_step *p,
                                  uint64_t goal)
 {
@@ -216,14 +217,15 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
     return r->n++;
 }
 
-/* n elements at a price each; saturates far below what sums of it could overflow. */
+/* Returns n x each, limited to INT64_MAX / 1024, so that sums of prices do not overflow. */
 static int64_t dpari_route_price(int64_t n, int64_t each)
 {
     int64_t price;
     return dpari_mul(n, each, &price) && price < INT64_MAX / 1024 ? price : INT64_MAX / 1024;
 }
 
-/* What goes to each of `size` ranks when a dim of the state is cut further, padded. */
+/* Returns the padded elements that each of `size` ranks gets if a dim of the state is cut further.
+ */
 static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int64_t size)
 {
     int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
@@ -260,7 +262,7 @@ static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
     return axis >= 0 ? r->byte_cost[axis] : most;
 }
 
-/* A step from node k; 0 when there is no room for where it leads. */
+/* Takes a step from node k. Returns 0 if there is no capacity for the node to which it leads. */
 static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
                            int32_t to)
 {
@@ -295,7 +297,7 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     return 1;
 }
 
-/* All steps of one axis. */
+/* Takes all steps of one axis. */
 static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;
@@ -334,7 +336,7 @@ static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
     return dim >= DPAR_MAX_DIMS || l->extent[dim] % parts == 0;
 }
 
-/* Exchanges of an axis with a later one. */
+/* Takes the steps that exchange an axis with a later one. */
 static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
 {
     uint64_t state = r->node[k].state;

@@ -6,7 +6,7 @@
 
 #include "inner.h"
 
-/* ---- who reads what -------------------------------------------------------------------------- */
+/* ---- the samples of a rank ------------------------------------------------------------------- */
 
 static void dpari_permutation_set(dpar_sampler *s);
 static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x);
@@ -34,7 +34,8 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
     return DPAR_OK;
 }
 
-/* Of what is left: whole rounds, in which each rank reads a run, and the samples after them. */
+/* Returns the whole rounds, in which each rank reads a run, of the remaining samples. *after
+ * receives the samples after them. */
 static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
 {
     int64_t left = s->count - s->first, round = s->run * s->ranks;
@@ -165,8 +166,8 @@ DPAR_API dpar_status dpar_sampler_shuffle(int64_t *order, int64_t count, uint64_
 
 /* ---- Feistel --------------------------------------------------------------------------------- */
 
-/* Each bit of x reaches every bit: the finaliser of splitmix64 (Steele, Lea, Flood 2014; variant 13
- * of Stafford's mixers). */
+/* Mixes x so that each bit of it affects every bit of the result. It is the finaliser of splitmix64
+ * (Steele, Lea, Flood 2014; variant 13 of Stafford's mixers). */
 static uint64_t dpari_mix(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -174,7 +175,8 @@ static uint64_t dpari_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* A round function: 2^64 / golden ratio keeps the keys of rounds apart. */
+/* The function of a round. Multiples of 2^64 / golden ratio make the keys of the rounds different.
+ */
 static uint64_t dpari_round(const dpar_sampler *s, uint64_t half, uint32_t round)
 {
     return dpari_mix(half + dpari_mix(s->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
@@ -205,7 +207,8 @@ static void dpari_permutation_set(dpar_sampler *s)
     s->high = bits - bits / 2;
 }
 
-/* What lies at position x; -1 outside 0..count-1. Fewer than two walks on average. */
+/* Returns the sample at position x, or -1 outside of 0..count-1. It needs fewer than two steps on
+ * average. */
 static int64_t dpari_permutation_walk(const dpar_sampler *s, int64_t x)
 {
     if (x < 0 || x >= s->count) {

@@ -8,7 +8,8 @@
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
-/* What is called for single elements goes into its callers, unless they are to be small. */
+/* Functions that are called for single elements are inlined, unless the compiler optimises for
+ * size. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define DPARI_HOT static __inline__ __attribute__((always_inline))
 #else
@@ -17,7 +18,7 @@ static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
 /* ---- division by a constant ------------------------------------------------------------------ */
 
-/* The high half of a product. */
+/* Returns the high 64 bits of a product. */
 DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 {
 #if defined(__SIZEOF_INT128__)
@@ -56,7 +57,7 @@ static uint64_t dpari_inverse(uint64_t d)
     return q;
 }
 
-/* How many bits d > 0 has. */
+/* Returns the number of bits of d > 0. */
 static int dpari_bits(uint64_t d)
 {
 #if defined(__SIZEOF_INT128__)
@@ -103,7 +104,7 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
     return DPAR_OK;
 }
 
-/* What the rule divides by, and what is left of the count after whole rounds of it. */
+/* Computes the divisors of a rule, and the rest of the count after whole rounds. */
 DPARI_INTERNAL void dpari_split_resize(dpar_split *s, int64_t count)
 {
     int64_t blocks, parts = s->parts;
@@ -229,7 +230,7 @@ DPAR_API DPARI_COLD dpar_status dpar_split_weighted_cuts(int64_t *cuts, int64_t 
     return DPAR_OK;
 }
 
-/* Runs that are filled up to `most` each: how many are needed. */
+/* Returns how many runs are needed if each is filled up to `most`. */
 static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t most)
 {
     int64_t i, runs = items > 0, load = 0;
@@ -243,7 +244,7 @@ static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t mo
     return runs;
 }
 
-/* cuts[p]: how early run p may begin, so that the runs from it on keep `most`. */
+/* Sets cuts[p] to the earliest start of run p with which the runs from p on stay within `most`. */
 static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t most, int32_t parts,
                                  int64_t *cuts)
 {
@@ -325,7 +326,7 @@ DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
     }
 }
 
-/* The last part that begins at or before i and is not empty, by halving. */
+/* Finds the last part that begins at or before i and is not empty, by bisection. */
 static int32_t dpari_split_search(const dpar_split *s, int64_t i)
 {
     int32_t low = 0, high = s->parts; /* cut(low) <= i < cut(high) */
@@ -365,13 +366,13 @@ DPARI_HOT int64_t dpari_cyclic_find(const dpar_split *s, int64_t i, int64_t *loc
     return turn >= s->parts ? turn - s->parts : turn;
 }
 
-/* The turn of a part: 0 for the one that has the first block. */
+/* Returns the position of a part in a round: 0 for the part that has the first block. */
 DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *s, int64_t part)
 {
     return part >= s->source ? part - s->source : part - s->source + s->parts;
 }
 
-/* What a part has of the blocks after the full rounds. */
+/* Returns how many elements of the blocks after the full rounds a part has. */
 DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *s, int64_t turn)
 {
     return turn < s->extra ? s->block : turn == s->extra ? s->tail : 0;
@@ -479,7 +480,7 @@ DPARI_HOT int dpari_split_has(const dpar_split *s, int32_t part)
     return part >= 0 && part < s->parts;
 }
 
-/* The part that has i, 0 <= i < N, and where. */
+/* Finds the part that has i, 0 <= i < N, and its local index there. */
 DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *local)
 {
     int64_t part;
@@ -497,7 +498,7 @@ DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *loca
     return (int32_t)part;
 }
 
-/* The element at `local` of a part that exists, or -1. */
+/* Returns the element at index `local` of a part that exists, or -1. */
 DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t local)
 {
     int64_t cut;
@@ -576,7 +577,7 @@ DPAR_API int64_t dpar_split_part_first(const dpar_split *s, int32_t part)
     return i < 0 ? s->count : i;
 }
 
-/* Apart, so that those who want no run pay nothing for it. */
+/* Not inlined, so that callers that need no run do not pay for it. */
 DPARI_STATIC_NOINLINE int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
                                                    int64_t *run)
 {
@@ -619,7 +620,7 @@ DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t lo
     return i;
 }
 
-/* Of `length` elements that begin at `start`: how many lie before i. */
+/* Returns how many of `length` elements from `start` on are before i. */
 static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 {
     return i <= start ? 0 : dpari_least(i - start, length);

@@ -18,13 +18,13 @@ static int64_t dpari_window_dilation(const dpar_window *v)
     return v->dilation > 0 ? v->dilation : 1;
 }
 
-/* From the first tap to the last. */
+/* The distance from the first element of the kernel to the last one. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
     return dpari_window_dilation(v) * (v->kernel - 1);
 }
 
-/* What every kind must obey. */
+/* Checks what holds for every kind of window. */
 static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar_why *why)
 {
     const int64_t limit = INT64_C(1) << 30;
@@ -132,7 +132,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_window_check(const dpar_window *v, i
     return DPAR_OK;
 }
 
-/* The first output that goes with inputs from i on. */
+/* Returns the first output that belongs to the inputs from i on. */
 static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
 {
     int64_t s = dpari_window_stride(v), y = i;
@@ -157,7 +157,7 @@ DPARI_API void dpari_window_owned(const dpar_window *v, int64_t inputs, int64_t 
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
 
-/* Of queries [y0, y1) the first key of all, and one past the last. */
+/* Computes the first key that queries [y0, y1) read, and one past the last. */
 static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                               int64_t *lo, int64_t *hi)
 {
@@ -173,8 +173,9 @@ static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, 
     *hi += dpari_window_reach(v) + 1;
 }
 
-/* The inputs that output y reads; neither end goes down as y goes up (for that the keys of a query
- * are joined with those of the other groups after it, and before it). */
+/* Computes the inputs that output y reads. Both ends must not decrease as y grows, so that
+ * bisection works; for that the keys of a query are joined with those of the other groups before
+ * and after it. */
 static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* action - private: what all modules of schedules ask of a kind and of a stage. Header-only. */
+/* action - private: facts about kinds and stages that all modules of schedules use. Header-only. */
 #ifndef DPARI_SCHEDULE_ACTION_H
 #define DPARI_SCHEDULE_ACTION_H
 
@@ -9,7 +9,7 @@
 /* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_ACTION_IDLE and any other number. */
 DPARI_FN const char *dpari_action_name(int32_t kind)
 {
-    switch (kind) { /* no table: its pointers would be data to relocate */
+    switch (kind) { /* a table of pointers would have to be relocated at load time */
     case DPAR_ACTION_FORWARD: return "F";
     case DPAR_ACTION_BACKWARD: return "B";
     case DPAR_ACTION_INPUT: return "I";
@@ -29,15 +29,15 @@ DPARI_FN const char *dpari_action_name(int32_t kind)
     }
 }
 
-/* Rounds a number of bytes up to a multiple of 8. All sizes of this header's memory are rounded so:
- * callers place one array behind another in the same memory, and each must be aligned as for
- * int64_t. */
+/* Rounds a number of bytes up to a multiple of 8. All sizes of memory in this header are rounded
+ * like this, because callers place one array after another in the same memory, and each must be
+ * aligned as for int64_t. */
 DPARI_FN int64_t dpari_whole_words(int64_t bytes)
 {
     return (bytes + 7) & ~(int64_t)7;
 }
 
-/* True if the text of this kind has a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD,
+/* True if actions of this kind have a micro-batch: F, B, I, W, messages, RECOMPUTE, OFFLOAD and
  * RELOAD. */
 DPARI_FN int dpari_action_has_micro(int32_t kind)
 {
@@ -46,18 +46,19 @@ DPARI_FN int dpari_action_has_micro(int32_t kind)
            kind != DPAR_ACTION_WAIT_REDUCE;
 }
 
-/* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
+/* The stage before this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_before(const dpar_schedule *s, int32_t stage)
 {
     return stage % s->chain == 0 ? -1 : stage - 1;
 }
 
+/* The stage after this one in its chain, or -1 if there is none. */
 DPARI_FN int32_t dpari_schedule_behind(const dpar_schedule *s, int32_t stage)
 {
     return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
 }
 
-/* The rank of `stage` on `ranks` by a DPAR_MAP; -1 outside. */
+/* The rank of a stage by DPAR_STAGE_MAP_x, or -1 if a number is out of range. */
 DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
 {
     int32_t at;
@@ -70,7 +71,7 @@ DPARI_FN int32_t dpari_stage_rank(int32_t map, int32_t ranks, int32_t stage)
     return map != DPAR_STAGE_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
 }
 
-/* dpar_schedule_init, of so many ranks and stages. */
+/* As dpar_schedule_init, with the ranks and stages as arguments. */
 DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks, int32_t stages,
                                                 int64_t actions, void *mem, int64_t bytes,
                                                 dpar_why *why);

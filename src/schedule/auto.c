@@ -12,37 +12,42 @@
 #include "inner.h"
 #include "pipe.h"
 
+/* A rule is a number: 0 to 7 are the variants of the heuristic, "rounds"; then come 6 or 12 list
+ * schedules; from DPARI_PUBLISHED on they are the published orders. */
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
-enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
-#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that are tried: some two seconds */
-enum { DPARI_AUTO_SEARCH = 48 }; /* stages x micro-batches that an exact search can hope for */
+enum { DPARI_PUBLISHED = 1024 };           /* plus a DPAR_SCHEDULE_x */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions to try by rules; they take two seconds */
+enum { DPARI_AUTO_SEARCH = 48 }; /* most stages x micro-batches for which a search can finish */
 
-/* A rule, -1: none, and what it reached. */
+/* A rule and the result of its schedule; rule is -1 if there is none. */
 typedef struct dpari_found {
     int rule;
     int64_t makespan, span;
 } dpari_found;
 
-/* What a run works in. */
+/* The working memory of one call. "Rounds", "lists" and "published" name the section that uses a
+ * field. */
 typedef struct dpari_auto {
     dpari_pipe q;
-    int span;                  /* 1 if the span is the objective */
-    dpari_found found[2];      /* the best of the lists; of the others */
-    int64_t bound, work;       /* of the objective; actions tried */
-    int64_t most;              /* rounds: of idle */
-    int gap, back_first, fill; /* rounds */
-    int prefer, weights;       /* lists */
-    int32_t group;             /* lists: micro-batches that go through together */
+    int span;                  /* 1 if the span is the objective, 0 for the makespan */
+    dpari_found found[2];      /* the best list schedule, and the best of all others */
+    int64_t bound;             /* lower bound of the objective */
+    int64_t work;              /* actions tried so far */
+    int64_t most;              /* rounds: the largest of `idle` */
+    int gap, back_first, fill; /* rounds: the three switches of the heuristic */
+    int prefer, weights;       /* lists: the rule of preference */
+    int32_t group;             /* lists: micro-batches that pass the chain together */
     int64_t period;            /* work of the busiest rank for one micro-batch */
-    int64_t *wake; /* [ranks]: lists: when it looks for work again, INT64_MAX: when told; published:
-                      actions done */
-    int64_t *whole; /* [ranks]: bytes of one micro-batch on all stages of the rank */
-    int64_t *idle;  /* [stages]: rounds: of the stage's rank, since its first action */
-    int64_t *hold;  /* [stages]: from the start of F to the end of I when nothing waits */
-    int32_t *want;  /* [stages]: rounds: F to do; [ranks]: lists: the kind done last */
-    int32_t *limit; /* [stages]: lists: most micro-batches between F and I */
-    int32_t *kept;  /* [stages]: limits of the best */
-    char *rest;     /* published: the schedule as it is made */
+    /* [ranks], lists: when the rank looks for work again; INT64_MAX waits for an event. Published:
+     * the number of actions done. */
+    int64_t *wake;
+    int64_t *whole; /* [ranks], bytes of one micro-batch on all stages of the rank */
+    int64_t *idle;  /* [stages], rounds: idle time of the stage's rank since its first action */
+    int64_t *hold;  /* [stages], time from the start of F to the end of I if nothing waits */
+    int32_t *want;  /* rounds: [stages], F to run; lists: [ranks], the kind that ran last */
+    int32_t *limit; /* [stages], lists: the most micro-batches between F and I */
+    int32_t *kept;  /* [stages], the limits of the best list schedule */
+    char *rest;     /* published: memory in which the schedule is made */
     int64_t rest_bytes;
 } dpari_auto;
 
@@ -62,8 +67,9 @@ static int dpari_auto_all(const dpari_pipe *q)
     return all == dpari_auto_actions(q);
 }
 
-/* ---- rounds: one stage a rank, one I of every stage a round ---------------------------------- */
+/* ---- rounds: one stage per rank; a round has one I of every stage ---------------------------- */
 
+/* Appends an action and adds the gap before it to the rank's idle time. */
 static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
 {
     dpari_pipe *q = &x->q;
@@ -77,8 +83,9 @@ static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
     }
 }
 
-/* W's in the gap before `arrival`: those that fit, and one more when the rule is to fill gaps or
- * the gap would make this rank the idlest. */
+/* Appends the W that fit into the gap before `arrival`. One more is appended, although it ends too
+ * late, if the rule fills gaps or if the rest of the gap would make this rank the one with the most
+ * idle time. */
 static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
 {
     dpari_pipe *q = &x->q;
@@ -92,12 +99,13 @@ static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
     }
 }
 
-/* How many F's beyond the first each stage does before its first I can be there, from the last
- * stage on; then fewer than the stage before. */
+/* Computes into x->want how many F after its first one each stage runs before its first I can
+ * start. The first loop counts the F that fit, from the last stage to the first. The second one
+ * makes each stage run fewer F than the stage before it. */
 static void dpari_rounds_ahead(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
-    int64_t back = 0; /* when the first I of the stage behind ends, at its own */
+    int64_t back = 0; /* when the first I of the next stage ends, on that stage */
     int32_t s;
     for (s = q->stages - 1; s >= 0; s--) {
         int32_t r = q->rank[s];
@@ -120,6 +128,7 @@ static void dpari_rounds_ahead(dpari_auto *x)
     }
 }
 
+/* Appends the warm-up: the first F of all stages, the F of dpari_rounds_ahead, and the first I. */
 static void dpari_rounds_begin(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
@@ -140,13 +149,12 @@ static void dpari_rounds_begin(dpari_auto *x)
     }
 }
 
-/* True if it is time for the stage's next F. With back_first it is not if the stage is two or more
- * ahead of the next stage and that one would wait for its I. */
+/* True if the stage may run its next F in this round. With back_first it may not if it is two or
+ * more F ahead of the next stage and this F would delay the I that follows. */
 static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
     int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
-    int32_t w = q->done[DPARI_W][s];
     if (q->done[DPARI_F][s] >= q->micros) {
         return 0;
     }
@@ -157,16 +165,19 @@ static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
     if (free >= next) {
         return 0;
     }
-    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held; w++) { /* see dpari_rounds_forward */
+    while (q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held) { /* see dpari_rounds_forward */
         held += q->hold[DPARI_W][s];
         work += q->time[DPARI_W][s];
     }
     return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
 }
 
-/* An F of each stage that is to do one. Its input is on the way: no stage is ahead of the one
- * before, and where that one is level with it, it has just done one. When the W's of all I's are
- * done there is room: no more micro-batches are under way than were before the first I. */
+/* Appends an F of each stage that may run one, after the W that free enough memory for it.
+ *
+ * The input of the F exists: no stage is ahead of the stage before it, and if both have run equally
+ * many F, the stage before has just run one. Once the W of all I have run there is enough memory,
+ * because no more micro-batches are in flight than before the first I.
+ */
 static void dpari_rounds_forward(dpari_auto *x)
 {
     dpari_pipe *q = &x->q;
@@ -189,7 +200,8 @@ static void dpari_rounds_forward(dpari_auto *x)
     }
 }
 
-/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). It always finds a way. */
+/* Runs the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), with the bits of `rule` as its
+ * switches. It always completes the schedule, and returns 1. */
 static int dpari_rounds_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -218,14 +230,18 @@ static int dpari_rounds_run(dpari_auto *x, int rule)
     return 1;
 }
 
-/* ---- lists: any map; a rank that is free takes the best of what is ready --------------------- */
+/* ---- lists: any map; a free rank takes the best action that is ready ------------------------- */
 
-enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
-enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
+/* prefer: which of F and I runs first if both are ready; IN_TURN alternates. */
+enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };
+/* weights: a W runs if no F or I is ready; with FITS only if it also ends before the next one
+ * arrives. */
+enum { DPARI_W_IDLE, DPARI_W_FITS };
 
-/* True if the stage's next F may begin. The oldest micro-batch that has not passed all stages only
- * needs memory for itself. The others must also leave free all that one micro-batch takes on this
- * rank. The oldest can therefore always finish, and there is no deadlock. */
+/* True if the stage's next F may start. For the oldest micro-batch that has not passed all stages
+ * it is enough that its own activation fits. All other micro-batches must also leave free what one
+ * micro-batch takes on all stages of this rank. The oldest one can therefore always finish, and
+ * there is no deadlock. */
 static int dpari_list_admits(const dpari_auto *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -250,8 +266,9 @@ static int dpari_list_admits(const dpari_auto *x, int32_t s)
     return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
 }
 
-/* The stage of the rank whose F or I is to be next at time `at`; -1: none is ready. By groups of
- * micro-batches; in a group F goes down the chain and I up. *soon: the next known arrival. */
+/* Returns the stage of rank r whose F or I should run at time `at`, or -1 if none is ready. Earlier
+ * groups of micro-batches come first. Within a group F prefers the first stage of the rank and I
+ * the last one. Lowers *soon to the next known arrival. */
 static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
 {
     const dpari_pipe *q = &x->q;
@@ -273,7 +290,7 @@ static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t
     return best;
 }
 
-/* The stage with the oldest W that waits; -1: none. */
+/* Returns the stage whose waiting W is the oldest, or -1 if no W waits. */
 static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
 {
     int32_t i, best = -1;
@@ -287,7 +304,7 @@ static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
     return best;
 }
 
-/* True if only memory keeps the rank from beginning an F whose input has arrived. */
+/* True if the input of an F has arrived but its activation does not fit. */
 static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -303,7 +320,17 @@ static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
     return 0;
 }
 
-/* What rank r does at time `at`: a kind, and *stage; -1: it waits until *soon. */
+/* True if a W whose time is `takes` should run although no F is ready: always, unless the rule only
+ * runs a W that ends before the next arrival. If memory blocks an F, a W runs in any case, because
+ * it frees memory. */
+static int dpari_list_fills(const dpari_auto *x, int32_t r, int64_t at, int64_t soon, int64_t takes)
+{
+    return x->weights != DPARI_W_FITS || soon == INT64_MAX || soon - at >= takes ||
+           dpari_list_blocked(x, r, at);
+}
+
+/* Chooses what rank r runs at time `at`. Returns the kind and sets *stage, or returns -1 if the
+ * rank waits until *soon. */
 static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
                              int64_t *soon)
 {
@@ -320,21 +347,20 @@ static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t
         return DPARI_I;
     }
     *stage = w;
-    if (w >= 0 && (f < 0 ? x->weights != DPARI_W_FITS || *soon == INT64_MAX ||
-                               *soon - at >= q->time[DPARI_W][w] || dpari_list_blocked(x, r, at)
-                         : x->weights == DPARI_W_AT_ONCE)) {
+    if (w >= 0 && f < 0 && dpari_list_fills(x, r, at, *soon, q->time[DPARI_W][w])) {
         return DPARI_W;
     }
     *stage = f;
     return f >= 0 ? DPARI_F : -1;
 }
 
-/* Tells a rank that something of use is there at `at`. */
+/* Makes a rank look for work at time `at`, or once it is free if that is later. */
 static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
 {
     x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
 }
 
+/* Runs an action and wakes the ranks that it may enable. */
 static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
 {
     dpari_pipe *q = &x->q;
@@ -346,16 +372,16 @@ static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
         dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
     }
     if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
-        for (k = 0; k < q->ranks; k++) { /* the oldest got through: others may be let in */
+        for (k = 0; k < q->ranks; k++) { /* the oldest micro-batch has passed: see _admits */
             dpari_list_tell(x, k, at);
         }
     }
 }
 
-/* How many micro-batches a stage may have between F and I: the time from F to I when nothing waits,
- * times fourths / 4, over the time of a micro-batch on the busiest rank; fourths 0: any number.
- * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
- */
+/* Sets x->limit, the most micro-batches that a stage may have between F and I. A stage needs as
+ * many as the busiest rank completes in the time from its F to its I; the limit is `fourths` / 4 of
+ * that, and 0 means no limit. SHARE divides the cap among the stages of a rank in proportion to
+ * that time, and EVEN equally. */
 enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
 DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
 {
@@ -377,7 +403,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
                 n = fit / (q->first[r + 1] - q->first[r]);
             } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
                 n = fit * (x->hold[s] / unit) / sum;
-            } else if (fourths > 0 && x->period > 0) { /* of 2^60 only where 1 is the limit */
+            } else if (fourths > 0 &&
+                       x->period > 0) { /* hold x 16 overflows only with 1 micro-batch */
                 n = (int64_t)(((uint64_t)x->hold[s] * (uint64_t)fourths +
                                (uint64_t)(4 * x->period - 1)) /
                               (uint64_t)(4 * x->period));
@@ -387,7 +414,8 @@ DPARI_STATIC_NOINLINE void dpari_list_limits(dpari_auto *x, int fourths)
     }
 }
 
-/* The rule as a number of mixed radix. 1: all was done. */
+/* Makes a list schedule. The rule is a number of mixed radix: prefer, weights, group. Ranks act in
+ * the order of their times. Returns 1 if all actions were run. */
 static int dpari_list_run(dpari_auto *x, int rule)
 {
     dpari_pipe *q = &x->q;
@@ -424,7 +452,7 @@ static int dpari_list_run(dpari_auto *x, int rule)
 
 /* ---- published orders ------------------------------------------------------------------------ */
 
-/* The description of a published order for this job. Whether it fits is seen later. */
+/* Describes a published order for this job. dpari_auto_published checks whether it fits the job. */
 static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *job, int32_t rule)
 {
     dpar_schedule_desc o;
@@ -436,14 +464,20 @@ static dpar_schedule_desc dpari_auto_order(const dpar_schedule_optimize_desc *jo
     return o;
 }
 
-/* Begins the rank's next action if it may be begun now. */
+static int dpari_auto_kind(const dpar_action *a)
+{
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        return DPARI_F;
+    }
+    return a->kind == DPAR_ACTION_WEIGHT ? DPARI_W : DPARI_I;
+}
+
+/* Runs the rank's next action if its input is known and its memory fits. Returns 1 if it ran. */
 static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
 {
     dpari_pipe *q = &x->q;
     const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
-    int kind = a->kind == DPAR_ACTION_FORWARD  ? DPARI_F
-               : a->kind == DPAR_ACTION_WEIGHT ? DPARI_W
-                                               : DPARI_I;
+    int kind = dpari_auto_kind(a);
     if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || !dpari_pipe_may(q, kind, a->stage) ||
         (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
         return 0;
@@ -453,8 +487,9 @@ static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
     return 1;
 }
 
-/* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
- * counts is the order of kinds and stages: micro-batches are alike. */
+/* Makes a published order and runs its actions. Returns 1 if its stages and ranks are those of the
+ * job and it keeps the caps. Only its order of kinds and stages is used, because all micro-batches
+ * are alike. */
 static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc *job, int32_t rule)
 {
     dpar_schedule_desc o = dpari_auto_order(job, rule);
@@ -472,7 +507,8 @@ static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc
         x->wake[r] = 0;
     }
     while (on) {
-        for (r = 0, on = 0; r < s.ranks; r++) {
+        on = 0;
+        for (r = 0; r < s.ranks; r++) {
             while (dpari_auto_step(x, &s, r)) {
                 on = 1;
             }
@@ -483,16 +519,20 @@ static int dpari_auto_published(dpari_auto *x, const dpar_schedule_optimize_desc
 
 /* ---- the best of them ------------------------------------------------------------------------ */
 
-/* 1 when the rule found a way. */
+/* Makes the schedule of a rule. Returns 1 if it is complete. */
 static int dpari_auto_run(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     dpari_pipe_reset(&x->q);
-    return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
-           : rule >= DPARI_AUTO_ROUNDS ? dpari_list_run(x, rule - DPARI_AUTO_ROUNDS)
-                                       : dpari_rounds_run(x, rule);
+    if (rule >= DPARI_PUBLISHED) {
+        return dpari_auto_published(x, job, rule - DPARI_PUBLISHED);
+    }
+    if (rule >= DPARI_AUTO_ROUNDS) {
+        return dpari_list_run(x, rule - DPARI_AUTO_ROUNDS);
+    }
+    return dpari_rounds_run(x, rule);
 }
 
-/* True if a is better than b: in the objective, or equal in it and better in the other measure. */
+/* True if a has the smaller objective, or an equal one and the smaller other measure. */
 static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
 {
     int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
@@ -500,7 +540,8 @@ static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dp
     return a->rule >= 0 && (b->rule < 0 || more < 0);
 }
 
-/* Runs a rule with the limits in x->limit, and keeps both when that is better. */
+/* Runs a rule with the limits in x->limit, and keeps the rule and the limits if its schedule is the
+ * best so far. Returns 1 if it is. */
 static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job, int rule)
 {
     int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
@@ -519,7 +560,7 @@ static int dpari_auto_try(dpari_auto *x, const dpar_schedule_optimize_desc *job,
     return 1;
 }
 
-/* True if nothing better can be found. */
+/* True if a schedule has reached the bound, so that no better one exists. */
 static int dpari_auto_done(const dpari_auto *x)
 {
     int k, done = 0;
@@ -530,7 +571,8 @@ static int dpari_auto_done(const dpari_auto *x)
     return done;
 }
 
-/* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
+/* Tries all rules. Stops when the bound is reached, or when DPARI_AUTO_WORK actions were tried and
+ * there is a list schedule. */
 static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *job)
 {
     static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
@@ -552,13 +594,15 @@ static void dpari_auto_rules(dpari_auto *x, const dpar_schedule_optimize_desc *j
     }
 }
 
-/* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
+/* Improves the best list schedule: raises and lowers the limit of one stage after another by 1.
+ * Stops after a whole pass without improvement, or when `work` more actions were tried. */
 static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *job, int64_t work)
 {
     int32_t s = 0, i, same = 0, up, better;
     work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
     while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
-        for (up = -1, better = 0; up <= 1; up += 2) {
+        better = 0;
+        for (up = -1; up <= 1; up += 2) {
             for (i = 0; i < job->stages; i++) {
                 x->limit[i] = x->kept[i];
             }
@@ -570,7 +614,7 @@ static void dpari_auto_climb(dpari_auto *x, const dpar_schedule_optimize_desc *j
     }
 }
 
-/* The largest that a published order of this job takes. */
+/* Returns the most bytes that a published order of this job needs. */
 static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
 {
     int64_t most = 0;
@@ -582,6 +626,7 @@ static int64_t dpari_auto_rest(const dpar_schedule_optimize_desc *job)
     return most;
 }
 
+/* The bytes of the resulting schedule, which is at the front of the caller's memory. */
 static int64_t dpari_auto_front(const dpar_schedule_optimize_desc *job)
 {
     return dpari_schedule_bytes(job->ranks, job->stages, dpari_pipe_actions(job));
@@ -599,7 +644,7 @@ DPARI_INTERNAL int64_t dpari_schedule_auto_bytes(const dpar_schedule_optimize_de
            dpari_auto_rest(job);
 }
 
-/* Into mem: a struct of this size is no small matter on a stack. */
+/* Places the struct and its arrays in mem, because the struct is large for a stack. */
 static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *mem)
 {
     dpari_auto *x = (dpari_auto *)mem;
@@ -637,7 +682,7 @@ static dpari_auto *dpari_auto_lay(const dpar_schedule_optimize_desc *job, void *
     return x;
 }
 
-/* Runs the best rule again, into s. */
+/* Runs the best rule again and writes its actions to s. */
 static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *job,
                              dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
@@ -654,7 +699,7 @@ static void dpari_auto_again(dpari_auto *x, const dpar_schedule_optimize_desc *j
     result->nodes = 0;
 }
 
-/* Goes on with the exact search, where the job is small enough for it. */
+/* Continues with the exact search if the job is small enough. */
 static dpar_status dpari_auto_search(const dpar_schedule_optimize_desc *job, dpar_schedule *s,
                                      dpar_schedule_optimize_result *result, void *mem,
                                      int64_t bytes)
@@ -695,12 +740,11 @@ DPAR_API dpar_status dpar_schedule_optimize(dpar_schedule *s,
     char *work;
     dpar_status st = dpari_pipe_check(job, why);
     if (st == DPAR_OK && job->nodes < 0) {
-        st = dpari_wrong(why, "%ld nodes: 0 or more", job->nodes);
+        st = dpari_wrong(why, "nodes=%ld; 0 or more are allowed", job->nodes);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes %ld bytes, there are %ld", needed,
-                       bytes);
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler needs %ld bytes, got %ld", needed, bytes);
     }
     if (st == DPAR_OK) {
         st = dpari_schedule_empty(&got, job->ranks, job->stages, dpari_pipe_actions(job), mem,

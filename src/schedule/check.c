@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Proves schedules. Each action is checked alone, then against what its rank has done before, then
- * against the totals of all ranks. To find deadlocks the ranks run their lists as far as possible
- * under the rules of the transport. Whether they reach the end does not depend on the order in
- * which ranks are advanced, because a step of one rank never disables another's; so one run
- * decides. If they get stuck, the circle of waiting ranks is followed and reported. */
+/* Proves schedules. Each action is first checked on its own, then against the earlier actions of
+ * its rank, then against the totals of all ranks. To find deadlocks the ranks run their lists as
+ * far as possible under the rules of the transport. A step of one rank never disables a step of
+ * another one. Therefore the order in which ranks advance does not decide whether they reach the
+ * end, and one run is a proof. If the ranks get stuck, a circle of ranks that wait for each other
+ * is searched and reported. */
 #include "check.h"
 
 #include "../base/inner.h"
 #include "action.h"
 #include "inner.h"
 
-/* Sets of kinds, a bit each. */
+/* Sets of kinds, with a bit for each kind. */
 enum {
     DPARI_SET_F = 1 << DPAR_ACTION_FORWARD,
     DPARI_SET_B = 1 << DPAR_ACTION_BACKWARD,
@@ -21,63 +22,70 @@ enum {
     DPARI_SET_MESSAGES = DPARI_SET_SENDS | DPARI_SET_RECVS,
     DPARI_SET_SHARDING = (1 << DPAR_ACTION_UNSHARD) | (1 << DPAR_ACTION_RESHARD),
     DPARI_SET_OFFLOADS = (1 << DPAR_ACTION_OFFLOAD) | (1 << DPAR_ACTION_RELOAD),
-    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* what makes the gradient of a stage's input */
+    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* they make the gradient of a stage's input */
     DPARI_SET_TRAINING = DPARI_SET_GRADIENT | DPARI_SET_W,
     DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_ACTION_RECOMPUTE)
 };
+/* The state of a stage while its rank's list is read. */
 enum {
     DPARI_STAGE_UNSHARDED = 1,
     DPARI_STAGE_REDUCED = 2,
     DPARI_STAGE_TRAINED = 4,
     DPARI_STAGE_WAITED = 8
-}; /* of a stage */
+};
 enum { DPARI_NO_CHAIN = 65535 };
 
-/* A stage and a micro-batch: the kinds that its rank's list has, and those that a run has done. */
+/* The actions of a stage and a micro-batch. */
 typedef struct dpari_proof_cell {
     int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
-    uint16_t seen, done;
+    uint16_t seen;   /* kinds in its rank's list */
+    uint16_t done;   /* kinds that the run has completed */
 } dpari_proof_cell;
 
-/* A message of a list in its queue. */
+/* A message in its queue. The record of the first message of a queue also describes the queue. */
 typedef struct dpari_proof_link {
-    int32_t mate;  /* the other end; in a queue, once it went over: the next in `pending` */
-    int32_t next;  /* in the queue; -1: none */
-    int32_t first; /* of the queue: its record stands for the queue */
-    int32_t head;  /* of the first: the first that has not gone over; -1: none. EAGER, on the
-                      receiver's side: messages in the buffer */
+    int32_t mate;  /* the other end; once the message was transferred, the next one in `pending` */
+    int32_t next;  /* the next message of the queue, or -1 */
+    int32_t first; /* the first message of the queue */
+    /* In the record of the first message: the first one that was not transferred, or -1. With
+     * EAGER, on the receiver's side: the number of messages in the buffer. */
+    int32_t head;
 } dpari_proof_link;
 
+/* The position of a rank in its list. */
 typedef struct dpari_proof_lane {
-    int32_t at, end; /* of a rank: the next action, and behind the last */
-    int32_t queued;  /* 1 while it is in `ready` */
+    int32_t at, end; /* the next action, and one past the last */
+    int32_t queued;  /* 1 while the rank is in `ready` */
 } dpari_proof_lane;
 
 typedef struct dpari_proof {
     const dpar_schedule *s;
     dpar_why *why;
-    dpari_proof_link *link; /* [actions]; NULL: messages wait for nothing */
+    dpari_proof_link *link; /* [actions]; NULL if messages only wait for their data */
     dpari_proof_cell *cell; /* [chain][micros] */
     dpari_proof_lane *lane; /* [ranks] */
-    int32_t *ready;         /* [ranks] that may go on */
-    int32_t *key;           /* [2 ranks] a counter or queue for each other rank */
-    uint16_t *chain;        /* [micros] */
-    uint8_t *stage;         /* [stages] */
-    uint32_t kinds;         /* that there are */
+    int32_t *ready;         /* [ranks], a stack of ranks that may be able to continue */
+    int32_t *key;           /* [2 ranks], a counter or the last message of a queue */
+    uint16_t *chain;        /* [micros], the chain that a micro-batch passes */
+    uint8_t *stage;         /* [stages], DPARI_STAGE_x */
+    uint32_t kinds;         /* the kinds of all actions */
     int32_t transport, room, ready_count;
-    int32_t pending; /* a message gone over whose successor may go now; -1: none */
+    int32_t
+        pending; /* a list of transferred messages whose successors may be next; -1 at its end */
 } dpari_proof;
 
-/* ---- sentences ------------------------------------------------------------------------------ */
+/* ---- messages ------------------------------------------------------------------------------- */
 
+/* Writes an action without its partner in a pair, which may not exist. */
 static void dpari_proof_put(const dpar_action *a, dpar_text *t)
 {
     dpar_action one = *a;
-    one.joined = 0; /* what follows it may not exist */
+    one.joined = 0;
     dpar_action_write(&one, t);
 }
 
-/* Appends `form`, where '#' is the next of m, n and '@' the next of a, b. */
+/* Appends `form`. The first '#' is replaced by m and the second by n, the first '@' by a and the
+ * second by b. */
 static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t n,
                               const dpar_action *a, const dpar_action *b)
 {
@@ -115,7 +123,7 @@ static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro
     return a;
 }
 
-/* The first kind of a set. */
+/* Returns the smallest kind of a set. */
 static int32_t dpari_proof_kind(uint32_t set)
 {
     int32_t kind = 0;
@@ -131,31 +139,34 @@ static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
 {
     int32_t r;
     if (s->begin[0] != 0) {
-        return dpari_wrong(why, "rank 0 begins at action %ld, not 0", s->begin[0]);
+        return dpari_wrong(why, "begin[0] is %ld; it must be 0", s->begin[0]);
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d begins at action %ld and ends at %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
     }
-    return s->begin[s->ranks] < INT32_MAX
-               ? DPAR_OK
-               : dpari_wrong(why, "%ld actions: at most 2147483646 can be checked",
-                             s->begin[s->ranks]);
+    if (s->begin[s->ranks] >= INT32_MAX) {
+        return dpari_wrong(why, "the schedule has %ld actions; at most 2147483646 can be checked",
+                           s->begin[s->ranks]);
+    }
+    return DPAR_OK;
 }
 
 static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
 {
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES) {
-        return dpari_wrong(why, "%d ranks, %d stages: 1 to 65535 of each", s->ranks, s->stages);
+        return dpari_wrong(why, "the schedule has %d ranks and %d stages; 1 to 65535 are allowed",
+                           s->ranks, s->stages);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     if (s->micro_batches < 1 || s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "%d micro-batches: 1 to 65535", s->micro_batches);
+        return dpari_wrong(why, "the schedule has %d micro-batches; 1 to 65535 are allowed",
+                           s->micro_batches);
     }
     if (s->slices < 1 || s->micro_batches % s->slices != 0) {
         return dpari_wrong(why, "slices of %d do not divide %d micro-batches", s->slices,
@@ -164,13 +175,15 @@ static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
     return dpari_proof_begins(s, why);
 }
 
-/* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
+/* The number of cells, one for each stage of a chain and micro-batch. Returns 0 if there are fewer
+ * actions than cells, because a correct schedule has a forward for each cell. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_cells(const dpar_schedule *s)
 {
     int64_t cells = (int64_t)s->chain * s->micro_batches;
     return cells <= s->begin[s->ranks] ? cells : 0;
 }
 
+/* The bytes of all arrays, where each action has a link of so many bytes. */
 DPARI_STATIC_NOINLINE int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
 {
     if (dpari_proof_shape(s, NULL) != DPAR_OK) {
@@ -189,7 +202,8 @@ DPARI_API int64_t dpari_schedule_check_bytes(const dpar_schedule *s,
     return dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0);
 }
 
-/* The schedule has a shape and mem the room. All zero. */
+/* Places the arrays in mem and zeroes them. The shape of the schedule and the size of mem were
+ * checked. */
 static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, void *mem,
                             dpar_why *why)
 {
@@ -216,7 +230,7 @@ static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, voi
     }
 }
 
-/* ---- what the rules speak of ---------------------------------------------------------------- */
+/* ---- access --------------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage,
                                                        int32_t micro)
@@ -229,20 +243,21 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* 0 with the forward, 1 with the backward. */
+/* The direction of a message: 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
+/* The cell of a message's other end. */
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
 {
     return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro_batch);
 }
 
-/* ---- each action alone ---------------------------------------------------------------------- */
+/* ---- each action on its own ----------------------------------------------------------------- */
 
-/* Which kinds there are. */
+/* Collects the kinds of all actions and checks that they exist. */
 static dpar_status dpari_proof_kinds(dpari_proof *w)
 {
     const dpar_schedule *s = w->s;
@@ -251,9 +266,9 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     for (r = 0; r < s->ranks; r++) {
         for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
             if (s->action[i].kind >= DPAR_ACTION_COUNT) {
-                return dpari_wrong(w->why, "rank %d: action %ld of its list has kind %d: 0 to %d",
-                                   r, i - s->begin[r], (int32_t)s->action[i].kind,
-                                   (int32_t)DPAR_ACTION_COUNT - 1);
+                return dpari_wrong(
+                    w->why, "rank %d: action %ld of its list has kind %d; kinds are 0 to %d", r,
+                    i - s->begin[r], (int32_t)s->action[i].kind, (int32_t)DPAR_ACTION_COUNT - 1);
             }
             w->kinds |= 1u << s->action[i].kind;
         }
@@ -261,13 +276,14 @@ static dpar_status dpari_proof_kinds(dpari_proof *w)
     return DPAR_OK;
 }
 
+/* Checks a joined forward, which is the last action of its rank if `last` is 1. */
 static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
                                       int last)
 {
     if (a->joined != 1 || a->kind != DPAR_ACTION_FORWARD || last || a[1].joined ||
         !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
-        return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
-                               0, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is joined, but it is not an F that a B or I follows",
+                               r, 0, a, NULL);
     }
     if (a[1].stage == a->stage && a[1].micro_batch == a->micro_batch) {
         return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
@@ -275,44 +291,50 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
     return DPAR_OK;
 }
 
+/* Checks that a message connects neighbouring stages on two ranks and names the right peer. */
 static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
     if (there < 0) {
-        return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @ has no partner, because stage # ends its chain", r,
+                               a->stage, a, NULL);
     }
     if (w->s->rank_of[there] == r) {
-        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, there, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is not needed, because stage # is on the same rank", r,
+                               there, a, NULL);
     }
     if (a->peer != w->s->rank_of[there]) {
-        return dpari_proof_say(w, "rank #: @ has rank # for its other end, which is elsewhere", r,
+        return dpari_proof_say(w, "rank #: @ has peer #, but its other end is on another rank", r,
                                a->peer, a, NULL);
     }
     return DPAR_OK;
 }
 
-/* Every number in range and at home; after this an action can be looked up. */
+/* Checks that the numbers of an action are in range, that its stage is on its rank and that its
+ * micro-batch passes one chain only. After this check an action has a cell. */
 static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action *a)
 {
     const dpar_schedule *s = w->s;
     int32_t chain = a->stage / s->chain;
     if (a->stage >= s->stages) {
-        return dpari_proof_say(w, "rank #: @, but there are # stages", r, s->stages, a, NULL);
+        return dpari_proof_say(w, "rank #: @ does not exist, there are only # stages", r, s->stages,
+                               a, NULL);
     }
     if (s->rank_of[a->stage] != r) {
-        return dpari_proof_say(w, "rank #: @, but that stage is on rank #", r, s->rank_of[a->stage],
-                               a, NULL);
+        return dpari_proof_say(w, "rank #: the stage of @ is on rank #", r, s->rank_of[a->stage], a,
+                               NULL);
     }
     if (!dpari_action_has_micro(a->kind)) {
         return DPAR_OK;
     }
     if (a->micro_batch >= s->micro_batches) {
-        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micro_batches,
-                               a, NULL);
+        return dpari_proof_say(w, "rank #: @ does not exist, there are only # micro-batches", r,
+                               s->micro_batches, a, NULL);
     }
     if (w->chain[a->micro_batch] != DPARI_NO_CHAIN && w->chain[a->micro_batch] != chain) {
-        return dpari_proof_say(w, "rank #: @, but that micro-batch is also in stages from # on", r,
-                               w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
+        return dpari_proof_say(w,
+                               "rank #: the micro-batch of @ is also in the chain from stage # on",
+                               r, w->chain[a->micro_batch] * (int64_t)s->chain, a, NULL);
     }
     w->chain[a->micro_batch] = (uint16_t)chain;
     return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
@@ -320,7 +342,7 @@ static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action 
 
 /* ---- order in a rank ------------------------------------------------------------------------ */
 
-/* What of the same stage and micro-batch cannot come before a kind. */
+/* Returns the kinds that must come after `kind` in the list, for the same stage and micro-batch. */
 static uint32_t dpari_proof_later(int32_t kind)
 {
     const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_ACTION_RECOMPUTE;
@@ -338,19 +360,21 @@ static uint32_t dpari_proof_later(int32_t kind)
     }
 }
 
-/* Checks that one action of `set`, of the same stage and micro-batch, comes before a, which needs
- * it. */
+/* Checks that no action of `set` with this stage and micro-batch comes before a, because each of
+ * them needs a. */
 static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
                                      uint32_t set, int32_t stage, int32_t micro)
 {
     uint32_t seen = set & dpari_proof_at(w, stage, micro)->seen;
     dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
-    return seen == 0
-               ? DPAR_OK
-               : dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+    if (seen != 0) {
+        return dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+    }
+    return DPAR_OK;
 }
 
-/* The neighbour on the same rank and the next slice, of F, B and I. */
+/* Checks that an F, B or I comes before the actions on the same rank that need its result: those of
+ * the neighbouring stage and of the next slice. */
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint32_t set =
@@ -368,20 +392,25 @@ static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar
     return st;
 }
 
+/* Checks the place of an action in its rank's list and enters it in its cell. */
 static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro_batch);
-    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin;
+    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin = 0;
     dpar_status st;
     if (dpari_proof_is(a->kind, cell->seen)) {
-        return dpari_proof_say(w, "rank #: @ is there twice", r, 0, a, NULL);
+        return dpari_proof_say(w, "rank #: @ is listed twice", r, 0, a, NULL);
     }
-    twin = a->kind == DPAR_ACTION_BACKWARD  ? split & cell->seen
-           : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
-                                            : 0;
+    if (a->kind == DPAR_ACTION_BACKWARD) {
+        twin = split & cell->seen;
+    } else if (dpari_proof_is(a->kind, split)) {
+        twin = (uint32_t)DPARI_SET_B & cell->seen;
+    }
     if (twin != 0) {
         dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro_batch);
-        return dpari_proof_say(w, "rank #: @ and @, but a B is I and W in one", r, 0, &other, a);
+        return dpari_proof_say(w,
+                               "rank #: @ and @ exclude each other, because a B is I and W in one",
+                               r, 0, &other, a);
     }
     st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro_batch);
     if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
@@ -391,18 +420,21 @@ static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar
     return st;
 }
 
-/* Sharding and reduction. */
+/* Checks an action against the state of its stage, sharding and reduction, and updates the state.
+ */
 static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint8_t *state = &w->stage[a->stage];
     int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
     if (a->kind == DPAR_ACTION_UNSHARD && unsharded) {
-        return dpari_proof_say(w, "rank #: @ while stage # is unsharded", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @, but stage # is already unsharded", r, a->stage, a,
+                               NULL);
     }
     if (!unsharded &&
         (a->kind == DPAR_ACTION_RESHARD ||
          (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) && (w->kinds & DPARI_SET_SHARDING) != 0))) {
-        return dpari_proof_say(w, "rank #: @ while stage # is not unsharded", r, a->stage, a, NULL);
+        return dpari_proof_say(w, "rank #: @, but stage # is not unsharded there", r, a->stage, a,
+                               NULL);
     }
     if ((*state & DPARI_STAGE_REDUCED) != 0 &&
         dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_ACTION_REDUCE_GRAD)) {
@@ -447,9 +479,10 @@ static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
     return st;
 }
 
-/* ---- nothing missing, nothing too much ------------------------------------------------------- */
+/* ---- no action missing, none too many -------------------------------------------------------- */
 
-/* The kinds that a stage must have for a micro-batch; of B, I and W those that fit what it has. */
+/* Returns the kinds that a stage must have for a micro-batch. Whether that is B or I and W depends
+ * on the kinds `seen`. */
 static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32_t seen)
 {
     uint32_t set = DPARI_SET_F;
@@ -481,9 +514,11 @@ static dpar_status dpari_proof_complete(const dpari_proof *w, int32_t stage, int
         a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
         return dpari_proof_say(w, "rank #: @ is missing", w->s->rank_of[stage], 0, &a, NULL);
     }
-    return extra == 0 ? DPAR_OK
-                      : dpari_proof_say(w, "rank #: @, but there is no backward",
-                                        w->s->rank_of[stage], 0, &a, NULL);
+    if (extra != 0) {
+        return dpari_proof_say(w, "rank #: @ is not needed, because there is no backward",
+                               w->s->rank_of[stage], 0, &a, NULL);
+    }
+    return DPAR_OK;
 }
 
 static dpar_status dpari_proof_micros(const dpari_proof *w)
@@ -493,10 +528,11 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     int32_t m, k;
     for (m = 0; m < s->micro_batches; m++) {
         if (w->chain[m] == DPARI_NO_CHAIN) {
-            return dpari_wrong(w->why, "micro-batch %d of %d is nowhere", m, s->micro_batches);
+            return dpari_wrong(w->why, "micro-batch %d of %d is in no list", m, s->micro_batches);
         }
         if (w->chain[m] != w->chain[m - m % s->slices]) {
-            return dpari_wrong(w->why, "%d and %d are slices of one micro-batch, but in two chains",
+            return dpari_wrong(w->why,
+                               "%d and %d are slices of one micro-batch, but pass different chains",
                                m - m % s->slices, m);
         }
     }
@@ -508,6 +544,7 @@ static dpar_status dpari_proof_micros(const dpari_proof *w)
     return st;
 }
 
+/* Checks the final state of all stages. */
 static dpar_status dpari_proof_stages(const dpari_proof *w)
 {
     const int reduces = dpari_proof_is(DPAR_ACTION_REDUCE_GRAD, w->kinds);
@@ -517,7 +554,7 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
     }
     for (k = 0; k < w->s->stages; k++) {
         if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
-            return dpari_wrong(w->why, "rank %d: after the last %dUNSHARD no %dRESHARD",
+            return dpari_wrong(w->why, "rank %d: the last %dUNSHARD has no %dRESHARD after it",
                                (int32_t)w->s->rank_of[k], k, k);
         }
         if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
@@ -531,7 +568,8 @@ static dpar_status dpari_proof_stages(const dpari_proof *w)
 
 /* ---- order of a channel --------------------------------------------------------------------- */
 
-/* Counters of the channels of one rank, back to none; O(its actions), whatever the ranks. */
+/* Resets the keys that rank r used. Only the keys of its peers are written, so that the cost is
+ * O(its actions) however many ranks there are. */
 static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
 {
     int64_t i;
@@ -543,6 +581,7 @@ static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
     }
 }
 
+/* Numbers the sends of rank r on each of its channels. */
 static void dpari_proof_number(const dpari_proof *w, int32_t r)
 {
     int64_t i;
@@ -556,7 +595,7 @@ static void dpari_proof_number(const dpari_proof *w, int32_t r)
     dpari_proof_forget(w, r, 0);
 }
 
-/* The n-th send of rank q to rank r. */
+/* Returns send number n of rank q to rank r, counted from 0. It exists. */
 static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32_t r, int32_t n)
 {
     int64_t i = w->s->begin[q];
@@ -568,6 +607,8 @@ static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32
     }
 }
 
+/* Checks that rank r receives the messages of each peer in the order in which the peer sends them.
+ */
 static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
 {
     int64_t i;
@@ -577,8 +618,8 @@ static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
             int32_t n = w->key[2 * a->peer]++;
             if (dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)] != n) {
                 return dpari_proof_say(w,
-                                       "rank #: @ comes where rank # sends @: without tags (NCCL) "
-                                       "it takes the other's data",
+                                       "rank #: @ is in the place where rank # sends @; without "
+                                       "tags (NCCL) it receives the wrong data",
                                        r, a->peer, a, dpari_proof_nth(w, a->peer, r, n));
             }
         }
@@ -600,14 +641,16 @@ static dpar_status dpari_proof_channels(const dpari_proof *w)
     return st;
 }
 
-/* ---- the run: ranks go on until each waits for another -------------------------------------- */
+/* ---- the run: ranks advance until each waits for another ------------------------------------ */
 
+/* True if messages are posted and wait in queues. */
 static int dpari_proof_queues(const dpari_proof *w)
 {
     return w->link != NULL && w->transport >= DPAR_TRANSPORT_RANK &&
            w->transport <= DPAR_TRANSPORT_EDGE;
 }
 
+/* Adds a rank to the stack of those that may be able to continue. */
 static void dpari_proof_wake(dpari_proof *w, int32_t r)
 {
     if (!w->lane[r].queued) {
@@ -631,16 +674,20 @@ static void dpari_proof_do(dpari_proof *w, int64_t i)
     }
 }
 
-/* The stage on another rank that a computation has its data from; -1: none. */
+/* Returns the stage on another rank from which a computation gets its data, or -1 if there is none.
+ */
 static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
 {
-    int32_t from = a->kind == DPAR_ACTION_FORWARD ? dpari_schedule_before(s, a->stage)
-                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT)
-                       ? dpari_schedule_behind(s, a->stage)
-                       : -1;
+    int32_t from = -1;
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        from = dpari_schedule_before(s, a->stage);
+    } else if (dpari_proof_is(a->kind, DPARI_SET_GRADIENT)) {
+        from = dpari_schedule_behind(s, a->stage);
+    }
     return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
 }
 
+/* True if the data that a computation needs from another rank have not arrived. */
 static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
 {
     int32_t from = dpari_proof_source(w->s, a);
@@ -656,6 +703,8 @@ static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
             (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
 }
 
+/* Runs the rank's next computation, or both of a joined pair, unless it waits. Returns 1 if it ran.
+ */
 static int dpari_proof_compute(dpari_proof *w, int32_t r)
 {
     const dpar_action *a = &w->s->action[w->lane[r].at];
@@ -676,7 +725,8 @@ static int dpari_proof_compute(dpari_proof *w, int32_t r)
     return 1;
 }
 
-/* Sends wait for nothing, receives for their send. */
+/* The following three run message i of the rank that is advanced and return 1, or return 0 if it
+ * waits. Without a transport a send never waits and a receive waits for its send. */
 static int dpari_proof_free(dpari_proof *w, int32_t i)
 {
     const dpar_action *a = &w->s->action[i];
@@ -689,6 +739,7 @@ static int dpari_proof_free(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* BLOCKING: both ends run at the same time, once both are the next action of their rank. */
 static int dpari_proof_meet(dpari_proof *w, int32_t i)
 {
     int32_t q = w->s->action[i].peer, mate = w->link[i].mate;
@@ -702,13 +753,18 @@ static int dpari_proof_meet(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* EAGER: a send waits for a free place in the buffer, a receive until its message is at the front.
+ */
 static int dpari_proof_buffer(dpari_proof *w, int32_t i)
 {
     const int sends = dpari_proof_is(w->s->action[i].kind, DPARI_SET_SENDS);
     const int32_t send = sends ? i : w->link[i].mate;
     dpari_proof_link *queue = &w->link[w->link[send].first];
     int32_t *held = &w->link[queue->mate].head;
-    if (sends ? *held >= w->room : queue->head != send || !dpari_proof_done(w, send)) {
+    if (sends && *held >= w->room) {
+        return 0;
+    }
+    if (!sends && (queue->head != send || !dpari_proof_done(w, send))) {
         return 0;
     }
     *held += sends ? 1 : -1;
@@ -720,12 +776,14 @@ static int dpari_proof_buffer(dpari_proof *w, int32_t i)
     return 1;
 }
 
+/* The first message in the queue of message i that was not transferred. */
 static int32_t dpari_proof_head(const dpari_proof *w, int32_t i)
 {
     return w->link[w->link[i].first].head;
 }
 
-/* A posted message goes over if it and its other end are both posted and first. */
+/* Transfers message i if it and its other end are posted and both are first in their queues. Both
+ * are then added to `pending`. */
 static void dpari_proof_go(dpari_proof *w, int32_t i)
 {
     const dpar_action *list = w->s->action;
@@ -748,6 +806,7 @@ static void dpari_proof_go(dpari_proof *w, int32_t i)
     }
 }
 
+/* Posts message i, then transfers all messages that this enables, one after the other. */
 static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
 {
     w->lane[r].at++;
@@ -762,7 +821,7 @@ static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
     return 1;
 }
 
-/* Does the rank's next action, if nothing holds it up. */
+/* Runs the rank's next action. Returns 0 if it has to wait. */
 static int dpari_proof_step(dpari_proof *w, int32_t r)
 {
     int32_t i = w->lane[r].at;
@@ -773,16 +832,22 @@ static int dpari_proof_step(dpari_proof *w, int32_t r)
     if (dpari_proof_queues(w)) {
         return dpari_proof_post(w, r, i);
     }
-    went = w->link == NULL                           ? dpari_proof_free(w, i)
-           : w->transport == DPAR_TRANSPORT_BLOCKING ? dpari_proof_meet(w, i)
-                                                     : dpari_proof_buffer(w, i);
+    if (w->link == NULL) {
+        went = dpari_proof_free(w, i);
+    } else if (w->transport == DPAR_TRANSPORT_BLOCKING) {
+        went = dpari_proof_meet(w, i);
+    } else {
+        went = dpari_proof_buffer(w, i);
+    }
     w->lane[r].at += went;
     return went;
 }
 
-/* ---- stuck: who waits for whom -------------------------------------------------------------- */
+/* ---- stuck: which rank waits for which ------------------------------------------------------ */
 
-/* Where a rank stands: the index of an action; -1 when it is through. */
+/* Returns the index of the action at which a rank is stuck, or -1 if it has finished. For a
+ * computation that waits for a queued message it is the first message of that queue. A rank at the
+ * end of its list is stuck if one of its messages was not transferred. */
 static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
 {
     int32_t i = w->lane[r].at;
@@ -807,12 +872,14 @@ static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
     return -1;
 }
 
-/* One rank waits for `needs`, which the other has after `other`. */
+/* `rank` is stuck at action `at`. It waits for `needs`, an action of `other_rank`, which is itself
+ * stuck at action `other`. */
 typedef struct dpari_proof_wait {
     int32_t rank, at, other_rank, other;
     dpar_action needs;
 } dpari_proof_wait;
 
+/* Finds what a rank waits for if actions only wait for their data. */
 static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
@@ -820,14 +887,18 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
     int32_t from =
         message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
     uint32_t seen = dpari_proof_at(w, from, a->micro_batch)->seen;
-    int32_t kind = message                          ? a->kind - 1
-                   : a->kind == DPAR_ACTION_FORWARD ? (int32_t)DPAR_ACTION_FORWARD
-                                                    : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    int32_t kind = DPAR_ACTION_FORWARD;
+    if (message) { /* only a RECV waits, for its SEND */
+        kind = a->kind - 1;
+    } else if (a->kind != DPAR_ACTION_FORWARD) {
+        kind = dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    }
     k->needs = dpari_proof_action(kind, from, a->micro_batch);
     k->other_rank = w->s->rank_of[from];
     k->other = dpari_proof_stuck(w, k->other_rank);
 }
 
+/* Finds what a rank waits for on a transport. */
 static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
@@ -836,7 +907,7 @@ static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
     if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
         mate = w->link[dpari_proof_head(w, k->at)].mate; /* the buffer is full */
     } else if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(w, mate)) {
-        mate = w->link[dpari_proof_head(w, mate)].mate; /* another is in front of it */
+        mate = w->link[dpari_proof_head(w, mate)].mate; /* another message is at the front */
         k->other_rank = k->rank;
     }
     k->needs = w->s->action[mate];
@@ -861,7 +932,9 @@ DPARI_STATIC_NOINLINE void dpari_proof_follow(const dpari_proof *w, dpari_proof_
     dpari_proof_blocker(w, k);
 }
 
-/* From a stuck rank to the circle that it waits for: to the one in it with the least index. */
+/* Moves *k from a stuck rank to a circle of waiting ranks, with Floyd's algorithm of a slow and a
+ * fast pointer. Then moves it to the action of the circle with the lowest index, so that the
+ * message does not depend on where the search started. */
 static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
     dpari_proof_wait fast = *k, least;
@@ -895,7 +968,8 @@ static const char *dpari_transport_name(int32_t transport)
     }
 }
 
-/* Two of the circle: more would not fit where numbers are long. */
+/* Describes the first two members of the circle and counts the others. More would not fit into
+ * dpar_why if the numbers are long. */
 static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *list = w->s->action;
@@ -922,7 +996,7 @@ static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
     }
 }
 
-/* Runs all ranks as far as they come. */
+/* Runs all ranks as far as possible. Returns DPAR_E_STUCK if they do not all reach their end. */
 static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 {
     int32_t r, through = 0;
@@ -939,15 +1013,17 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
     for (r = 0; r < w->s->ranks; r++) {
         through += w->lane[r].at == w->lane[r].end;
     }
-    if (through == w->s->ranks) { /* each RECV was done: behind it stands what waits for it */
+    if (through == w->s->ranks) { /* then each RECV was done, because an F, B or I waits for it */
         return DPAR_OK;
     }
     for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
         stuck[r] = dpari_proof_stuck(w, r);
     }
     k.rank = 0;
-    while ((k.at = dpari_proof_stuck(w, k.rank)) < 0) {
+    k.at = dpari_proof_stuck(w, k.rank);
+    while (k.at < 0) {
         k.rank++;
+        k.at = dpari_proof_stuck(w, k.rank);
     }
     if (w->why != NULL) {
         dpari_proof_blocker(w, &k);
@@ -959,6 +1035,7 @@ static DPARI_COLD dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
 
 /* ---- the check as a whole ------------------------------------------------------------------- */
 
+/* Checks everything but channels and deadlock. */
 static dpar_status dpari_proof_lists(dpari_proof *w)
 {
     const dpar_schedule *s = w->s;
@@ -966,8 +1043,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     int32_t r;
     for (r = 0; r < s->stages && st == DPAR_OK; r++) {
         if (s->rank_of[r] >= s->ranks) {
-            st = dpari_wrong(w->why, "stage %d is on rank %d of %d", r, (int32_t)s->rank_of[r],
-                             s->ranks);
+            st = dpari_wrong(w->why, "rank_of[%d] is %d, but there are only %d ranks", r,
+                             (int32_t)s->rank_of[r], s->ranks);
         }
     }
     for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
@@ -979,7 +1056,8 @@ static dpar_status dpari_proof_lists(dpari_proof *w)
     return st == DPAR_OK ? dpari_proof_stages(w) : st;
 }
 
-/* Apart, as the transport's: neither frame stands below the other. */
+/* Proves the schedule without a transport. Not inlined, like dpari_proof_transport, so that the
+ * frames of the two are not on the stack at the same time. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedule *s,
                                                                int32_t flags, void *mem,
                                                                dpar_why *why)
@@ -989,7 +1067,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
     dpari_proof_lay(&w, s, 0, mem, why);
     st = dpari_proof_lists(&w);
     if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
-        st = dpari_wrong(why, "there is no backward");
+        st = dpari_wrong(why, "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
     }
     if (st == DPAR_OK && (flags & DPAR_CHECK_TAGGED) == 0) {
         st = dpari_proof_channels(&w);
@@ -999,7 +1077,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_rules(const dpar_schedu
 
 /* ---- transports ----------------------------------------------------------------------------- */
 
-/* Which queue of its rank a message is in. */
+/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
 static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
 {
     switch (w->transport) {
@@ -1011,7 +1089,8 @@ static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
     }
 }
 
-/* The queues of a rank, and where its sends are. Keys are -1 before and after. */
+/* Links the messages of a rank into its queues and enters its sends in their cells. All keys are -1
+ * before and after the call. */
 static void dpari_proof_queue(dpari_proof *w, int32_t r)
 {
     int32_t i, end = (int32_t)w->s->begin[r + 1];
@@ -1037,6 +1116,7 @@ static void dpari_proof_queue(dpari_proof *w, int32_t r)
     dpari_proof_forget(w, r, -1);
 }
 
+/* Links all queues and connects the two ends of each message. */
 static void dpari_proof_connect(dpari_proof *w)
 {
     int32_t r, i, count = (int32_t)w->s->begin[w->s->ranks];
@@ -1056,7 +1136,7 @@ static void dpari_proof_connect(dpari_proof *w)
     }
 }
 
-/* Without messages nothing may go from rank to rank. */
+/* Checks that a schedule without messages needs none. */
 static dpar_status dpari_proof_lowered(const dpari_proof *w)
 {
     int32_t k;
@@ -1064,13 +1144,16 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
         int32_t next = dpari_schedule_behind(w->s, k);
         if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
             return dpari_wrong(
-                w->why, "stage %d on rank %d feeds stage %d on rank %d, but there are no messages",
+                w->why,
+                "stage %d on rank %d feeds stage %d on rank %d, but the schedule has no messages; "
+                "call dpar_schedule_lower first",
                 k, (int32_t)w->s->rank_of[k], next, (int32_t)w->s->rank_of[next]);
         }
     }
     return DPAR_OK;
 }
 
+/* Runs the schedule, which was proved before, on the transport. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
     const dpar_schedule *s, const dpar_schedule_check_desc *how, void *mem, dpar_why *why)
 {
@@ -1088,33 +1171,34 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_proof_transport(
     return dpari_proof_run(&w, how->stuck);
 }
 
-/* What is asked, the schedule's shape and the memory; apart, since it is over before the rest. */
-DPARI_STATIC_NOINLINE dpar_status dpari_proof_asked(const dpar_schedule *s,
-                                                    const dpar_schedule_check_desc *how,
-                                                    int64_t bytes, dpar_why *why)
+/* Checks the arguments: the descriptor, the shape of the schedule and the memory. Not inlined, so
+ * that its frame is gone before the proof. */
+DPARI_STATIC_NOINLINE dpar_status dpari_proof_arguments(const dpar_schedule *s,
+                                                        const dpar_schedule_check_desc *how,
+                                                        int64_t bytes, dpar_why *why)
 {
     int64_t needed;
     dpar_status st;
     if (how != NULL && (how->transport < 0 || how->transport >= DPAR_TRANSPORT_COUNT)) {
-        return dpari_wrong(why, "transport %d: 0 to %d", how->transport,
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", how->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (how != NULL && how->transport == DPAR_TRANSPORT_EAGER && how->capacity < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", how->capacity);
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", how->capacity);
     }
     st = dpari_proof_shape(s, why);
     if (st != DPAR_OK) {
         return st;
     }
     if (dpari_proof_cells(s) == 0) {
-        return dpari_wrong(why, "%d stages of a chain and %d micro-batches, but only %ld actions",
+        return dpari_wrong(why,
+                           "%d stages per chain and %d micro-batches need more than %ld actions",
                            s->chain, s->micro_batches, s->begin[s->ranks]);
     }
     needed = dpari_schedule_check_bytes(s, how);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why,
-                         "the check of %ld actions takes %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why, "the check of %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     return DPAR_OK;
@@ -1125,13 +1209,17 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s,
                                          int64_t bytes, dpar_why *why)
 {
     const int run = how != NULL && how->transport != DPAR_TRANSPORT_NONE;
-    dpar_status st = dpari_proof_asked(s, how, bytes, why);
-    if (st == DPAR_OK) {
-        st = dpari_proof_rules(s,
-                               run           ? how->flags | DPAR_CHECK_TAGGED
-                               : how != NULL ? how->flags
-                                             : 0,
-                               mem, why);
+    int32_t flags = how != NULL ? how->flags : 0;
+    dpar_status st = dpari_proof_arguments(s, how, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st == DPAR_OK && run ? dpari_proof_transport(s, how, mem, why) : st;
+    if (run) { /* the run itself shows whether the order of a channel matters */
+        flags |= DPAR_CHECK_TAGGED;
+    }
+    st = dpari_proof_rules(s, flags, mem, why);
+    if (st != DPAR_OK || !run) {
+        return st;
+    }
+    return dpari_proof_transport(s, how, mem, why);
 }

@@ -57,7 +57,7 @@ typedef struct dpar_schedule_check_desc {
  *       why->bytes is how many it needs.
  *
  * Fails with DPAR_E_ARG if the schedule is not correct, and the message names the first fault,
- * "rank 2: 1B3 is there twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
+ * "rank 2: 1B3 is listed twice". Fails with DPAR_E_STUCK if ranks wait for each other, and the
  * message names the circle: "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after
  * 1SEND_F0; rank 1 ...". Fails with DPAR_E_ROOM if `bytes` is too small. Costs O(actions).
  *

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Published formulas with the conditions under which simulation agrees with them. Each formula
- * returns its value and text, or the condition that is not met. */
+/* Evaluates published formulas under the conditions for which simulation agrees with them. The
+ * function of a formula sets its text, adds up its value and notes the first condition that is not
+ * met. */
 #include "closed.h"
 
 #include "../base/arith.h"
 #include "../base/inner.h"
 #include "order.h"
 
-/* The numbers that the formulas speak of, and the sum that one of them builds up. */
+/* The numbers in the formulas, named as in closed.h, and the value so far. */
 typedef struct dpari_closed {
-    int64_t p, v, m, s;
+    int64_t p, v, m, s; /* m counts slices, m s in the formulas */
     int64_t f, b, i, w, fb, c;
-    int64_t sum;
-    const char *formula, *unmet; /* unmet: the condition that does not hold; NULL: all do */
-    int32_t rule, over;          /* over: 1: the sum passed INT64_MAX */
+    int64_t sum;         /* the value of the formula */
+    const char *formula; /* its text */
+    const char *unmet;   /* the first condition that is not met, or NULL */
+    int32_t rule;
+    int32_t over; /* 1 if the sum exceeds INT64_MAX */
 } dpari_closed;
 
-/* Adds count x time, both 0 or more. */
+/* Adds count x time, which are both 0 or more. */
 static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
 {
     int64_t product;
@@ -27,6 +30,8 @@ static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
     q->sum += product;
 }
 
+/* Notes a condition if it does not hold and no other one was noted. An empty condition means that
+ * there is no formula. Returns `holds`. */
 DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
 {
     if (!holds && q->unmet == NULL) {
@@ -35,20 +40,23 @@ DPARI_STATIC_NOINLINE int dpari_closed_need(dpari_closed *q, int holds, const ch
     return holds;
 }
 
+/* Adds count x (F + B). */
 static void dpari_closed_pair(dpari_closed *q, int64_t count)
 {
     dpari_closed_add(q, count, q->f);
     dpari_closed_add(q, count, q->b);
 }
 
-/* What each rank computes, whatever the order. */
+/* Computes the work of a rank, which is the same in every order. */
 static void dpari_closed_work(dpari_closed *q, int64_t *work)
 {
     dpari_closed only = *q;
+    int64_t count = q->m * q->v;
     only.sum = 0;
-    dpari_closed_pair(
-        &only, q->m * q->v /
-                   (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA ? 2 : 1));
+    if (q->rule == DPAR_SCHEDULE_DUALPIPE || q->rule == DPAR_SCHEDULE_CHIMERA) {
+        count /= 2; /* each stage has half of the micro-batches */
+    }
+    dpari_closed_pair(&only, count);
     q->over |= only.over;
     *work = only.sum;
 }
@@ -67,7 +75,7 @@ static void dpari_closed_zero_bubble(dpari_closed *q)
     dpari_closed_add(q, q->p - 1, q->i - q->w);
 }
 
-/* ZB-2P and ZBV. */
+/* ZB-2P and ZBV: 3 v m F, and for the makespan (p - 1) F more. */
 static void dpari_closed_no_bubble(dpari_closed *q, int span)
 {
     if (q->rule == DPAR_SCHEDULE_ZBV) {
@@ -115,7 +123,7 @@ static void dpari_closed_chimera(dpari_closed *q)
     int twice = q->b / 2 == q->f && q->b % 2 == 0 && q->b > 0;
     q->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
     (void)dpari_closed_need(q, q->b == q->f || twice, "B = F or B = 2 F");
-    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, where B = 2 F");
+    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, if B = 2 F");
     (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
     dpari_closed_pair(q, q->m);
     dpari_closed_add(q, (twice ? 2 : 1) * (q->p - 2), q->f);
@@ -145,7 +153,7 @@ static void dpari_closed_makespan(dpari_closed *q)
         q->formula = "(m + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
-    case DPAR_SCHEDULE_SEQ1F1B: /* m counts the slices here */
+    case DPAR_SCHEDULE_SEQ1F1B:
         q->formula = "(m s + p - 1) (F + B)";
         dpari_closed_pair(q, q->m + q->p - 1);
         break;
@@ -213,7 +221,7 @@ static void dpari_closed_span(dpari_closed *q)
         q->formula = "m F";
         (void)dpari_closed_need(q, q->v == 1, "v = 1");
         dpari_closed_add(q, q->m, q->f);
-    } else { /* rank 0 begins first and ends last */
+    } else { /* rank 0 starts first and ends last, so that its span is the makespan */
         dpari_closed_makespan(q);
         if (q->c > 0) {
             dpari_closed_latency(q);
@@ -332,19 +340,12 @@ DPARI_STATIC_NOINLINE void dpari_closed_peak(dpari_closed *q, int64_t r)
     dpari_closed_add(q, 1, peak);
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
-/* Fills in the numbers; they are checked by what only simulation can say otherwise. */
+/* Fills the numbers of the formulas after checking the order and the times. */
 static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *order,
                                      const dpar_schedule_times *t, dpar_why *why)
 {
-    const int many = order->rule == DPAR_SCHEDULE_INTERLEAVED ||
-                     order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
-                     order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
-    const int two = order->rule == DPAR_SCHEDULE_ZBV || order->rule == DPAR_SCHEDULE_V_HALF ||
-                    order->rule == DPAR_SCHEDULE_V_MIN || order->rule == DPAR_SCHEDULE_1F1B_V ||
-                    order->rule == DPAR_SCHEDULE_DUALPIPE ||
-                    order->rule == DPAR_SCHEDULE_DUALPIPEV || order->rule == DPAR_SCHEDULE_CHIMERA;
     dpar_status status = dpari_order_check(order, why);
     if (status != DPAR_OK) {
         return status;
@@ -352,8 +353,8 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     dpari_zero(q, sizeof(*q));
     q->rule = order->rule;
     q->p = order->ranks;
-    q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
-    q->s = order->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
+    q->v = dpari_order_chunks(order);
+    q->s = dpari_order_slices(order);
     q->m = (int64_t)order->micro_batches * q->s;
     q->f = t->forward.all;
     q->i = t->input.all;
@@ -362,22 +363,25 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_schedule_desc *
     q->c = t->latency.all;
     q->fb = t->overlap.all;
     if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
-        return dpari_wrong(why, "times of %ld, %ld, %ld, latency %ld: 0 or more", q->f, q->i, q->w,
-                           q->c);
+        return dpari_wrong(
+            why, "forward=%ld, input=%ld, weight=%ld, latency=%ld; all times must be 0 or more",
+            q->f, q->i, q->w, q->c);
     }
     if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
         q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
-        return dpari_say(DPAR_E_RANGE, why, "times of %ld, %ld, %ld are too long", q->f, q->i,
-                         q->w);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "forward=%ld, input=%ld, weight=%ld; times must be at most INT64_MAX / 4",
+                         q->f, q->i, q->w);
     }
     q->b = q->b == 0 ? q->i + q->w : q->b;
     q->fb = q->fb == 0 ? q->f + q->b : q->fb;
-    (void)dpari_closed_need(q, order->rank_of == NULL, "the rule's own ranks");
-    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks, "groups of p");
+    (void)dpari_closed_need(q, order->rank_of == NULL, "rank_of is NULL");
+    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks,
+                            "groups have p micro-batches");
     return DPAR_OK;
 }
 
-/* True if all stages are alike and times have nothing that the formulas leave out. */
+/* True if all stages are alike and messages are buffered and have a latency only. */
 static int dpari_closed_plain(const dpar_schedule_times *t)
 {
     return t->forward.each == NULL && t->input.each == NULL && t->weight.each == NULL &&
@@ -386,6 +390,7 @@ static int dpari_closed_plain(const dpar_schedule_times *t)
            t->sends == DPAR_SEND_MODE_BUFFERED;
 }
 
+/* Evaluates the formula `what`. */
 DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedule_times *t,
                                               int32_t what, int32_t rank)
 {
@@ -396,7 +401,8 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedu
         dpari_closed_peak(q, rank);
         return;
     }
-    (void)dpari_closed_need(q, dpari_closed_plain(t), "all stages alike, latency alone");
+    (void)dpari_closed_need(q, dpari_closed_plain(t),
+                            "all stages alike, and messages buffered with a latency only");
     (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
     if (what == DPAR_FORMULA_LATENCY) {
         dpari_closed_latency(q);
@@ -412,19 +418,19 @@ DPARI_STATIC_NOINLINE void dpari_closed_value(dpari_closed *q, const dpar_schedu
     }
 }
 
-/* "zbv: no formula gives the makespan, unless: m >= 2 p - 1". */
+/* "zbv: no formula gives the makespan, unless m >= 2 p - 1". */
 static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpar_why *why)
 {
     dpar_text t;
     if (why != NULL) {
         dpar_text_init(&t, why->text, sizeof(why->text));
         dpari_text_say(&t, "%s: no formula gives the %s%s%s", dpar_schedule_name(q->rule), what,
-                       q->unmet[0] != 0 ? ", unless: " : "", q->unmet);
+                       q->unmet[0] != 0 ? ", unless " : "", q->unmet);
     }
     return DPAR_E_NONE;
 }
 
-/* The makespan's formula with its latency term. */
+/* The text of the makespan's formula with its latency term. */
 static const char *dpari_closed_late(int32_t rule)
 {
     switch (rule) {
@@ -459,14 +465,16 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_closed_form(const dpar_schedule_de
         return status;
     }
     if (what < 0 || what >= DPAR_FORMULA_COUNT || rank < 0 || rank >= order->ranks) {
-        return dpari_wrong(why, "formula %d of rank %d of %d: unknown", what, rank, order->ranks);
+        return dpari_wrong(why, "formula %d of rank %d; formulas are 0 to %d and ranks 0 to %d",
+                           what, rank, (int32_t)DPAR_FORMULA_COUNT - 1, order->ranks - 1);
     }
     dpari_closed_value(&q, t, what, rank);
     if (q.unmet != NULL) {
         return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
     if (q.over) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches on %d ranks take too long",
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%d micro-batches on %d ranks: the value exceeds INT64_MAX",
                          order->micro_batches, order->ranks);
     }
     late = what == DPAR_FORMULA_MAKESPAN ||

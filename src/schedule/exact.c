@@ -2,15 +2,16 @@
 /* Checks jobs, computes lower bounds, and searches the best schedule of a tiny job. The search is a
  * depth-first branch and bound over the decisions of the rank that is free first. States that were
  * searched to the end are kept in a table, relative to their time, and are not searched again.
- * auto.c calls all of this. */
+ * auto.c and place.c call it. */
 #include "exact.h"
 
 #include "pipe.h"
 
-enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
+enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes are at most 2^60 */
 
 /* ---- the job -------------------------------------------------------------------------------- */
 
+/* Checks the numbers of a job that are not times or bytes. */
 static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int32_t s, r;
@@ -18,30 +19,33 @@ static dpar_status dpari_job_shape(const dpar_schedule_optimize_desc *job, dpar_
         job->stages > DPARI_OPTIMIZE_MAX_STAGES || job->micro_batches < 1 ||
         job->micro_batches > DPAR_MAX_MICRO_BATCHES ||
         (int64_t)job->stages * job->micro_batches > (INT64_C(1) << 28)) {
-        return dpari_wrong(
-            why,
-            "%d ranks, %d stages, %d micro-batches: 1 to 4096, 16384 and 65535, no fewer "
-            "stages than ranks, stages x micro-batches at most 2^28",
-            job->ranks, job->stages, job->micro_batches);
+        return dpari_wrong(why,
+                           "%d ranks, %d stages and %d micro-batches; 1 to 4096, 16384 and 65535 "
+                           "are allowed, with "
+                           "stages >= ranks and stages x micro-batches <= 2^28",
+                           job->ranks, job->stages, job->micro_batches);
     }
     if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
         job->objective > DPAR_OBJECTIVE_SPAN) {
-        return dpari_wrong(why, "no times, or split %d or objective %d is not 0 or 1", job->split,
-                           job->objective);
+        return dpari_wrong(why,
+                           "split=%d and objective=%d must be 0 or 1, and times must not be NULL",
+                           job->split, job->objective);
     }
     if (job->rank_of == NULL && job->map != DPAR_STAGE_MAP_LOOP && job->map != DPAR_STAGE_MAP_V) {
-        return dpari_wrong(why, "map %d is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V", job->map);
+        return dpari_wrong(why, "map=%d; DPAR_STAGE_MAP_LOOP and DPAR_STAGE_MAP_V are allowed",
+                           job->map);
     }
     for (s = 0; s < job->stages; s++) {
         r = dpari_pipe_rank(job, s);
         if (r >= job->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", s, r, job->ranks);
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", s, r,
+                               job->ranks);
         }
     }
     return DPAR_OK;
 }
 
-/* *sum += value, when value is 0 to 2^60 and the sum too. */
+/* Adds value to *sum and returns 1 if both the value and the new sum are 0 to 2^60. */
 static int dpari_job_add(int64_t *sum, int64_t value)
 {
     const int64_t most = INT64_C(1) << DPARI_MOST_SUM;
@@ -52,6 +56,8 @@ static int dpari_job_add(int64_t *sum, int64_t value)
     return 1;
 }
 
+/* Checks that times are 0 or more and that their sum over all micro-batches is at most 2^60, so
+ * that no later sum overflows. */
 static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     const dpar_schedule_times *t = job->times;
@@ -63,26 +69,29 @@ static dpar_status dpari_job_times(const dpar_schedule_optimize_desc *job, dpar_
         int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
         if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
             wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
-            return dpari_wrong(why,
-                               "stage %d: times, latency and bytes are 0 or more, bandwidth 0 to "
-                               "INT64_MAX / 10",
-                               s);
+            return dpari_wrong(
+                why,
+                "stage %d: times, latency and bytes must be 0 or more, and bandwidth "
+                "0 to INT64_MAX / 10",
+                s);
         }
         lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
                   ? INT64_MAX
                   : dpari_pipe_message(t, s);
         if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
             !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
-            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to %d pass 2^60", s);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "the times of stages 0 to %d add up to more than 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time pass 2^60",
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld units of time exceed 2^60",
                          job->micro_batches, sum);
     }
     return DPAR_OK;
 }
 
+/* The same for bytes. */
 static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_why *why)
 {
     int64_t sum = 0, each = 0, all;
@@ -93,25 +102,26 @@ static dpar_status dpari_job_holds(const dpar_schedule_optimize_desc *job, dpar_
         int64_t w = dpari_pipe_hold(job->times, DPARI_W, s);
         if (f < 0 || i > 0 || w > 0 || i < -f || w != -f - i ||
             dpari_each_at(&job->times->hold_always, s) < 0) {
-            return dpari_wrong(
-                why,
-                "stage %d holds %ld for F, %ld for I and %ld for W: F takes what I and W give "
-                "back, hold_always is 0 or more",
-                s, f, i, w);
+            return dpari_wrong(why,
+                               "stage %d holds %ld for F, %ld for I and %ld for W; I and W must "
+                               "free what F takes, "
+                               "and hold_always must be 0 or more",
+                               s, f, i, w);
         }
         if (!dpari_job_add(&sum, f) ||
             !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
-            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to %d pass 2^60", s);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "the bytes of stages 0 to %d add up to more than 2^60", s);
         }
     }
     if (!dpari_mul(sum, job->micro_batches, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes pass 2^60",
+        return dpari_say(DPAR_E_RANGE, why, "%d micro-batches of %ld bytes exceed 2^60",
                          job->micro_batches, sum);
     }
     return DPAR_OK;
 }
 
-/* Checks that a rank has a stage, and that one micro-batch fits on all stages that it has. */
+/* Checks that a rank has a stage, and that one micro-batch fits on all its stages together. */
 static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_t rank,
                                   dpar_why *why)
 {
@@ -130,7 +140,9 @@ static dpar_status dpari_job_fits(const dpar_schedule_optimize_desc *job, int32_
         stages++;
     }
     if (stages == 0 || cap < 0) {
-        return dpari_wrong(why, "rank %d has %d stages and a cap of %ld", rank, stages, cap);
+        return dpari_wrong(
+            why, "rank %d has %d stages and a cap of %ld; 1 or more and 0 or more are allowed",
+            rank, stages, cap);
     }
     if (cap == 0 || need <= cap - always) {
         return DPAR_OK;
@@ -168,13 +180,14 @@ DPARI_INTERNAL int64_t dpari_pipe_actions(const dpar_schedule_optimize_desc *job
     return (int64_t)job->stages * job->micro_batches * (job->split ? 3 : 2);
 }
 
-/* What a bound is made of, along the chain. */
+/* The least times of one micro-batch along the chain, for the stage that is looked at. */
 typedef struct dpari_chain {
-    int64_t way;  /* F down and I back of all stages, messages and the last W: one micro-batch */
-    int64_t head; /* to the stage at hand */
-    int64_t back; /* from its I to the end: I of the stages before, messages */
+    int64_t way;  /* the whole chain: all F, all I, the messages, and the W of stage 0 */
+    int64_t head; /* from the start to the F of the stage */
+    int64_t back; /* from the end of the stage's I to the end of stage 0's I */
 } dpari_chain;
 
+/* The time of a message from a stage to the next one; 0 if both are on the same rank. */
 static int64_t dpari_job_lag(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
@@ -188,20 +201,22 @@ DPARI_STATIC_NOINLINE int64_t dpari_job_weight(const dpar_schedule_optimize_desc
     return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
 }
 
-/* What a stage's activation is held for at least, from its F to the end of its I. */
+/* The least time that a stage's activation is held, from the start of F to the end of I. */
 static int64_t dpari_bound_hold(const dpar_schedule_optimize_desc *job, const dpari_chain *c)
 {
     return c->way - c->head - c->back - dpari_job_weight(job, 0);
 }
 
+/* Moves *c from a stage to the next one. */
 static void dpari_bound_step(const dpar_schedule_optimize_desc *job, int32_t stage, dpari_chain *c)
 {
     c->head += dpari_each_at(&job->times->forward, stage) + dpari_job_lag(job, stage);
     c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
 }
 
-/* Bytes times time of all that a rank holds, over its cap. Bytes are rounded to 2^-20 of the cap,
- * to the side that keeps this a bound; 0 when the product is too large. */
+/* The bound from the cap of a rank: the sum of bytes x time over all its activations, divided by
+ * the cap. Bytes are rounded down and the cap up to units of 2^-20 of the cap, so that products fit
+ * and the result is still a lower bound. Returns 0 if a product overflows all the same. */
 static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
@@ -228,11 +243,11 @@ static int64_t dpari_bound_area(const dpar_schedule_optimize_desc *job, int32_t 
            (job->objective == DPAR_OBJECTIVE_MAKESPAN ? chain->head : 0);
 }
 
-/* The bound of a rank whose first stage is `first`, with the chain at that stage. */
+/* The bound of a rank whose first stage is `first`; *chain is at that stage. */
 static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t first,
                                 const dpari_chain *chain)
 {
-    int64_t pass = 0, weight = 0; /* of one micro-batch: F and I; W */
+    int64_t pass = 0, weight = 0; /* time of F and I, and of W, of the rank */
     int64_t bound;
     int32_t s, r = dpari_pipe_rank(job, first);
     for (s = first; s < job->stages; s++) {
@@ -252,8 +267,9 @@ static int64_t dpari_bound_rank(const dpar_schedule_optimize_desc *job, int32_t 
     return dpari_most(bound, dpari_bound_area(job, first, chain));
 }
 
-/* The bound of a stage: all its F before the last micro-batch goes on, or all its I after the
- * first came back; or the turns in which its activations fit. */
+/* The bound of a stage. One micro-batch passes the whole chain, and the stage runs the F of all
+ * others before, or the I of all others after it. If only `fit` activations fit, the micro-batches
+ * of the stage also take turns. */
 static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t s,
                                  const dpari_chain *c)
 {
@@ -268,7 +284,7 @@ static int64_t dpari_bound_stage(const dpar_schedule_optimize_desc *job, int32_t
     if (cap == 0 || one == 0) {
         return best;
     }
-    fit = cap / one; /* 1 at least: the job was checked */
+    fit = cap / one; /* at least 1, because the job was checked */
     if (fit < job->micro_batches) {
         int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
         int64_t late = job->objective == DPAR_OBJECTIVE_MAKESPAN ? c->head : 0;
@@ -307,35 +323,45 @@ DPARI_INTERNAL int64_t dpari_pipe_bound(const dpar_schedule_optimize_desc *job)
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
+/* Limits of the fields of a key: done counts have 8 bits. */
 enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
-enum { DPARI_WAIT = 3, DPARI_LATE = 3, DPARI_PROBES = 4 };
+enum {
+    DPARI_WAIT = 3,  /* a kind: the rank waits */
+    DPARI_LATE = 3,  /* most messages to a stage and kind that are in flight, in a key */
+    DPARI_PROBES = 4 /* slots of the table that are tried for a key */
+};
 
-/* A place on the way down: rank `rank` is free at `at`; what it did there, and what that changed.
- */
+/* A decision on the path from the root of the search: rank `rank` is free at time `at`. It runs the
+ * action `kind` of `stage`, or waits. free, seen and start are the rank's values before that. */
 typedef struct dpari_place {
     int64_t at, free, seen, start;
-    int64_t arrives; /* the earliest that anything else can reach the rank */
-    int32_t rank, choice;
-    int32_t kind, stage; /* DPARI_WAIT: nothing was begun */
+    int64_t arrives; /* the earliest time at which another input can reach the rank */
+    int32_t rank;
+    int32_t choice;      /* the number of alternatives that were tried */
+    int32_t kind, stage; /* kind is DPARI_WAIT if no action is started */
 } dpari_place;
 
-/* The table's entries: a number, not 0, of the state; the state; since when (makespan: the time,
- * span: each rank's time since its start). All are 32 or 64 bits. */
+/* The state of a search. An entry of the table has the times `since`, a hash that is not 0, and the
+ * key. For the makespan there is one time, that of the state; for the span each rank's time since
+ * its start. A state that was searched before with times that are not larger need not be searched
+ * again. */
 typedef struct dpari_search {
     dpari_pipe q;
-    int64_t *seen; /* [ranks]: what had arrived by then is not begun before something else */
-    int32_t span;  /* 1: the objective is the span */
+    /* [ranks], the time at which the rank decided to wait, or DPARI_NEVER. It then does not start
+     * any action that was ready at that time before another input arrives. */
+    int64_t *seen;
+    int32_t span; /* 1 if the objective is the span */
     int64_t best, bound, nodes, most;
-    dpari_place *place;
+    dpari_place *place; /* the path from the root, `depth` decisions */
     int64_t depth, actions;
-    uint32_t *key;
-    int64_t *since;
-    char *table;
+    uint32_t *key;  /* [keys] */
+    int64_t *since; /* [sinces] */
+    char *table;    /* [entries], each of `size` bytes */
     int64_t entries;
-    int32_t keys, sinces, size; /* 32-bit numbers of a key, 64-bit ones of since, bytes */
+    int32_t keys, sinces, size;
 } dpari_search;
 
-/* True if the head of this queue has arrived by `at` and may begin. */
+/* True if the stage's next action of this kind is ready at time `at` and the rank may choose it. */
 static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
 {
     int32_t r = x->q.rank[s];
@@ -350,7 +376,8 @@ static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t
     return arrival != DPARI_NEVER && arrival <= at && arrival > x->seen[r];
 }
 
-/* The first time at which the rank has something to decide; INT64_MAX: none is known. */
+/* Returns the first time at which the rank has a decision to make, or INT64_MAX if none is known.
+ */
 static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
 {
     const dpari_pipe *q = &x->q;
@@ -374,8 +401,9 @@ static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
     return wake;
 }
 
-/* For each queue the earliest that its head can arrive, into q->next; and for each rank the
- * earliest that it can go on, into q->sum; INT64_MAX: never. */
+/* Computes for each stage and kind the earliest time at which the input of its next action can
+ * arrive, q->next. Computes for each rank the earliest time at which it can continue, q->sum, which
+ * is INT64_MAX if it has nothing left to run. */
 static void dpari_exact_arrivals(dpari_search *x)
 {
     dpari_pipe *q = &x->q;
@@ -392,11 +420,15 @@ static void dpari_exact_arrivals(dpari_search *x)
         r = q->rank[s];
         next = &q->next[kind][s];
         at = dpari_pipe_arrival(q, kind, s);
-        if (at == DPARI_NEVER) { /* its producer has not begun it */
-            int32_t from = k == q->stages ? s : back ? s + 1 : s - 1;
-            int of = k == q->stages ? DPARI_F : kind;
+        if (at == DPARI_NEVER) {           /* its producer has not started */
+            int32_t loss = k == q->stages; /* the I of the last stage follows its own F */
+            int32_t from = back ? s + 1 : s - 1;
+            int of = loss ? DPARI_F : kind;
+            if (loss) {
+                from = s;
+            }
             at = dpari_most(q->free[q->rank[from]], q->next[of][from]) + q->time[of][from];
-            at += k == q->stages ? 0 : q->lag[back ? s : from];
+            at += loss ? 0 : q->lag[back ? s : from];
         }
         *next = at;
         if (dpari_pipe_may(q, kind, s) && at > x->seen[r]) {
@@ -411,21 +443,26 @@ static void dpari_exact_arrivals(dpari_search *x)
     }
 }
 
-/* A stage's work of this kind that is left. */
+/* The time of all remaining actions of a stage and kind. */
 static int64_t dpari_exact_left(const dpari_pipe *q, int kind, int32_t s)
 {
     return (q->micros - q->done[kind][s]) * q->time[kind][s];
 }
 
-/* What the objective counts as the rank's zero; its start, when that is known. */
+/* The time from which the objective counts for a rank: 0 for the makespan, its start for the span,
+ * or `fallback` if it has not started. */
 static int64_t dpari_exact_zero(const dpari_search *x, int32_t r, int64_t fallback)
 {
-    return !x->span ? 0 : x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
+    if (!x->span) {
+        return 0;
+    }
+    return x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
 }
 
-/* No schedule that goes on from here has a smaller objective. Down the chain: a stage ends its last
- * F after all F of its rank's stages up to it. Back: its last I after all F of the rank and all I
- * of the stages from it on. Then W. */
+/* Returns a lower bound of the objective of all schedules that continue from this state. In the
+ * first pass, down the chain, a stage ends its last F after all remaining F of its rank on this
+ * stage and earlier ones. In the second one, up the chain, it ends its last I after all F of the
+ * rank and the I of this stage and later ones. Then come the W. */
 static int64_t dpari_exact_bound(dpari_search *x)
 {
     dpari_pipe *q = &x->q;
@@ -433,7 +470,7 @@ static int64_t dpari_exact_bound(dpari_search *x)
     int32_t s, r, last = q->micros - 1;
     dpari_exact_arrivals(x);
     for (r = 0; r < q->ranks; r++) {
-        if (q->sum[r] == INT64_MAX) { /* it has done all: what it waits for comes after `seen` */
+        if (q->sum[r] == INT64_MAX) { /* nothing is left that could start after `seen` */
             q->sum[r] = q->free[r];
         }
     }
@@ -464,8 +501,9 @@ static int64_t dpari_exact_bound(dpari_search *x)
     return bound;
 }
 
-/* The messages to a stage that are still under way, or its producer not done with; appends what is
- * left of each to the key. Returns how many, -1: more than a key holds. */
+/* Appends to the key, for each message to a stage that has not arrived at time `at`, the time until
+ * its arrival. Messages whose producer is still running are included. Returns the number of
+ * messages, or -1 if the key has no capacity for them. */
 static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int64_t at,
                                 int32_t *used)
 {
@@ -489,8 +527,8 @@ static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int6
     return count;
 }
 
-/* The state at time `at`, as numbers relative to it, into x->key and x->since; 0 when it does not
- * go into a key. */
+/* Computes the key of the state at time `at` and its times: x->key is relative to `at`, x->since is
+ * not. Returns 0 if the state does not fit into a key. */
 static int dpari_exact_key(dpari_search *x, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -524,7 +562,8 @@ static int dpari_exact_key(dpari_search *x, int64_t at)
     return 1;
 }
 
-/* The table's slot of the key: the one that has it (*found), else the one to overwrite. */
+/* Returns the slot of the table that has the key (*found is 1), or the slot in which to store it.
+ */
 static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
 {
     uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
@@ -541,11 +580,15 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
         slot = x->table +
                ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
         has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
-        for (k = 0; has[0] == *name && k < x->keys && has[k + 1] == x->key[k]; k++) {
-        }
-        if (has[0] == *name && k == x->keys) {
-            *found = 1;
-            return slot;
+        if (has[0] == *name) {
+            k = 0;
+            while (k < x->keys && has[k + 1] == x->key[k]) {
+                k++;
+            }
+            if (k == x->keys) {
+                *found = 1;
+                return slot;
+            }
         }
         if (has[0] == 0) {
             return slot;
@@ -555,7 +598,7 @@ static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
     return home;
 }
 
-/* True if this state was searched to its end before, at the same time or an earlier one. */
+/* True if this state was searched to the end before, with times that are not larger. */
 static int dpari_exact_known(dpari_search *x, int64_t at)
 {
     uint32_t name;
@@ -571,6 +614,7 @@ static int dpari_exact_known(dpari_search *x, int64_t at)
     return found;
 }
 
+/* Stores a state that was searched to the end. */
 static void dpari_exact_keep(dpari_search *x, int64_t at)
 {
     uint32_t name, *has;
@@ -590,7 +634,7 @@ static void dpari_exact_keep(dpari_search *x, int64_t at)
     }
 }
 
-/* Who decides next, and when; 0 when nobody can. */
+/* Finds the rank that decides next, and when. Returns 0 if there is none. */
 static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
 {
     int32_t r;
@@ -605,8 +649,8 @@ static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
     return *at != INT64_MAX;
 }
 
-/* True if an earlier stage of the rank has the same action with the same time and bytes. Doing that
- * one is then as good. */
+/* True if an earlier stage of the rank has a W with the same time and bytes, so that this one need
+ * not be tried. */
 static int dpari_exact_twin(const dpari_search *x, int32_t s)
 {
     const dpari_pipe *q = &x->q;
@@ -621,9 +665,9 @@ static int dpari_exact_twin(const dpari_search *x, int32_t s)
     return 0;
 }
 
-/* True if waiting may help. It cannot if nothing can arrive, or if an action that takes no memory
- * ends before anything can arrive. (Nor an F without a cap; but in a span, where an early F may
- * start another rank's clock.) */
+/* True if it may help that the rank waits. It cannot if no input can arrive, or if an action that
+ * takes no memory ends before the next arrival. Without a cap this holds for F too, except for the
+ * span, because an early F may start the clock of another rank. */
 static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
 {
     const dpari_pipe *q = &x->q;
@@ -643,7 +687,8 @@ static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
     return 1;
 }
 
-/* The next thing to try at a place: I of its stages, F from the last stage on, W, and to wait. */
+/* Sets the next alternative of a place: the I of its stages, then F, then W, each from the last
+ * stage to the first, and then to wait. Returns 0 if there is none left. */
 static int dpari_exact_choose(dpari_search *x, dpari_place *p)
 {
     static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
@@ -662,6 +707,7 @@ static int dpari_exact_choose(dpari_search *x, dpari_place *p)
     return p->choice++ == 3 * count && dpari_exact_may_wait(x, p);
 }
 
+/* Carries out the decision of a place, and keeps what dpari_exact_undo needs. */
 static void dpari_exact_do(dpari_search *x, dpari_place *p)
 {
     dpari_pipe *q = &x->q;
@@ -691,7 +737,7 @@ static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
     }
 }
 
-/* A complete schedule that is better: the way down, into s. */
+/* A better schedule is complete. Runs its decisions once more, which writes the actions to s. */
 static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
                               dpar_schedule_optimize_result *result)
 {
@@ -709,7 +755,8 @@ static void dpari_exact_write(dpari_search *x, dpar_schedule *s,
     q->action = NULL;
 }
 
-/* What can arrive at a rank after `at`, at the earliest; INT64_MAX: nothing. After bound(). */
+/* Returns the earliest time after `at` at which an input can arrive at a rank, or INT64_MAX. Reads
+ * q->next, which dpari_exact_bound computed. */
 static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
 {
     const dpari_pipe *q = &x->q;
@@ -726,7 +773,7 @@ static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
     return next;
 }
 
-/* Comes to a new place. 0: nothing better lies beyond it. */
+/* Enters the next place of the path. Returns 0 if it cannot lead to a better schedule. */
 static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc *job,
                              dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
@@ -747,7 +794,8 @@ static int dpari_exact_enter(dpari_search *x, const dpar_schedule_optimize_desc 
     return 1;
 }
 
-/* Depth first, until all is searched, the bound is met, or the nodes are used up (1). */
+/* Searches depth-first. Returns 0 if all is searched or the bound is reached, or 1 if the nodes are
+ * used up. */
 static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *job,
                             dpar_schedule *s, dpar_schedule_optimize_result *result)
 {
@@ -774,13 +822,14 @@ static int dpari_exact_walk(dpari_search *x, const dpar_schedule_optimize_desc *
     return 0;
 }
 
-/* Places on the longest way down. Between two actions of a rank it waits at most once for the F and
- * once for the I of each of its stages, and once more. */
+/* The most places on a path. Between two actions a rank waits at most once for the F and once for
+ * the I of each of its stages, and once more. */
 static int64_t dpari_exact_depth(const dpar_schedule_optimize_desc *job)
 {
     return (dpari_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
 }
 
+/* Places the struct and its arrays in mem. The table gets the rest of the memory. */
 static dpari_search *dpari_exact_lay(const dpar_schedule_optimize_desc *job, void *mem,
                                      int64_t bytes)
 {
@@ -818,8 +867,7 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
         job->micro_batches > DPARI_EXACT_MICROS) {
         return dpari_wrong(
             why,
-            "%d ranks, %d stages, %d micro-batches: an exact search takes up to 12, 24 "
-            "and 255",
+            "%d ranks, %d stages and %d micro-batches; an exact search allows up to 12, 24 and 255",
             job->ranks, job->stages, job->micro_batches);
     }
     for (s = 0; s < job->stages; s++) {
@@ -827,8 +875,10 @@ static dpar_status dpari_exact_check(const dpar_schedule_optimize_desc *job, dpa
         int64_t w = dpari_job_weight(job, s), lag = dpari_job_lag(job, s);
         if (f < 1 || i < 1 || dpari_most(f, dpari_most(i, w)) > INT32_MAX || lag > INT32_MAX) {
             return dpari_wrong(
-                why, "stage %d: F %ld and I %ld take 1 to 2^31 - 1, W and messages 0 to that", s, f,
-                i);
+                why,
+                "stage %d: F takes %ld and I %ld; an exact search allows 1 to 2^31 - 1, and 0 to "
+                "2^31 - 1 for W and messages",
+                s, f, i);
         }
     }
     return DPAR_OK;
@@ -857,14 +907,14 @@ DPARI_INTERNAL dpar_status dpari_exact_search(const dpar_schedule_optimize_desc 
     dpar_status st = dpari_exact_check(job, why);
     int more;
     if (st == DPAR_OK && (nodes < 0 || known < 0)) {
-        st = dpari_wrong(why, "%ld nodes and a known %ld are 0 or more", nodes, known);
+        st = dpari_wrong(why, "nodes=%ld and known=%ld must be 0 or more", nodes, known);
     }
     if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
-        st = dpari_wrong(why, "the schedule is laid out for %d ranks and %d stages, not %d and %d",
+        st = dpari_wrong(why, "the schedule has %d ranks and %d stages, the job has %d and %d",
                          s->ranks, s->stages, job->ranks, job->stages);
     }
     if (st == DPAR_OK && bytes < dpari_exact_bytes(job, 1)) {
-        st = dpari_say(DPAR_E_ROOM, why, "the search takes %ld bytes or more, there are %ld",
+        st = dpari_say(DPAR_E_ROOM, why, "the search needs %ld bytes or more, got %ld",
                        dpari_exact_bytes(job, 1), bytes);
     }
     if (st != DPAR_OK) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Makes the published schedules. Most rules are lists that take F and backward in turn and differ
- * in how many F a rank is ahead and in the order of micro-batches; the others have a section each.
- * The three rules on a V with controlled memory are in vshape.c. */
+/* Makes the published schedules. With most rules a rank alternates between F and backward; these
+ * rules differ in how many F a rank is ahead and in the order of micro-batches. The other rules
+ * have a section each. The three rules on a V with controlled memory are in vshape.c. A description
+ * is first checked, then filled with its defaults (dpari_plan), then written rank by rank. */
 #include "generate.h"
 
 #include "../base/arith.h"
@@ -35,7 +36,8 @@ DPAR_API const char *dpar_schedule_name(int32_t rule)
     return dpari_name_in(names, rule > 0 && rule < DPAR_SCHEDULE_END ? rule : 0);
 }
 
-/* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
+/* Returns the next character of a name in lower case and moves *at past it. Skips '-' and '_'.
+ * Returns 0 at the end. */
 static char dpari_name_next(const char *name, size_t *at)
 {
     char c = name[*at];
@@ -60,6 +62,8 @@ static int dpari_name_same(const char *a, const char *b)
     return 1;
 }
 
+/* Returns the part of a name after the prefix `head`, or the whole name if it has no such prefix.
+ */
 static const char *dpari_name_past(const char *name, const char *head)
 {
     size_t i = 0, j = 0;
@@ -110,6 +114,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_find(dpar_schedule_desc *order, co
 
 /* ---- what an order means -------------------------------------------------------------------- */
 
+/* True if the caller may choose the number of stages per rank. */
 static int dpari_order_loops(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
@@ -117,24 +122,27 @@ static int dpari_order_loops(int32_t rule)
            rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
+/* True if the rule runs micro-batches in groups. */
 static int dpari_order_groups(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_INTERLEAVED || rule == DPAR_SCHEDULE_INTERLEAVED_ZB ||
            rule == DPAR_SCHEDULE_MOE_OVERLAP;
 }
 
-/* The rules that go through all micro-batches at once, so that any map will do. */
+/* True if a stage runs all its micro-batches without a break, so that any map of stages works. */
 static int dpari_order_sweeps(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_GPIPE || rule == DPAR_SCHEDULE_BREADTH_FIRST ||
            rule == DPAR_SCHEDULE_FORWARD_ONLY;
 }
 
+/* True if the rule runs two pipelines in opposite directions. */
 static int dpari_order_both_ways(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_DUALPIPE || rule == DPAR_SCHEDULE_CHIMERA;
 }
 
+/* True if the rule runs on a V: stage s and stage 2p-1-s are on the same rank. */
 static int dpari_order_folded(int32_t rule)
 {
     return rule == DPAR_SCHEDULE_ZBV || rule == DPAR_SCHEDULE_V_HALF ||
@@ -144,22 +152,27 @@ static int dpari_order_folded(int32_t rule)
 
 static int32_t dpari_order_map(int32_t rule)
 {
-    return dpari_order_both_ways(rule) ? DPAR_STAGE_MAP_BIDIRECTIONAL
-           : dpari_order_folded(rule)  ? DPAR_STAGE_MAP_V
-                                       : DPAR_STAGE_MAP_LOOP;
+    if (dpari_order_both_ways(rule)) {
+        return DPAR_STAGE_MAP_BIDIRECTIONAL;
+    }
+    return dpari_order_folded(rule) ? DPAR_STAGE_MAP_V : DPAR_STAGE_MAP_LOOP;
 }
 
-static int32_t dpari_order_chunks(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order)
 {
-    int two = dpari_order_map(o->rule) != DPAR_STAGE_MAP_LOOP ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED || o->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
-              o->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
-    return o->chunks > 0 ? o->chunks : 1 + two;
+    int two = dpari_order_map(order->rule) != DPAR_STAGE_MAP_LOOP ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED ||
+              order->rule == DPAR_SCHEDULE_BREADTH_FIRST ||
+              order->rule == DPAR_SCHEDULE_INTERLEAVED_ZB;
+    return order->chunks > 0 ? order->chunks : 1 + two;
 }
 
-static int32_t dpari_order_slices(const dpar_schedule_desc *o)
+DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order)
 {
-    return o->rule != DPAR_SCHEDULE_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    if (order->rule != DPAR_SCHEDULE_SEQ1F1B) {
+        return 1;
+    }
+    return order->slices > 0 ? order->slices : 2;
 }
 
 static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
@@ -168,13 +181,16 @@ static int32_t dpari_order_rank(const dpar_schedule_desc *o, int32_t stage)
                               : dpari_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
 }
 
-/* An order with the rule's own numbers where it left them open. */
+/* A description with its defaults filled in, for p ranks, v stages per rank and m micro-batches.
+ * With slices, m counts slices. */
 typedef struct dpari_plan {
-    int32_t rule, p, v, m; /* m: with slices, all of them */
+    int32_t rule, p, v, m;
     int32_t stages, slices, lifo;
-    int32_t size, wide; /* the first `wide` groups are of size + 1 micro-batches, then size */
+    int32_t size, wide; /* the first `wide` groups have size + 1 micro-batches, the others size */
 } dpari_plan;
 
+/* Sets the sizes of the groups as dpar_schedule_desc.group describes. A last group with fewer than
+ * p micro-batches is shared among the full groups. */
 static void dpari_plan_groups(dpari_plan *k, int32_t group)
 {
     int32_t n = group > 0 ? group : k->p;
@@ -206,31 +222,33 @@ static dpar_status dpari_order_numbers(const dpar_schedule_desc *o, dpar_why *wh
 {
     const char *name = dpar_schedule_name(o->rule);
     if (o->rule == 0) {
-        return dpari_wrong(why, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
+        return dpari_wrong(why, "rule is 0; set it, for example to DPAR_SCHEDULE_1F1B");
     }
     if (o->rule < 0 || o->rule >= DPAR_SCHEDULE_END) {
-        return dpari_wrong(why, "rule %d is none of 1 to %d", o->rule,
+        return dpari_wrong(why, "rule %d does not exist; rules are 1 to %d", o->rule,
                            (int32_t)DPAR_SCHEDULE_END - 1);
     }
     if (o->ranks < 1 || o->ranks > DPAR_MAX_STAGES) {
-        return dpari_wrong(why, "ranks=%d: 1 to %d", o->ranks, (int32_t)DPAR_MAX_STAGES);
+        return dpari_wrong(why, "ranks=%d; 1 to %d are allowed", o->ranks,
+                           (int32_t)DPAR_MAX_STAGES);
     }
     if (o->micro_batches < 1 || o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(why, "micros=%d: 1 to %d", o->micro_batches,
+        return dpari_wrong(why, "micro_batches=%d; 1 to %d are allowed", o->micro_batches,
                            (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SCHEDULE_SEQ1F1B)) {
         return dpari_wrong(
-            why, "slices=%d: seq1f1b cuts sequences into 1 or more, other rules do not", o->slices);
+            why, "slices=%d; seq1f1b allows 1 or more, the other rules have no slices", o->slices);
     }
     if (o->lifo < 0 || o->lifo > (o->rule == DPAR_SCHEDULE_GPIPE)) {
-        return dpari_wrong(why, "lifo=%d: 0 or 1 for gpipe, 0 for other rules", o->lifo);
+        return dpari_wrong(why, "lifo=%d; gpipe allows 0 or 1, the other rules only 0", o->lifo);
     }
     if (o->group != 0 && !dpari_order_groups(o->rule)) {
-        return dpari_wrong(why, "group=%d: %s has no groups of micro-batches", o->group, name);
+        return dpari_wrong(why, "group=%d, but %s has no groups of micro-batches; leave it 0",
+                           o->group, name);
     }
     if (o->group != 0 && o->group < o->ranks) {
-        return dpari_wrong(why, "group=%d: at least as many micro-batches as there are ranks, %d",
+        return dpari_wrong(why, "group=%d; a group needs at least one micro-batch per rank, %d",
                            o->group, o->ranks);
     }
     return DPAR_OK;
@@ -242,47 +260,47 @@ static dpar_status dpari_order_shape(const dpar_schedule_desc *o, dpar_why *why)
     int32_t own = dpari_order_map(o->rule) == DPAR_STAGE_MAP_LOOP ? 1 : 2;
     int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_wrong(why, "chunks=%d: %s has %d%s on each rank", o->chunks, name, own,
+        return dpari_wrong(why, "chunks=%d; %s allows %d%s per rank", o->chunks, name, own,
                            dpari_order_loops(o->rule) ? " or more" : "");
     }
     if (chunks * o->ranks > DPAR_MAX_STAGES) {
-        return dpari_say(DPAR_E_RANGE, why, "ranks=%d x chunks=%ld: %ld stages are more than %d",
-                         o->ranks, chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "ranks=%d x chunks=%ld are %ld stages; at most %d are allowed", o->ranks,
+                         chunks, chunks * o->ranks, (int32_t)DPAR_MAX_STAGES);
     }
     if (o->stages != 0 &&
         (o->stages < 0 || o->stages > DPAR_MAX_STAGES || o->chunks > 0 || o->rank_of == NULL ||
          !dpari_order_sweeps(o->rule) || o->rule == DPAR_SCHEDULE_GPIPE)) {
         return dpari_wrong(
             why,
-            "stages=%d: breadth-first and forward-only take up to %d, with rank_of and "
+            "stages=%d; only breadth-first and forward-only allow it, up to %d, with rank_of and "
             "without chunks",
             o->stages, (int32_t)DPAR_MAX_STAGES);
     }
     if (slices * o->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_say(DPAR_E_RANGE, why, "micros=%d x slices=%ld: %ld are more than %d",
-                         o->micro_batches, slices, slices * o->micro_batches,
-                         (int32_t)DPAR_MAX_MICRO_BATCHES);
+        return dpari_say(
+            DPAR_E_RANGE, why, "micro_batches=%d x slices=%ld are %ld; at most %d are allowed",
+            o->micro_batches, slices, slices * o->micro_batches, (int32_t)DPAR_MAX_MICRO_BATCHES);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
-        return dpari_say(DPAR_E_DIVIDE, why,
-                         "%s runs both ways through an even number of ranks, not %d", name,
+        return dpari_say(DPAR_E_DIVIDE, why, "%s needs an even number of ranks, not %d", name,
                          o->ranks);
     }
     if (o->rule == DPAR_SCHEDULE_DUALPIPE && o->micro_batches % 2 != 0) {
         return dpari_say(DPAR_E_DIVIDE, why,
-                         "dualpipe sends half of the micro-batches each way: %d is odd",
+                         "dualpipe needs an even number of micro-batches, not %d",
                          o->micro_batches);
     }
     if ((o->rule == DPAR_SCHEDULE_DUALPIPE || o->rule == DPAR_SCHEDULE_DUALPIPEV) &&
         o->micro_batches / 2 < o->ranks) {
-        return dpari_wrong(why, "%s on %d ranks takes at least %ld micro-batches, not %d", name,
+        return dpari_wrong(why, "%s on %d ranks needs at least %ld micro-batches, not %d", name,
                            o->ranks, 2 * (int64_t)o->ranks, o->micro_batches);
     }
     return DPAR_OK;
 }
 
-/* Checks that rank_of only renumbers the ranks of the rule. It looks at a window of ranks at a
- * time, because there is no memory here for all. */
+/* Checks that rank_of only renumbers the ranks of the rule. It checks the ranks in windows of 1024,
+ * because a mark for each of 65535 ranks would take too much stack. */
 static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
 {
     enum { WINDOW = 1024 };
@@ -292,13 +310,14 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
     for (i = 0; i < k.stages; i++) {
         rule_rank = dpari_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
-            return dpari_wrong(why, "stage %d on rank %d: there are %d ranks", i,
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
                                (int32_t)o->rank_of[i], k.p);
         }
         if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
-            return dpari_wrong(why,
-                               "stage %d on rank %d: the rule has it with stage %d, on rank %d", i,
-                               (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
+            return dpari_wrong(
+                why,
+                "rank_of puts stage %d on rank %d; the rule needs it with stage %d, on rank %d", i,
+                (int32_t)o->rank_of[i], rule_rank, (int32_t)o->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
@@ -309,7 +328,7 @@ static dpar_status dpari_order_ranks(const dpar_schedule_desc *o, dpar_why *why)
                 continue;
             }
             if (taken[at / 8] >> (at % 8) & 1) {
-                return dpari_wrong(why, "rank %d has the stages of two ranks of the rule",
+                return dpari_wrong(why, "rank_of gives rank %d the stages of two ranks of the rule",
                                    (int32_t)o->rank_of[i]);
             }
             taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
@@ -328,29 +347,30 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_order_check(const dpar_schedule_desc
     return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
 }
 
-/* ---- how much ------------------------------------------------------------------------------- */
+/* ---- sizes ---------------------------------------------------------------------------------- */
 
-/* Actions of a stage; what a rank has beside whole micro-batches goes with its first. */
+/* Counts the actions of a stage. The W of the backwards that DualPipe and DualPipeV split are all
+ * counted with the first stage of their rank. */
 static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
 {
     int32_t behind = k->p - 1 - stage;
     int64_t m = k->m;
     switch (k->rule) {
     case DPAR_SCHEDULE_FORWARD_ONLY:
-    case DPAR_SCHEDULE_CHIMERA: return m; /* half of the F's and half of the B's */
+    case DPAR_SCHEDULE_CHIMERA: return m; /* F and B of the half that runs in this direction */
     case DPAR_SCHEDULE_ZB_H1:
     case DPAR_SCHEDULE_ZB_2P:
     case DPAR_SCHEDULE_INTERLEAVED_ZB:
     case DPAR_SCHEDULE_ZBV:
     case DPAR_SCHEDULE_V_HALF:
     case DPAR_SCHEDULE_V_MIN: return 3 * m;
-    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
+    case DPAR_SCHEDULE_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0);
     case DPAR_SCHEDULE_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
     default: return 2 * m;
     }
 }
 
-/* The schedule's own bytes. */
+/* Computes the bytes of the schedule itself and the number of its actions. */
 static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 {
     int32_t i;
@@ -361,6 +381,7 @@ static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
     return dpari_schedule_bytes(k->p, k->stages, *actions);
 }
 
+/* True if vshape.c makes the schedule, which needs working memory. */
 static int dpari_plan_works(const dpari_plan *k)
 {
     return k->rule == DPAR_SCHEDULE_V_HALF || k->rule == DPAR_SCHEDULE_V_MIN ||
@@ -381,9 +402,10 @@ DPARI_API int64_t dpari_schedule_generate_bytes(const dpar_schedule_desc *order,
 
 /* ---- writing a rank's list ------------------------------------------------------------------ */
 
+/* The place in a rank's list where the next action is written. */
 typedef struct dpari_pen {
     dpar_action *at;
-    const dpar_action *input; /* the first I that has no W yet, or before it */
+    const dpar_action *input; /* at or before the first I that has no W yet */
 } dpari_pen;
 
 DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
@@ -396,7 +418,7 @@ DPARI_STATIC_NOINLINE void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage
     a->peer = 0;
 }
 
-/* The W of the oldest I that has none. */
+/* Appends the W of the oldest I that has no W yet. */
 static void dpari_pen_weight(dpari_pen *pen)
 {
     while (pen->input->kind != DPAR_ACTION_INPUT) {
@@ -406,12 +428,14 @@ static void dpari_pen_weight(dpari_pen *pen)
     pen->input++;
 }
 
-/* ---- the rules that take turns, F and backward ---------------------------------------------- */
+/* ---- the rules that alternate between F and backward ---------------------------------------- */
 
-/* Where one goes through the micro-batches: a group through chunk 0, then through chunk 1, ... */
+/* A position in the order of micro-batches: each group passes chunk 0, then chunk 1, and so on,
+ * before the next group starts. */
 typedef struct dpari_turn {
-    int32_t first, size, chunk, at; /* the group's first micro-batch and size */
-    int32_t wide;                   /* groups to come that have one more */
+    int32_t first, size; /* the group's first micro-batch and number of micro-batches */
+    int32_t chunk, at;   /* the current chunk and micro-batch of the group */
+    int32_t wide;        /* later groups that have one micro-batch more than the others */
 } dpari_turn;
 
 static void dpari_turn_group(dpari_turn *t, const dpari_plan *k, int32_t first)
@@ -442,10 +466,10 @@ static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
     }
 }
 
-/* How many F's a rank is ahead of its backwards. */
+/* Returns the number of F that a rank runs before its first backward. */
 static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
 {
-    int64_t behind = k->p - 1 - rank; /* ranks behind */
+    int64_t behind = k->p - 1 - rank; /* ranks after this one */
     int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
     switch (k->rule) {
     case DPAR_SCHEDULE_1F1B:
@@ -457,6 +481,8 @@ static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
     }
 }
 
+/* Writes a rank's list: `ahead` F, then F and backward in turn, then the remaining backwards. If
+ * the backward is split, W starts after `late` I. */
 static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
     int64_t n = (int64_t)k->m * k->v, i;
@@ -476,7 +502,7 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
         }
         if (i >= ahead) {
             int32_t u = b.first + b.at;
-            if (k->slices > 1) {
+            if (k->slices > 1) { /* the slices of a micro-batch go back in reverse order */
                 u += k->slices - 1 - 2 * (u % k->slices);
             }
             dpari_pen_put(pen, split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD,
@@ -492,9 +518,10 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     }
 }
 
-/* ---- the rules that go through all micro-batches at once ------------------------------------ */
+/* ---- the rules that run all micro-batches of a stage in one go ------------------------------ */
 
-/* All of a stage's F's, or B's, at the end of its rank's list so far, which is at s->begin. */
+/* Appends all F, or all B, of a stage to its rank's list. While lists are written, s->begin[r] is
+ * the current end of rank r's list. */
 static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t stage, int kind)
 {
     int64_t *end = &s->begin[s->rank_of[stage]];
@@ -517,7 +544,7 @@ static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
     for (i = k->stages - 1; i >= 0 && k->rule != DPAR_SCHEDULE_FORWARD_ONLY; i--) {
         dpari_sweep_stage(k, s, i, DPAR_ACTION_BACKWARD);
     }
-    for (i = k->p; i > 0; i--) { /* each begin has become the next one's */
+    for (i = k->p; i > 0; i--) { /* the end of each list is where the next list begins */
         s->begin[i] = s->begin[i - 1];
     }
     s->begin[0] = 0;
@@ -525,12 +552,12 @@ static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
 
 /* ---- ZBV ------------------------------------------------------------------------------------ */
 
-/* A rank with two stages; how far each kind of each has come. */
+/* The two stages of a rank on the V, index 0 on the way down and 1 on the way up. */
 typedef struct dpari_two {
     dpari_pen *pen;
-    int32_t m;        /* micro-batches from here on are left out */
-    int32_t stage[2]; /* down, up */
-    int32_t next[2][DPAR_ACTION_WEIGHT + 1];
+    int32_t m; /* actions of micro-batches from m on are left out */
+    int32_t stage[2];
+    int32_t next[2][DPAR_ACTION_WEIGHT + 1]; /* the next micro-batch of each stage and kind */
 } dpari_two;
 
 static void dpari_two_put(dpari_two *t, int kind, int way)
@@ -547,6 +574,8 @@ static void dpari_two_back(dpari_two *t, int way)
     dpari_two_put(t, DPAR_ACTION_WEIGHT, way);
 }
 
+/* The phases of ZB-V in Qi 2023: warm-up, steady state, and the W that fill the end. With fewer
+ * than 2p-1 micro-batches the list for 2p-1 is written without the missing ones. */
 static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
     int32_t n = k->m > 2 * k->p - 1 ? k->m : 2 * k->p - 1, i;
@@ -590,10 +619,12 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 
 /* ---- DualPipe and DualPipeV ----------------------------------------------------------------- */
 
-/* Way 0 begins at this rank's end of the pipeline, way 1 comes from the other. */
+/* The two directions of a rank: direction 0 starts at the end of the pipeline that is nearer to
+ * this rank, direction 1 at the other end. */
 typedef struct dpari_dual {
     dpari_pen *pen;
-    int32_t stage[2], forward[2], backward[2]; /* forward, backward: the next micro-batch */
+    int32_t stage[2];
+    int32_t forward[2], backward[2]; /* the next micro-batch of F, and of B or I */
 } dpari_dual;
 
 static void dpari_dual_f(dpari_dual *d, int way)
@@ -606,7 +637,7 @@ static void dpari_dual_b(dpari_dual *d, int way, int kind)
     dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
 }
 
-/* F of one way together with B of the other. */
+/* Appends an F of direction `way` that is joined with a B of the other direction. */
 static void dpari_dual_fb(dpari_dual *d, int way)
 {
     dpari_dual_f(d, way);
@@ -614,7 +645,9 @@ static void dpari_dual_fb(dpari_dual *d, int way)
     dpari_dual_b(d, 1 - way, DPAR_ACTION_BACKWARD);
 }
 
-/* Rank `at` of `p` that fold or face each other, n micro-batches each way. */
+/* Writes the eight phases of DeepSeek's DualPipe for the rank at distance `at` from its end of the
+ * pipeline, with n micro-batches in each direction. p is the distance to the middle of DualPipe, or
+ * to the turn of the V. */
 static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
 {
     int32_t i;
@@ -632,7 +665,8 @@ static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
     }
     for (i = 0; i < n - 2 * p + at + 1; i++) {
         dpari_dual_fb(d, 0);
-        if (i == 0 && at == p - 1) { /* in the middle the first two are apart: less to wait for */
+        if (i == 0 && at == p - 1) { /* in the middle the first pair is not joined: F can start
+                                        before the input of B has arrived */
             d->pen->at[-2].joined = 0;
         }
         dpari_dual_fb(d, 1);
@@ -669,9 +703,10 @@ static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 
 /* ---- Chimera -------------------------------------------------------------------------------- */
 
-/* With equal slots for F and B, slot t of a rank belongs by its parity to one of two streams: F's
- * on the way down then B's of the way up, or F's on the way up then B's of the way down, each p/2
- * of a unit, unit behind unit without a gap. */
+/* F and B take equal slots, and each rank alternates between two streams of actions. In one stream,
+ * each unit of p micro-batches has p/2 F of the pipeline down and then p/2 B of the pipeline up.
+ * The other stream has F of the pipeline up and B of the pipeline down. Units follow each other
+ * without a gap. This function appends slot i of a stream. */
 static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t i, dpari_pen *pen)
 {
     int32_t half = k->p / 2, unit = i / k->p, of = i % k->p;
@@ -686,8 +721,8 @@ static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t
 
 static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pen)
 {
-    int up = rank >= k->p / 2; /* the stream that begins first here */
-    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* and by how many */
+    int up = rank >= k->p / 2; /* the stream that starts first on this rank */
+    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* by how many slots */
     int32_t n = (k->m + k->p - 1) / k->p * k->p, i;
     for (i = 0; i < n + lead; i++) {
         if (i >= lead) {
@@ -715,7 +750,7 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
     }
 }
 
-/* Which rank each stage is on, and where each rank's list begins. */
+/* Fills rank_of and begin of the schedule. */
 static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
                               const dpar_schedule_desc *order)
 {
@@ -729,7 +764,8 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k,
     }
 }
 
-/* Fills mem, which is large enough. Apart: the check has frames of its own. */
+/* Fills the memory, which is large enough. Not inlined, so that its frame and those of the check
+ * are not on the stack at the same time. */
 DPARI_STATIC_NOINLINE void dpari_order_fill(dpar_schedule *s, const dpar_schedule_desc *order,
                                             void *mem, int64_t bytes)
 {
@@ -766,12 +802,12 @@ DPARI_STATIC_NOINLINE dpar_status dpari_order_room(const dpar_schedule_desc *ord
     }
     dpari_needs_bytes(why, needed);
     return dpari_say(DPAR_E_ROOM, why,
-                     "%s of %d ranks and %d micro-batches takes %ld bytes, there are %ld",
+                     "%s on %d ranks with %d micro-batches needs %ld bytes, got %ld",
                      dpar_schedule_name(order->rule), order->ranks, order->micro_batches, needed,
                      mem == NULL ? 0 : bytes);
 }
 
-/* Generates by the rule, whatever the name. */
+/* Generates the schedule of order->rule. */
 static dpar_status dpari_order_make(dpar_schedule *schedule, const dpar_schedule_desc *order,
                                     void *mem, int64_t bytes, dpar_why *why)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The passes over a schedule. Each reads one list and writes another one. MESSAGES simulates all
- * ranks with the given times and lists every message at the time at which its data are made, so
- * that all lists follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV
- * holds receives in queues, one for each channel, and releases each one, with those before it in
- * its queue, just before the action that needs it. */
+/* The passes over a schedule. Each one reads one schedule and writes another. SHARDS and REDUCE go
+ * through each rank's list with a window of the next stages. MESSAGES simulates all ranks with the
+ * given times and lists every message at the time at which its data are made, so that all lists
+ * follow one global order; with TURNS it imitates PyTorch's loop instead. LATE_RECV holds receives
+ * in queues, one for each channel, and releases each one, with those before it in its queue, just
+ * before the action that needs it. */
 #include "lower.h"
 
 #include "../base/inner.h"
@@ -11,17 +12,18 @@
 #include "inner.h"
 #include "pipe.h"
 
-/* ---- what every pass asks of its list ------------------------------------------------------- */
+/* ---- checks of the input -------------------------------------------------------------------- */
 
+/* Says what is wrong with an action: "rank 0, action 2: 0B0 is already in the list". */
 static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index,
                                               const dpar_action *a, const char *wrong)
 {
-    dpar_action alone = *a; /* a joined one's other half may not be there */
+    dpar_action alone = *a; /* the other half of a joined pair may not exist */
     dpar_text t;
     if (why != NULL) {
         alone.joined = 0;
         dpar_text_init(&t, why->text, sizeof(why->text));
-        dpar_text_put(&t, "rank "); /* no form: this is at the end of deep paths */
+        dpar_text_put(&t, "rank "); /* without dpari_text_say, which takes more stack */
         dpari_text_int(&t, rank);
         dpar_text_put(&t, ", action ");
         dpari_text_int(&t, index);
@@ -32,52 +34,54 @@ static DPARI_COLD dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64
     return DPAR_E_ARG;
 }
 
+/* True if a kind is in a set with a bit for each kind. */
 static int dpari_kind_in(int32_t kind, uint32_t kinds)
 {
     return kind < DPAR_ACTION_COUNT && (kinds >> kind & 1) != 0;
 }
 
 enum {
-    DPARI_COMPUTES_INPUT =
-        1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT, /* needs and gives a gradient */
+    /* the kinds that need the gradient of the output and compute that of the input */
+    DPARI_COMPUTES_INPUT = 1 << DPAR_ACTION_BACKWARD | 1 << DPAR_ACTION_INPUT,
     DPARI_RECEIVES = 1 << DPAR_ACTION_RECV_F | 1 << DPAR_ACTION_RECV_B,
     DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_ACTION_SEND_F | 1 << DPAR_ACTION_SEND_B
 };
 
-/* What is wrong with rank r's action k; NULL: nothing. */
+/* Says what is wrong with action k of rank r, or returns NULL. */
 static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
 {
     const dpar_action *a = &s->action[k];
     int32_t other;
     if (a->kind >= DPAR_ACTION_COUNT) {
-        return "there is no such kind";
+        return "this kind does not exist";
     }
     if (a->joined > 1) {
-        return " is joined to more than one";
+        return ": joined is more than 1";
     }
     if (a->joined != 0 && (a->kind != DPAR_ACTION_FORWARD || k + 1 == s->begin[r + 1] ||
                            !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
-        return " is joined, but is no forward with a B or I behind it";
+        return " is joined, but it is not an F that a B or I follows";
     }
     if (a->kind == DPAR_ACTION_IDLE) {
         return NULL;
     }
     if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
-        return " is of a stage that is not on this rank";
+        return ": its stage is not on this rank";
     }
     if (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches) {
-        return " is of a micro-batch that there is not";
+        return ": its micro-batch does not exist";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
         other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
-            return " is no message between neighbours on two ranks";
+            return " does not connect neighbouring stages on two ranks";
         }
     }
     return NULL;
 }
 
-/* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
+/* Checks that a pass can read the schedule, and that no action has a kind in the set `already`,
+ * because a pass is going to add these. */
 static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already,
                                                 dpar_why *why)
 {
@@ -86,30 +90,30 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || s->stages < 1 ||
         s->stages > DPAR_MAX_STAGES || s->micro_batches < 0 ||
         s->micro_batches > DPAR_MAX_MICRO_BATCHES) {
-        return dpari_wrong(
-            why,
-            "%d ranks, %d stages, %d micro-batches: 1 to 65535 of the first two, 0 to "
-            "65535 of the last",
-            s->ranks, s->stages, s->micro_batches);
+        return dpari_wrong(why,
+                           "the schedule has %d ranks, %d stages and %d micro-batches; 1 to 65535 "
+                           "ranks and stages "
+                           "and 0 to 65535 micro-batches are allowed",
+                           s->ranks, s->stages, s->micro_batches);
     }
     if (s->chain < 1 || s->stages % s->chain != 0) {
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", s->chain, s->stages);
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
-                               s->ranks);
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
+                               (int32_t)s->rank_of[i], s->ranks);
         }
     }
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d's list is of the actions %ld to %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             const char *wrong = dpari_lower_wrong(s, r, k);
             if (wrong == NULL && dpari_kind_in(s->action[k].kind, already)) {
-                wrong = " is there already";
+                wrong = " is already in the list; the pass adds such actions";
             }
             if (wrong != NULL) {
                 return dpari_lower_say(why, r, k - s->begin[r], &s->action[k], wrong);
@@ -119,7 +123,8 @@ static DPARI_COLD dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t
     return DPAR_OK;
 }
 
-/* out is laid for `actions` with in's description; *work is what lies behind it. */
+/* Initialises `out` in mem with capacity for so many actions, and copies everything but the lists
+ * from `in`. *work receives the address after it. */
 static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
                                    int64_t needed, void *mem, int64_t bytes, char **work,
                                    dpar_why *why)
@@ -128,8 +133,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     int32_t i;
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "the pass takes %ld bytes, there are %ld", needed,
-                         bytes);
+        return dpari_say(DPAR_E_ROOM, why, "lowering needs %ld bytes, got %ld", needed, bytes);
     }
     st = dpari_schedule_empty(out, in->ranks, in->stages, actions, mem, bytes, why);
     if (st != DPAR_OK) {
@@ -145,7 +149,7 @@ static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, 
     return DPAR_OK;
 }
 
-/* Where a pass writes; with at == NULL it only counts. */
+/* The list that a pass writes. If `at` is NULL, its actions are only counted. */
 typedef struct dpari_sink {
     dpar_action *at;
     int64_t n;
@@ -170,21 +174,26 @@ static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
 
 /* ---- shards and gradients ------------------------------------------------------------------- */
 
-/* The stages of the actions [from here, end): in the order in which they are first needed. A stage
- * whose last use is gone stays until it is let go; at most two are, those of a joined pair, and one
- * more than max_active when a pair came last. */
+/* The window: the stages of the actions from the current one up to `end`, in the order in which
+ * they are first needed. A stage stays in the window after its last use until its RESHARD is
+ * written; at most two stages wait for that, those of a joined pair. The window may have one stage
+ * more than max_active if a pair was added last. */
 typedef struct dpari_window {
     int64_t end;
-    int32_t stages, used, max_active; /* used: of the stages, those with uses > 0 */
-    int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3];
+    int32_t stages; /* stages in the window */
+    int32_t used;   /* those of them with uses > 0 */
+    int32_t max_active;
+    int64_t uses[DPAR_LOWER_MAX_ACTIVE + 3]; /* actions of the stage that are in the window */
     uint16_t stage[DPAR_LOWER_MAX_ACTIVE + 3];
-    uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3];
+    uint8_t gathered[DPAR_LOWER_MAX_ACTIVE + 3]; /* 1 after its UNSHARD */
 } dpari_window;
 
+/* Returns the position of a stage in the window, or w->stages if it is not there. */
 static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
 {
-    int32_t i;
-    for (i = 0; i < w->stages && w->stage[i] != stage; i++) {
+    int32_t i = 0;
+    while (i < w->stages && w->stage[i] != stage) {
+        i++;
     }
     return i;
 }
@@ -206,7 +215,7 @@ static void dpari_window_done(dpari_window *w, const dpar_action *a)
     w->used -= --w->uses[dpari_window_find(w, a->stage)] == 0;
 }
 
-/* Goes on until there are max_active stages in the window or the list ends. */
+/* Extends the window until it has max_active stages or the list ends. */
 static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t end)
 {
     while (w->used < w->max_active && w->end < end) {
@@ -221,7 +230,7 @@ static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t
     }
 }
 
-/* RESHARD of the stages that are used no more, the smallest first. */
+/* Writes a RESHARD of each stage that is no longer used, in ascending order, and removes it. */
 static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
 {
     while (w->stages > w->used) {
@@ -232,7 +241,8 @@ static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
             }
         }
         dpari_sink_stage(to, DPAR_ACTION_RESHARD, w->stage[least]);
-        for (w->stages--, i = least; i < w->stages; i++) {
+        w->stages--;
+        for (i = least; i < w->stages; i++) {
             w->uses[i] = w->uses[i + 1];
             w->stage[i] = w->stage[i + 1];
             w->gathered[i] = w->gathered[i + 1];
@@ -240,6 +250,7 @@ static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
     }
 }
 
+/* Writes an UNSHARD of each stage that entered the window. */
 static void dpari_window_gather(dpari_window *w, dpari_sink *to)
 {
     int32_t i;
@@ -251,8 +262,8 @@ static void dpari_window_gather(dpari_window *w, dpari_sink *to)
     }
 }
 
-/* Rank r's list without idle actions, with UNSHARD and RESHARD (max_active > 0) and REDUCE_GRAD
- * (left != NULL: each stage's B and W to come). */
+/* Writes rank r's list without idle actions. Adds UNSHARD and RESHARD if max_active > 0, and
+ * REDUCE_GRAD if `left`, the number of remaining B and W of each stage, is not NULL. */
 static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_active, int64_t *left,
                              dpari_sink *to)
 {
@@ -286,10 +297,10 @@ static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_acti
     dpari_window_let_go(&w, to);
 }
 
-/* ---- a set of ranks, smallest first --------------------------------------------------------- */
+/* ---- a set of ranks whose smallest member is found quickly ---------------------------------- */
 
-/* 64 ranks a word; above them a bit for each word that is not 0, and again: 65535 ranks have one
- * word at the top. */
+/* A tree of bit masks. A word has a bit for each of 64 ranks; the level above has a bit for each
+ * word that is not 0. With three levels, 65535 ranks need a single word at the top. */
 typedef struct dpari_ready {
     uint64_t *top, *middle, *word;
 } dpari_ready;
@@ -314,7 +325,7 @@ static void dpari_ready_add(dpari_ready *s, int32_t rank)
     *s->top |= (uint64_t)1 << (rank >> 12);
 }
 
-/* The number of the lowest bit that is set; w is not 0. */
+/* Returns the number of the lowest bit that is set. w is not 0. */
 static int32_t dpari_lowest_bit(uint64_t w)
 {
     int32_t n = 0, half;
@@ -327,7 +338,7 @@ static int32_t dpari_lowest_bit(uint64_t w)
     return n;
 }
 
-/* Takes the smallest out; -1 when there is none. */
+/* Removes the smallest rank and returns it, or -1 if the set is empty. */
 static int32_t dpari_ready_take(dpari_ready *s)
 {
     int32_t a, b, rank;
@@ -349,45 +360,51 @@ static int32_t dpari_ready_take(dpari_ready *s)
 
 /* ---- messages -------------------------------------------------------------------------------
  *
- * A small simulation decides the order. By time, each rank does its list as soon as the inputs are
- * there, and an action goes into the list at the moment when it is done; its SEND follows it, and
- * the RECV goes into the peer's list at the same moment. What the peer computes just then is not
- * in its list yet, so that the RECV comes before it: both ends are posted when the data are made,
- * and so are all messages before this one. By turns, a turn is the clock: each rank puts one action
- * down. Either way all lists follow one order of all messages. */
+ * A small simulation decides the order. By time, each rank starts an action as soon as its inputs
+ * have arrived. The action is written to the rank's list when it ends; its SEND follows it, and the
+ * RECV is written to the peer's list at the same moment. An action that the peer computes at that
+ * moment is not in the peer's list yet, so that the RECV comes before it. Therefore both ends of a
+ * message, and all messages before it, are posted when the data are made. By turns, the clock
+ * counts turns, and in a turn each rank writes one action. In both cases all lists follow one order
+ * of all messages. */
 
 enum { DPARI_NOT_GIVEN = -1, DPARI_NOT_STARTED = -1 };
 
-/* A rank's next action: its place in `from`, a copy (two when joined), which saves most of the
- * misses where lists' lengths are powers of two; where the list that it goes to has come; and when
- * the action is done, if it was started. */
+/* The position of a rank. The next action is copied (both actions if they are joined), because
+ * otherwise the heads of lists whose lengths are powers of two compete for the same cache lines. */
 typedef struct dpari_head {
-    int64_t at, end, to, done;
+    int64_t at, end; /* index in `from` of the next action, and one past the last */
+    int64_t to;      /* index in `out` at which the next action is written */
+    int64_t done;    /* when the next action ends, or DPARI_NOT_STARTED */
     dpar_action a[2];
 } dpari_head;
 
 typedef struct dpari_turns {
     const dpar_schedule *in;
     dpar_schedule *out;
-    const dpar_action *from;          /* in's actions, or those that the first passes left in out */
-    const dpar_schedule_times *times; /* NULL: the usual ones */
+    const dpar_action
+        *from; /* the actions of `in`, or those that SHARDS and REDUCE left in `out` */
+    const dpar_schedule_times *times; /* NULL selects the default times */
     dpari_head *head;                 /* [ranks] */
-    dpari_ready now, next;            /* by turns: who acts in this turn and in the next */
-    int32_t *heap;   /* by time: [ranks] that are at work; the first is done first */
-    int32_t working; /* how many of them */
-    int64_t clock;   /* by time: now */
-    int64_t *given;  /* [stage][micro][2]: when its input, and its output's gradient, are there */
-    int turns;       /* by turns, not by time */
-    int idle;        /* idle actions take a turn */
-    int too_long;    /* a time passed INT64_MAX */
+    dpari_ready now, next; /* by turns: the ranks that act in this turn and in the next one */
+    int32_t *heap;         /* by time: [working] ranks; the first one is done first */
+    int32_t working;       /* the number of ranks in the heap */
+    int64_t clock;         /* by time: the current time */
+    /* [stage][micro][2], when the input and the gradient of the output arrive, or DPARI_NOT_GIVEN
+     */
+    int64_t *given;
+    int turns;    /* 1 by turns, 0 by time */
+    int idle;     /* 1 if idle actions take a turn */
+    int too_long; /* 1 if a time exceeded INT64_MAX */
 } dpari_turns;
 
 /* Finds the neighbouring stage that receives this action's result. Returns -1 if there is none. */
 static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
 {
-    return a->kind == DPAR_ACTION_FORWARD                 ? dpari_schedule_behind(s, a->stage)
-           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage)
-                                                          : -1;
+    if (a->kind == DPAR_ACTION_FORWARD) {
+        return dpari_schedule_behind(s, a->stage);
+    }
+    return dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpari_schedule_before(s, a->stage) : -1;
 }
 
 static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro, int backward)
@@ -395,8 +412,8 @@ static int64_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t m
     return &l->given[2 * ((int64_t)stage * l->in->micro_batches + micro) + backward];
 }
 
-/* When what the action needs is there: 0 when it needs nothing, DPARI_NOT_GIVEN when that is not
- * known yet. */
+/* Returns when the input of an action arrives: 0 if it needs none, DPARI_NOT_GIVEN if the time is
+ * not known yet. */
 static int64_t dpari_lower_arrival(const dpari_turns *l, const dpar_action *a)
 {
     if (a->kind == DPAR_ACTION_FORWARD) {
@@ -421,7 +438,7 @@ static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
            (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
 }
 
-/* What is no kind of action, behind the kinds. */
+/* Quantities of dpar_schedule_times that no kind of action has, numbered after the kinds. */
 enum {
     DPARI_LOWER_LATENCY = DPAR_ACTION_COUNT,
     DPARI_LOWER_BYTES,
@@ -429,7 +446,7 @@ enum {
     DPARI_LOWER_EACH
 };
 
-/* The times of a kind: `overlap` of those that take none. */
+/* Returns the times of a kind, or `overlap` for kinds that take no time. */
 static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, int32_t kind)
 {
     switch (kind) {
@@ -450,12 +467,12 @@ static const dpar_stage_values *dpari_lower_each(const dpar_schedule_times *t, i
     }
 }
 
-/* A forward, when nobody says what it takes; a message then takes 1. So short a message only
- * decides which of two comes first that are ready at the same moment. Where messages take time, the
- * one that was reached by fewer messages is there first. */
+/* The default time of a forward. A message takes 1 by default, which is so short that it only
+ * decides the order of actions that are ready at the same moment: the one whose data passed fewer
+ * messages comes first, as it would if messages took time. */
 #define DPARI_LOWER_UNIT (INT64_C(1) << 20)
 
-/* What an action takes by itself; B without a time of its own that of its parts. */
+/* The time of an action on its own. A B without a time of its own takes as long as I and W. */
 static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action *a)
 {
     int64_t takes;
@@ -474,7 +491,8 @@ static int64_t dpari_lower_cost(const dpar_schedule_times *t, const dpar_action 
     return takes;
 }
 
-/* a + b, or the largest number and a note when that passes it. Neither is negative. */
+/* Returns a + b, both 0 or more. If that exceeds INT64_MAX it returns INT64_MAX and sets too_long.
+ */
 static int64_t dpari_lower_sum(dpari_turns *l, int64_t a, int64_t b)
 {
     if (a > INT64_MAX - b) {
@@ -491,7 +509,7 @@ static int dpari_lower_earlier(const dpari_turns *l, int32_t a, int32_t b)
     return x != y ? x < y : a < b;
 }
 
-/* Into the heap. */
+/* Adds a rank to the heap. */
 static void dpari_lower_push(dpari_turns *l, int32_t rank)
 {
     int32_t i = l->working++;
@@ -502,7 +520,7 @@ static void dpari_lower_push(dpari_turns *l, int32_t rank)
     l->heap[i] = rank;
 }
 
-/* Out of the heap: the rank that is done first. */
+/* Removes the rank that is done first. */
 static int32_t dpari_lower_pop(dpari_turns *l)
 {
     const int32_t first = l->heap[0], last = l->heap[--l->working], n = l->working;
@@ -520,7 +538,7 @@ static int32_t dpari_lower_pop(dpari_turns *l)
     return first;
 }
 
-/* The rank, which does nothing, starts its next action as soon as its inputs are there. */
+/* An idle rank starts its next action as soon as the inputs arrive. */
 static void dpari_lower_start(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
@@ -536,7 +554,8 @@ static void dpari_lower_start(dpari_turns *l, int32_t rank)
     dpari_lower_push(l, rank);
 }
 
-/* The head goes to the next action; if it may go on with it, it does: by turns in the next one. */
+/* Moves a rank to its next action. If the rank can run it, it starts now, or by turns in the next
+ * turn. */
 static void dpari_lower_next(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
@@ -558,6 +577,7 @@ static void dpari_lower_next(dpari_turns *l, int32_t rank)
     }
 }
 
+/* Appends a SEND or RECV of action a's micro-batch to a rank's list. */
 static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action *a, int32_t kind,
                                 int32_t stage, int32_t peer)
 {
@@ -569,8 +589,9 @@ static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action 
     m->peer = (uint16_t)peer;
 }
 
-/* Gives an action's result to the neighbour, who may be on this rank. Another rank that can go on
- * now does so: by turns in this turn when it is behind this one. */
+/* Passes the result of an action to the neighbouring stage, in memory or by a message. If that is
+ * on another rank which can now continue, it does so; by turns in this turn if its number is
+ * larger, as in PyTorch's loop. */
 static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
 {
     int32_t stage = dpari_lower_receiver(l->in, a), peer;
@@ -602,7 +623,7 @@ static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
     }
 }
 
-/* The rank's next action goes into its list. */
+/* Writes a rank's next action, or joined pair, to its list. */
 static void dpari_lower_step(dpari_turns *l, int32_t rank)
 {
     dpari_head *h = &l->head[rank];
@@ -617,7 +638,7 @@ static void dpari_lower_step(dpari_turns *l, int32_t rank)
     dpari_lower_next(l, rank);
 }
 
-/* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
+/* "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs". */
 static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
 {
     const dpar_action *a = l->head[rank].a;
@@ -637,14 +658,14 @@ static DPARI_COLD dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t ra
         dpar_action_write(&wait, &t);
         dpar_text_put(&t, ": ");
     }
-    dpari_text_say(&t, "stage %d%s%d%s", stage, wait.kind == DPAR_ACTION_RECV_F ? "'s F" : "'s B",
-                   (int32_t)wait.micro_batch,
-                   l->in->rank_of[stage] != rank ? " never comes"
-                                                 : ", which comes later here or never");
+    dpari_text_say(&t, "%s%d of stage %d%s", wait.kind == DPAR_ACTION_RECV_F ? "F" : "B",
+                   (int32_t)wait.micro_batch, stage,
+                   l->in->rank_of[stage] != rank ? " never runs"
+                                                 : ", which is later in its list or missing");
     return DPAR_E_STUCK;
 }
 
-/* Turn by turn; a turn visits, ranks ascending, only those that can go on. */
+/* Runs turns until no rank can continue. A turn visits the ranks that can, in ascending order. */
 static void dpari_lower_by_turns(dpari_turns *l)
 {
     int32_t r;
@@ -658,7 +679,7 @@ static void dpari_lower_by_turns(dpari_turns *l)
     }
 }
 
-/* In the order in which actions are done. */
+/* Writes all actions in the order of the times at which they end. */
 static void dpari_lower_by_time(dpari_turns *l)
 {
     while (l->working > 0) {
@@ -694,7 +715,8 @@ static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
 
 /* ---- lowering ------------------------------------------------------------------------------- */
 
-/* The times that MESSAGES reads: each 0 or more, and so small that a few of them fit together. */
+/* Checks the times that MESSAGES reads: each one is 0 or more, and so small that the sum of three
+ * does not overflow. */
 static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, int32_t stages,
                                                 dpar_why *why)
 {
@@ -705,7 +727,7 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, in
             const int64_t most = kind == DPARI_LOWER_BANDWIDTH ? INT64_MAX / 10 : INT64_MAX / 3;
             if (value < 0 || value > most) {
                 return dpari_wrong(
-                    why, "stage %d: a time, size or bandwidth of %ld; lowering takes 0 to %ld", i,
+                    why, "stage %d: a time, size or bandwidth is %ld; 0 to %ld are allowed", i,
                     value, most);
             }
         }
@@ -713,18 +735,19 @@ static DPARI_COLD dpar_status dpari_lower_times(const dpar_schedule_times *t, in
     return DPAR_OK;
 }
 
-enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS }; /* the passes that go together */
+/* The passes that may be combined. */
+enum { DPARI_LOWER_TOGETHER = 15 | DPAR_LOWER_TURNS };
 
-/* `how` with its defaults, and everything judged. */
+/* Copies a descriptor with its defaults filled in, and checks it and the schedule. */
 static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
                                               const dpar_schedule *in,
-                                              const dpar_schedule_lower_desc *asked, dpar_why *why)
+                                              const dpar_schedule_lower_desc *given, dpar_why *why)
 {
     uint32_t already = 0;
     dpar_status status;
     dpari_zero(how, sizeof(*how));
-    if (asked != NULL) {
-        *how = *asked;
+    if (given != NULL) {
+        *how = *given;
     }
     if (how->max_active == 0) {
         how->max_active = 3;
@@ -733,17 +756,19 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
         return dpari_lower_check(in, 0, why);
     }
     if (how->passes == DPAR_LOWER_LATE_RECV) {
-        return how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT
-                   ? dpari_wrong(why, "channel %d is not 0 to 2", how->channel)
-                   : dpari_lower_check(in, 0, why);
+        if (how->channel < 0 || how->channel >= DPAR_CHANNEL_COUNT) {
+            return dpari_wrong(why, "channel=%d; 0 to 2 are allowed", how->channel);
+        }
+        return dpari_lower_check(in, 0, why);
     }
     if (how->passes < 0 || (how->passes & ~DPARI_LOWER_TOGETHER) != 0) {
         return dpari_wrong(why,
-                           "passes %d are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)",
+                           "passes=%d is not a sum of DPAR_LOWER_x; MERGE and LATE_RECV cannot be "
+                           "combined with others",
                            how->passes);
     }
     if (how->max_active < 1 || how->max_active > DPAR_LOWER_MAX_ACTIVE) {
-        return dpari_wrong(why, "max_active %d is not 1 to %d", how->max_active,
+        return dpari_wrong(why, "max_active=%d; 1 to %d are allowed", how->max_active,
                            (int32_t)DPAR_LOWER_MAX_ACTIVE);
     }
     if ((how->passes & ~(DPAR_LOWER_IDLE | DPAR_LOWER_TURNS)) == 0) {
@@ -770,7 +795,8 @@ static DPARI_COLD dpar_status dpari_lower_how(dpar_schedule_lower_desc *how,
     return dpari_lower_times(how->times, in->stages, why);
 }
 
-/* All messages, each on two ranks; adds those of each rank to count[rank]. */
+/* Counts the SEND and RECV actions that MESSAGES adds. If `count` is not NULL, those of each rank
+ * are added to count[rank]. */
 static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
 {
     int64_t k, total = 0;
@@ -790,7 +816,7 @@ static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
     return total;
 }
 
-/* Room for the actions of out; REDUCE takes no more than one a stage. */
+/* Returns the most actions that `out` can have. REDUCE counts as one action per stage. */
 static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     dpari_sink counted;
@@ -809,15 +835,15 @@ static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_schedule_
     return counted.n;
 }
 
-/* Two sets of ready ranks, or a heap of them. */
+/* The bytes of the two sets of ready ranks, or of the heap. */
 static int64_t dpari_lower_order_bytes(const dpar_schedule *in, const dpar_schedule_lower_desc *how)
 {
     return (how->passes & DPAR_LOWER_TURNS) != 0 ? 16 * dpari_ready_words(in->ranks)
                                                  : dpari_whole_words(4 * (int64_t)in->ranks);
 }
 
-/* The schedule, then heads and who acts next, each stage's backwards to come, and what was given;
- * -1 when that passes int64_t. */
+/* The bytes of the schedule, the heads, the sets or the heap, the counts of remaining backwards,
+ * and the arrivals. -1 if they exceed an int64_t. */
 static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_lower_desc *how,
                                 int64_t actions)
 {
@@ -828,7 +854,7 @@ static int64_t dpari_lower_size(const dpar_schedule *in, const dpar_schedule_low
                            16 * (int64_t)in->stages * in->micro_batches;
 }
 
-/* Each stage's B and W. */
+/* Counts the B and W of each stage. */
 static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
 {
     int64_t k;
@@ -840,9 +866,10 @@ static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
     }
 }
 
-/* Lays the heads and what is given behind out, and fills out's begins. After the first passes each
- * rank's list stands at the end of its place in out, and messages are put in from the front: there
- * is room for just those in between, so that no action is lost before it is read. */
+/* Places the arrays after `out`, runs SHARDS and REDUCE, and fills out->begin. These passes write
+ * each rank's list to the end of the rank's part of `out`; MESSAGES then writes from the front of
+ * that part. The space between is as large as the messages to come, so that no action is
+ * overwritten before it is read. */
 static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *how, char *work)
 {
     const dpar_schedule *s = l->in;
@@ -878,7 +905,8 @@ static void dpari_lower_begin(dpari_turns *l, const dpar_schedule_lower_desc *ho
     }
 }
 
-/* Nothing is given but what chains' ends need, which is there from the beginning. */
+/* Marks all inputs as not given, except those at the ends of chains, which are there from the
+ * start. */
 static void dpari_lower_ends(dpari_turns *l)
 {
     int32_t i, m;
@@ -919,12 +947,13 @@ static dpar_status dpari_lower_passes(dpar_schedule *out, const dpar_schedule *i
 
 /* ---- merging -------------------------------------------------------------------------------- */
 
-/* Without idle actions, W behind its I merged into it. */
+/* Writes a rank's list without idle actions. A W directly after the I of its stage and micro-batch
+ * is merged with it into a B. */
 static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
 {
-    dpar_action last; /* read, not put yet */
+    dpar_action last; /* read, but not written yet */
     int64_t k;
-    int whole = 1; /* last is no I on its own */
+    int whole = 1; /* 0 if `last` is an I that is not part of a pair */
     dpari_zero(&last, sizeof(last));
     for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
         dpar_action a = s->action[k];
@@ -989,14 +1018,14 @@ static dpar_status dpari_merge(dpar_schedule *out, const dpar_schedule *in, void
 
 enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
 
-/* Receives that are held back: a queue for each channel, those of all channels in a rank's list
- * linked through `next`. */
+/* The receives of a rank that are held back, in one queue for each channel. All queues are linked
+ * through `next`. */
 typedef struct dpari_held {
     const dpar_schedule *in;
     dpari_sink to;
-    int64_t *first, *last; /* [ranks]: by peer; ANY has one queue, the first */
-    int64_t *next;         /* [actions of the list]: the one behind it, from the list's begin */
-    uint8_t *given;        /* [stage][micro]: which receives are held */
+    int64_t *first, *last; /* [ranks], the queue of each peer; with ANY only queue 0 is used */
+    int64_t *next;         /* [actions of the list], the next receive of the queue */
+    uint8_t *given;        /* [stage][micro], DPARI_GIVEN_x for the receives that are held */
     int one_queue;
 } dpari_held;
 
@@ -1005,6 +1034,7 @@ static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
     return &h->given[(int64_t)a->stage * h->in->micro_batches + a->micro_batch];
 }
 
+/* Holds back action k, a receive. */
 static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
 {
     const dpar_action *a = &h->in->action[k];
@@ -1020,7 +1050,7 @@ static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
     h->last[q] = k;
 }
 
-/* The next of queue q goes into the list. */
+/* Writes the first receive of queue q to the list. */
 static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
 {
     const dpar_action *a = &h->in->action[h->first[q]];
@@ -1030,7 +1060,8 @@ static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
     dpari_sink_put(&h->to, a);
 }
 
-/* If the receive of a's stage and micro-batch is held, it and those before it in its queue go. */
+/* If the receive of a's stage and micro-batch is held, writes it and those before it in its queue.
+ */
 static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
 {
     int32_t other =
@@ -1041,7 +1072,7 @@ static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, in
     }
 }
 
-/* What must stay before this action goes into the list. */
+/* Writes all held receives that must come before action a. */
 static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel, int64_t begin)
 {
     int32_t i, q = h->one_queue ? 0 : a->peer;
@@ -1060,6 +1091,7 @@ static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t chann
     }
 }
 
+/* Writes rank r's list with late receives. */
 static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
 {
     const dpar_schedule *s = h->in;
@@ -1076,7 +1108,7 @@ static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
             dpari_sink_put(&h->to, a + i);
         }
     }
-    for (k = begin; k < s->begin[r + 1]; k++) { /* those that nobody needs, in their order */
+    for (k = begin; k < s->begin[r + 1]; k++) { /* receives that no action needs, in their order */
         int32_t q = h->one_queue ? 0 : s->action[k].peer;
         if (dpari_kind_in(s->action[k].kind, DPARI_RECEIVES) && h->first[q] == k) {
             dpari_held_pop(h, q, begin);
@@ -1084,6 +1116,7 @@ static void dpari_late_rank(dpari_held *h, int32_t r, int32_t channel)
     }
 }
 
+/* The number of actions in the longest list. */
 DPARI_STATIC_NOINLINE int64_t dpari_late_longest(const dpar_schedule *s)
 {
     int64_t most = 0;
@@ -1138,11 +1171,16 @@ DPARI_API int64_t dpari_schedule_lower_bytes(const dpar_schedule *in,
                                              const dpar_schedule_lower_desc *how, dpar_why *why)
 {
     dpar_schedule_lower_desc h;
-    return dpari_lower_how(&h, in, how, why) != DPAR_OK ? -1
-           : h.passes == DPAR_LOWER_MERGE               ? dpari_merge_size(in)
-           : h.passes == DPAR_LOWER_LATE_RECV
-               ? dpari_late_size(in)
-               : dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
+    if (dpari_lower_how(&h, in, how, why) != DPAR_OK) {
+        return -1;
+    }
+    if (h.passes == DPAR_LOWER_MERGE) {
+        return dpari_merge_size(in);
+    }
+    if (h.passes == DPAR_LOWER_LATE_RECV) {
+        return dpari_late_size(in);
+    }
+    return dpari_lower_size(in, &h, dpari_lower_actions(in, &h));
 }
 
 DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
@@ -1152,10 +1190,15 @@ DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule
     dpar_schedule_lower_desc h;
     dpar_schedule got;
     dpar_status st = dpari_lower_how(&h, in, how, why);
-    if (st == DPAR_OK) {
-        st = h.passes == DPAR_LOWER_MERGE       ? dpari_merge(&got, in, mem, bytes, why)
-             : h.passes == DPAR_LOWER_LATE_RECV ? dpari_late(&got, in, h.channel, mem, bytes, why)
-                                                : dpari_lower_passes(&got, in, &h, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (h.passes == DPAR_LOWER_MERGE) {
+        st = dpari_merge(&got, in, mem, bytes, why);
+    } else if (h.passes == DPAR_LOWER_LATE_RECV) {
+        st = dpari_late(&got, in, h.channel, mem, bytes, why);
+    } else {
+        st = dpari_lower_passes(&got, in, &h, mem, bytes, why);
     }
     if (st == DPAR_OK) {
         *out = got;

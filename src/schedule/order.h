@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order - private: what generate.c tells closed.c of an order. */
+/* order - private: what closed.c needs to know of a description. generate.c has the functions. */
 #ifndef DPARI_SCHEDULE_ORDER_H
 #define DPARI_SCHEDULE_ORDER_H
 
@@ -9,5 +9,9 @@
 /* Checks whether there is such a schedule. Fails with DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE.
  * O(stages). */
 DPARI_INTERNAL dpar_status dpari_order_check(const dpar_schedule_desc *order, dpar_why *why);
+/* Stages per rank: the number that was given, or the rule's default, 1 or 2. */
+DPARI_INTERNAL int32_t dpari_order_chunks(const dpar_schedule_desc *order);
+/* Slices of a micro-batch: 1 unless the rule is SEQ1F1B. */
+DPARI_INTERNAL int32_t dpari_order_slices(const dpar_schedule_desc *order);
 
 #endif

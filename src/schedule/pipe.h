@@ -1,38 +1,44 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action. What
- * exact and auto share. Header-only. */
+/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action.
+ * exact.c, auto.c, place.c and lower.c use it. Header-only. */
 #ifndef DPARI_SCHEDULE_PIPE_H
 #define DPARI_SCHEDULE_PIPE_H
 
 #include "action.h"
 #include "job.h"
 
-/* Kinds as indices: F; I or B; W. */
+/* Kinds as indices of arrays. If the job does not split backwards, B is counted as I. */
 enum { DPARI_F, DPARI_I, DPARI_W };
-enum { DPARI_NEVER = -1 }; /* the time of what is not known yet */
+enum { DPARI_NEVER = -1 }; /* a time that is not known yet */
 
 /* The largest job that dpar_schedule_optimize and dpar_schedule_partition take. */
 enum { DPARI_OPTIMIZE_MAX_RANKS = 4096, DPARI_OPTIMIZE_MAX_STAGES = 16384 };
 
-/* All arrays are in the caller's memory. Micro-batches are alike, so that each stage does them in
- * ascending order: what is done is a count. */
+/* All arrays are in the caller's memory. All micro-batches are alike and each stage runs them in
+ * ascending order, so that a count says which actions have run. */
 typedef struct dpari_pipe {
     int32_t ranks, stages, micros, split;
-    int64_t *time[3], *hold[3]; /* [stages]: of F, I or B, W */
-    int64_t *lag;               /* [stages]: from stage s to s + 1; 0 on one rank */
-    int64_t *cap;               /* [ranks]: INT64_MAX: none */
+    int64_t *time[3], *hold[3]; /* [stages], time and added bytes of F, I or B, and W */
+    int64_t *lag;               /* [stages], time of a message between s and s + 1; 0 on one rank */
+    int64_t *cap;               /* [ranks], INT64_MAX if there is no cap */
     int32_t *rank;              /* [stages] */
-    int32_t *first, *list;      /* [ranks + 1], [stages]: the stages of a rank, ascending */
-    /* what was done so far */
-    int32_t *done[3];                     /* [stages] */
-    int64_t *end[2];                      /* [stages x micros]: ends of F, and of I or B */
-    int64_t *free, *held, *start, *count; /* [ranks]; start: DPARI_NEVER before the first */
-    int64_t *always;                      /* [ranks]: held before the first */
-    int64_t *next[2], *sum;               /* [stages], [ranks]: what a bound is worked out in */
-    dpar_action *action;                  /* where actions are written; NULL: nowhere */
-    int64_t *begin;                       /* [ranks]: where a rank's actions begin */
+    /* [ranks + 1] and [stages]: the stages of rank r in ascending order are list[first[r]] to
+     * list[first[r + 1] - 1] */
+    int32_t *first, *list;
+    /* the schedule so far */
+    int32_t *done[3];       /* [stages], the number of actions of each kind */
+    int64_t *end[2];        /* [stages x micros], when F, and I or B, ended */
+    int64_t *free;          /* [ranks], when the rank's last action ended */
+    int64_t *held;          /* [ranks], bytes that the rank holds */
+    int64_t *start;         /* [ranks], when the rank's first action started, or DPARI_NEVER */
+    int64_t *count;         /* [ranks], actions of the rank */
+    int64_t *always;        /* [ranks], bytes that the rank holds before its first action */
+    int64_t *next[2], *sum; /* [stages] and [ranks], scratch memory for bounds */
+    dpar_action *action;    /* receives the actions; NULL if they are not needed */
+    int64_t *begin;         /* [ranks], where a rank's actions begin in `action` */
 } dpari_pipe;
 
+/* The value of stage (or rank, or layer) i. */
 DPARI_FN int64_t dpari_each_at(const dpar_stage_values *each, int64_t i)
 {
     return each->each != NULL ? each->each[i] : each->all;
@@ -45,19 +51,21 @@ DPARI_FN int32_t dpari_pipe_rank(const dpar_schedule_optimize_desc *job, int32_t
                                 : dpari_stage_rank(job->map, job->ranks, stage);
 }
 
-/* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
+/* The bytes that F, I or W of a stage adds. Without hold_forward an activation counts as 1, from F
+ * to W. */
 DPARI_FN int64_t dpari_pipe_hold(const dpar_schedule_times *t, int kind, int32_t stage)
 {
     if (t->hold_forward.each == NULL && t->hold_forward.all == 0) {
         return kind == DPARI_F ? 1 : -(kind == DPARI_W);
     }
-    return dpari_each_at(kind == DPARI_F   ? &t->hold_forward
-                         : kind == DPARI_I ? &t->hold_input
-                                           : &t->hold_weight,
-                         stage);
+    if (kind == DPARI_F) {
+        return dpari_each_at(&t->hold_forward, stage);
+    }
+    return dpari_each_at(kind == DPARI_I ? &t->hold_input : &t->hold_weight, stage);
 }
 
-/* B's time, or I's when they are apart. */
+/* The time of B, or of I if the backward is split. A B without a time of its own takes as long as I
+ * and W. */
 DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t stage)
 {
     const dpar_schedule_times *t = job->times;
@@ -68,7 +76,8 @@ DPARI_FN int64_t dpari_pipe_back(const dpar_schedule_optimize_desc *job, int32_t
     return whole > 0 ? whole : input + dpari_each_at(&t->weight, stage);
 }
 
-/* A message from the stage to the next: latency + bytes x 10^9 / bandwidth, digit by digit. */
+/* The time of a message from a stage to the next one: latency + bytes x 10^9 / bandwidth, rounded
+ * up. It is computed digit by digit, because the product may exceed 64 bits. */
 DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
 {
     int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
@@ -89,16 +98,19 @@ DPARI_FN int64_t dpari_pipe_message(const dpar_schedule_times *t, int32_t stage)
     return dpari_each_at(&t->latency, stage) + time;
 }
 
-/* What an action of this kind is called. */
+/* The DPAR_ACTION_x of a kind. */
 DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
 {
-    return (uint8_t)(kind == DPARI_F   ? DPAR_ACTION_FORWARD
-                     : kind == DPARI_W ? DPAR_ACTION_WEIGHT
-                     : split           ? DPAR_ACTION_INPUT
-                                       : DPAR_ACTION_BACKWARD);
+    if (kind == DPARI_F) {
+        return DPAR_ACTION_FORWARD;
+    }
+    if (kind == DPARI_W) {
+        return DPAR_ACTION_WEIGHT;
+    }
+    return split ? DPAR_ACTION_INPUT : DPAR_ACTION_BACKWARD;
 }
 
-/* Nothing is done any more. */
+/* Empties the schedule. */
 DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
 {
     int32_t i;
@@ -112,11 +124,12 @@ DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
     }
 }
 
-/* When the input of the stage's next F or I is on its rank; DPARI_NEVER when that is not known. */
+/* When the input of the stage's next F or I arrives on its rank, or DPARI_NEVER if that is not
+ * known yet. */
 DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage)
 {
     int32_t k = q->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
-    int last = kind == DPARI_I && from == q->stages; /* the loss: its own forward */
+    int last = kind == DPARI_I && from == q->stages; /* after the loss, I needs its own F only */
     int of = last ? DPARI_F : kind;
     if (from < 0) {
         return 0;
@@ -143,7 +156,8 @@ DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
            q->hold[DPARI_F][stage] <= q->cap[q->rank[stage]] - q->held[q->rank[stage]];
 }
 
-/* Does it, as early as possible. Its input must be known. */
+/* Appends the stage's next action of a kind, as early as possible. The arrival of its input must be
+ * known. */
 DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
 {
     int32_t r = q->rank[stage], k = q->done[kind][stage];
@@ -166,7 +180,8 @@ DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
     q->held[r] += q->hold[kind][stage];
 }
 
-/* Lays the job's schedule out in s and lets put write there. s has room for its actions. */
+/* Fills rank_of and begin of s and makes dpari_pipe_put write its actions there. s must have
+ * capacity for all actions. */
 DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
 {
     int32_t r, i;
@@ -182,7 +197,7 @@ DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
     q->action = s->action;
 }
 
-/* Makespan and span of what was done. */
+/* Computes makespan and span of the schedule so far. */
 DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t *span)
 {
     int32_t r;
@@ -193,14 +208,14 @@ DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t
     }
 }
 
-/* Bytes of the arrays. */
+/* The bytes of all arrays. */
 DPARI_FN int64_t dpari_pipe_bytes(const dpar_schedule_optimize_desc *job)
 {
     int64_t s = job->stages, p = job->ranks;
     return 8 * (9 * s + 8 * p + 2 * s * job->micro_batches) + 8 * ((p + 1 + 5 * s + 1) / 2);
 }
 
-/* The next `count` numbers of 8 or 4 bytes. */
+/* Takes an array of `count` 8-byte numbers from the front of *mem. */
 DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
 {
     int64_t *at = (int64_t *)(void *)*mem;
@@ -208,6 +223,7 @@ DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
     return at;
 }
 
+/* The same with 4-byte numbers. */
 DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
 {
     int32_t *at = (int32_t *)(void *)*mem;
@@ -215,7 +231,7 @@ DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
     return at;
 }
 
-/* Which stage is where, and the messages between them. */
+/* Fills the map of stages and the times of messages. */
 DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s, n = 0;
@@ -236,7 +252,7 @@ DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_schedule_optimize_desc 
     }
 }
 
-/* Times and bytes of a checked job. */
+/* Fills the times and bytes of a checked job. */
 DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *job)
 {
     int32_t r, s;
@@ -258,7 +274,8 @@ DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_schedule_optimize_desc *
     }
 }
 
-/* Lays a checked job into mem, with nothing done. Returns what is behind. */
+/* Places the arrays of a checked job in mem, with an empty schedule. Returns the address after
+ * them. */
 DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_schedule_optimize_desc *job, void *mem)
 {
     char *at = (char *)mem;

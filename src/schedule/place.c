@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Chooses cuts of a model's layers into stages by local search: it moves one layer at a time from
- * one stage to another and keeps the move if the schedule of the new cut is better. The schedule is
- * made by dpar_schedule_optimize, or a given one is simulated again. */
+ * one stage to another and keeps the move if the schedule of the new cut is better. A cut is
+ * evaluated by a schedule from dpar_schedule_optimize, or by simulating the given schedule. */
 #include "place.h"
 
 #include "../index/split.h"
@@ -9,40 +9,43 @@
 #include "inner.h"
 #include "pipe.h"
 
-enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
+enum {
+    DPARI_LAYERS_SUMS = 8,  /* quantities that are summed over the layers of a stage */
+    DPARI_LAYERS_STARTS = 2 /* cuts from which the search starts */
+};
 
-/* How good a way to cut is: first the bytes over the caps, then the objective. */
+/* How good a cut is. The bytes over the caps count first, then the objective. */
 typedef struct dpari_score {
     int64_t over, objective;
 } dpari_score;
 
-/* A way to cut, and what it reached. */
+/* A cut and its result. */
 typedef struct dpari_placing_cut {
-    int64_t *at; /* [stages + 1] */
+    int64_t *at; /* [stages + 1], the first layer of each stage */
     dpari_score score;
     dpar_schedule_optimize_result result;
 } dpari_placing_cut;
 
-/* In the caller's memory, its arrays behind it. */
+/* The state of the search. It is in the caller's memory, and its arrays follow it. */
 typedef struct dpari_placing {
-    const dpar_schedule_optimize_desc *job; /* of layers */
+    const dpar_schedule_optimize_desc *job; /* the job with values for layers */
     const dpar_schedule *given;
-    dpar_schedule_optimize_desc staged; /* of stages */
-    dpar_schedule_times times;
-    int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
-    int64_t *cost;                   /* [layers] */
-    dpar_rank_timing *rank;          /* [ranks] */
+    dpar_schedule_optimize_desc staged; /* the job with values for the stages of the cut */
+    dpar_schedule_times times;          /* the times of `staged` */
+    int64_t *sum[DPARI_LAYERS_SUMS];    /* [stages], the arrays of `times` */
+    int64_t *cost;                      /* [layers] */
+    dpar_rank_timing *rank;             /* [ranks] */
     dpar_timing timing;
-    dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
-    int64_t judged, tries;
+    dpari_placing_cut cut[3]; /* the one to evaluate; the best from this start; the best of all */
+    int64_t evaluated, tries; /* cuts evaluated so far, and the most that may be */
     int32_t layers;
-    void *rest; /* the first bytes of the memory: of who judges, with his schedule */
+    void *rest; /* the first bytes of the caller's memory, for optimize or simulate */
     int64_t rest_bytes;
 } dpari_placing;
 
 /* ---- stages from layers --------------------------------------------------------------------- */
 
-/* What is summed. */
+/* Returns the values of quantity k, 0 to DPARI_LAYERS_SUMS - 1. */
 static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t, int k)
 {
     switch (k) {
@@ -57,15 +60,17 @@ static const dpar_stage_values *dpari_placing_each(const dpar_schedule_times *t,
     }
 }
 
-/* That of a layer; B's time is I's and W's where it is not given. */
+/* Returns quantity k of a layer. A B without a time of its own takes as long as I and W. */
 static int64_t dpari_placing_of(const dpar_schedule_times *t, int k, int32_t layer)
 {
     int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
-    return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
-                            : v;
+    if (k == 3 && v == 0) {
+        return dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer);
+    }
+    return v;
 }
 
-/* No sum of layers may overflow, whatever the cuts. */
+/* Checks the values of layers, and that no sum over layers overflows, whatever the cut. */
 static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int32_t layers,
                                      dpar_why *why)
 {
@@ -77,12 +82,18 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t sum = 0;
         for (l = 0; l < layers; l++) {
             int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
-            v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
-            if (v < 0 || v > most - sum) {
-                return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                                 v < 0 ? "layer %d: times, hold_forward and hold_always are 0 or "
-                                         "more, hold_input and hold_weight 0 or less"
-                                       : "the times or bytes of layers 0 to %d pass 2^60",
+            if (k == 5 || k == 6) { /* hold_input and hold_weight */
+                v = v < -most ? -1 : -v;
+            }
+            if (v < 0) {
+                return dpari_wrong(why,
+                                   "layer %d: times, hold_forward and hold_always must be 0 or "
+                                   "more, hold_input and hold_weight 0 or less",
+                                   l);
+            }
+            if (v > most - sum) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "the times or bytes of layers 0 to %d add up to more than 2^60",
                                  l);
             }
             sum += v;
@@ -93,14 +104,14 @@ static dpar_status dpari_placing_fit(const dpar_schedule_optimize_desc *job, int
         int64_t w = dpari_each_at(&t->hold_weight, l);
         if (f + i + w != 0) {
             return dpari_wrong(
-                why, "layer %d holds %ld for F, %ld for I and %ld for W: their sum is not 0", l, f,
-                i, w);
+                why, "layer %d holds %ld for F, %ld for I and %ld for W; these must add up to 0", l,
+                f, i, w);
         }
     }
     return DPAR_OK;
 }
 
-/* The sums of the stages of these cuts. */
+/* Sums the layers of each stage of a cut. */
 static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
 {
     int32_t s, l;
@@ -115,7 +126,7 @@ static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
     }
 }
 
-/* ---- judging -------------------------------------------------------------------------------- */
+/* ---- evaluation ----------------------------------------------------------------------------- */
 
 DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
                                                const dpari_placing_cut *b)
@@ -124,6 +135,7 @@ DPARI_STATIC_NOINLINE int dpari_placing_better(const dpari_placing_cut *a,
            (a->score.over == b->score.over && a->score.objective < b->score.objective);
 }
 
+/* Adds to *over by how much a rank that holds so much exceeds its cap. The sum stops at 2^61. */
 static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
 {
     int64_t cap = dpari_each_at(&x->job->cap, r);
@@ -138,13 +150,13 @@ static int dpari_placing_holds(const dpar_schedule_optimize_desc *job)
     return job->times->hold_forward.each != NULL || job->times->hold_forward.all != 0;
 }
 
-/* The most that a rank holds in the schedule that was timed. */
+/* The most that a rank holds in the schedule that was simulated last. */
 static int64_t dpari_placing_peak(const dpari_placing *x, int32_t r)
 {
     return dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
 }
 
-/* The schedule that was given, with these stages. */
+/* Evaluates a cut by simulating the given schedule with its stages. */
 static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
 {
     dpar_schedule_simulate_desc how;
@@ -165,7 +177,8 @@ static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c
     return DPAR_OK;
 }
 
-/* A schedule for these stages, unless one micro-batch does not fit, or nothing better can be. */
+/* Evaluates a cut by making a schedule for its stages. Makes none if a micro-batch does not fit on
+ * a rank, or if the lower bound shows that the cut cannot be better than `best`. */
 static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
                                       const dpari_placing_cut *best, dpar_schedule *s,
                                       dpar_why *why)
@@ -193,13 +206,13 @@ static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
     return st < 0 ? st : DPAR_OK;
 }
 
-/* Judges x->cut[0], which need not be better than `best`. */
-static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut *best,
-                                       dpar_schedule *s, dpar_why *why)
+/* Evaluates x->cut[0]. If it is not better than `best`, its result may be incomplete. */
+static dpar_status dpari_placing_evaluate(dpari_placing *x, const dpari_placing_cut *best,
+                                          dpar_schedule *s, dpar_why *why)
 {
     dpari_placing_cut *c = &x->cut[0];
     dpar_status st;
-    x->judged++;
+    x->evaluated++;
     c->score.over = 0;
     dpari_placing_sum(x, c->at);
     st = x->given != NULL ? dpari_placing_simulate(x, c, why)
@@ -222,7 +235,8 @@ static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
 
 /* ---- the search ----------------------------------------------------------------------------- */
 
-/* Lets stage `from` give a layer to stage `to`, in cut[0]; 0 when it has only one. */
+/* Makes cut[0] from cut[1] by moving a layer from one stage to another. Each stage in between
+ * passes one on. Returns 0 if stage `from` has only one layer. */
 static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
 {
     int64_t *at = x->cut[0].at;
@@ -231,13 +245,14 @@ static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
     if (at[from + 1] - at[from] < 2) {
         return 0;
     }
-    for (s = from < to ? from : to; s < (from < to ? to : from); s++) {
+    for (s = (int32_t)dpari_least(from, to); s < dpari_most(from, to); s++) {
         at[s + 1] += from < to ? -1 : 1;
     }
     return 1;
 }
 
-/* Moves layers while that makes cut[1] better; neighbours first. DPAR_MORE: no more tries. */
+/* Moves layers as long as that improves cut[1], first between neighbouring stages. Returns
+ * DPAR_MORE if no tries are left. */
 static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
 {
     int32_t stages = x->job->stages, away, from, up, better = 1;
@@ -251,10 +266,10 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
                 if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
                     continue;
                 }
-                if (x->judged >= x->tries) {
+                if (x->evaluated >= x->tries) {
                     return DPAR_MORE;
                 }
-                st = dpari_placing_judge(x, &x->cut[1], s, why);
+                st = dpari_placing_evaluate(x, &x->cut[1], s, why);
                 if (st != DPAR_OK) {
                     return st;
                 }
@@ -268,16 +283,19 @@ static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpa
     return DPAR_OK;
 }
 
-/* Where a search starts: equal times, or equal numbers. */
+/* Makes the cut from which the search starts: stages with equal times (start 0), or with equal
+ * numbers of layers (start 1). */
 static void dpari_placing_start(dpari_placing *x, int start)
 {
     int32_t l;
     for (l = 0; l < x->layers; l++) {
-        x->cost[l] = start > 0 ? 1
-                               : dpari_placing_of(x->job->times, 0, l) +
-                                     dpari_placing_of(x->job->times, 3, l);
+        x->cost[l] = 1;
+        if (start == 0) { /* F and B */
+            x->cost[l] = dpari_placing_of(x->job->times, 0, l);
+            x->cost[l] += dpari_placing_of(x->job->times, 3, l);
+        }
     }
-    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL); /* fits */
+    (void)dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, NULL);
 }
 
 static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
@@ -286,7 +304,7 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
     int start;
     for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
         dpari_placing_start(x, start);
-        st = dpari_placing_judge(x, NULL, s, why);
+        st = dpari_placing_evaluate(x, NULL, s, why);
         if (st != DPAR_OK) {
             break;
         }
@@ -301,14 +319,16 @@ static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-/* Only numbers of the shape are looked at. */
+/* Checks layers and stages, and the shape of the given schedule. */
 static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, dpar_why *why)
 {
     const dpar_schedule_optimize_desc *job = how->job;
     const dpar_schedule *given = how->given;
     if (job->times == NULL || job->stages < 1 || job->stages > DPARI_OPTIMIZE_MAX_STAGES ||
         how->layers < job->stages || how->layers > (INT32_C(1) << 24)) {
-        return dpari_wrong(why, "%d layers on %d stages: one a stage at least, 2^24 at most",
+        return dpari_wrong(why,
+                           "%d layers on %d stages; each stage needs a layer, and 2^24 layers and "
+                           "16384 stages are allowed",
                            how->layers, job->stages);
     }
     if (given != NULL && (given->ranks != job->ranks || given->stages != job->stages ||
@@ -316,14 +336,15 @@ static dpar_status dpari_placing_shape(const dpar_schedule_partition_desc *how, 
                           given->chain != given->stages || given->slices != 1)) {
         return dpari_wrong(
             why,
-            "the schedule has %d ranks, %d stages of one chain or more, %d micro-batches "
-            "(slices: %d): not the job's",
+            "the given schedule has %d ranks, %d stages, %d micro-batches and slices=%d; it must "
+            "have those of the job, one chain and slices=1",
             given->ranks, given->stages, given->micro_batches, given->slices);
     }
     return DPAR_OK;
 }
 
-/* What judging takes, in whole numbers of 8: the job's shape with nothing in it. */
+/* Returns the bytes that an evaluation needs, a multiple of 8, or -1. They depend on the shape of
+ * the job only, so that its times may be those of layers. */
 static int64_t dpari_placing_rest(const dpar_schedule_partition_desc *how)
 {
     dpar_schedule_times none;
@@ -351,12 +372,15 @@ dpari_schedule_place_bytes(const dpar_schedule_partition_desc *how)
         return -1;
     }
     rest = dpari_placing_rest(how);
-    return rest < 0 ? -1
-                    : rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
-                          dpari_whole_words((int64_t)sizeof(dpari_placing) +
-                                            (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
+    if (rest < 0) {
+        return -1;
+    }
+    return rest + 8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + how->layers) +
+           dpari_whole_words((int64_t)sizeof(dpari_placing) +
+                             (int64_t)sizeof(dpar_rank_timing) * how->job->ranks);
 }
 
+/* Places the struct and its arrays in mem, after the bytes for evaluations. */
 static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how, void *mem)
 {
     const dpar_schedule_optimize_desc *job = how->job;
@@ -397,20 +421,22 @@ static dpari_placing *dpari_placing_lay(const dpar_schedule_partition_desc *how,
     return x;
 }
 
-/* The best cut is found: its schedule, or why there is none. */
+/* Evaluates the best cut once more, which makes its schedule. Fails with DPAR_E_MEMORY if it
+ * exceeds a cap. */
 static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
 {
     dpari_placing_cut *best = &x->cut[2];
-    int64_t judged = x->judged;
+    const int64_t evaluated = x->evaluated;
     int64_t over = 0;
     int32_t r;
     dpari_placing_copy(x, &x->cut[0], best);
-    (void)dpari_placing_judge(x, NULL, s, NULL); /* as it was judged before */
+    (void)dpari_placing_evaluate(x, NULL, s, NULL); /* did not fail before */
     if (best->score.over > 0) {
         if (x->given == NULL) {
             return dpari_pipe_check(&x->staged, why);
         }
-        for (r = -1; over == 0;) {
+        r = -1;
+        while (over == 0) { /* finds the first rank over its cap */
             r++;
             dpari_placing_over(x, r, dpari_placing_peak(x, r), &over);
         }
@@ -420,7 +446,7 @@ static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_wh
     }
     best->result = x->cut[0].result;
     best->result.bound = dpari_pipe_bound(&x->staged);
-    best->result.nodes = judged;
+    best->result.nodes = evaluated;
     return DPAR_OK;
 }
 
@@ -442,14 +468,13 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_partition(dpar_schedule *s,
     if (st == DPAR_OK && (how->tries < 1 || needed < 0)) {
         st = dpari_wrong(
             why,
-            "%ld tries, %d ranks, %d micro-batches: 1 or more, or the job is out of its "
-            "domain",
+            "tries=%ld, %d ranks and %d micro-batches; tries must be 1 or more, and the job in the "
+            "domain of dpar_schedule_optimize",
             how->tries, job->ranks, job->micro_batches);
     }
     if (st == DPAR_OK && bytes < needed) {
         dpari_needs_bytes(why, needed);
-        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes %ld bytes, there are %ld", needed,
-                       bytes);
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers needs %ld bytes, got %ld", needed, bytes);
     }
     if (st != DPAR_OK) {
         return st;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Lays a schedule out in the caller's memory, and reads and writes it as PyTorch's CSV. Reading
- * takes two passes over the text: the first counts, the second writes. */
+/* Places a schedule in the caller's memory, and reads and writes it as PyTorch's CSV. Reading takes
+ * two passes over the text: the first one counts, the second one writes. */
 #include "schedule.h"
 
 #include "../base/inner.h"
@@ -30,13 +30,16 @@ DPARI_INTERNAL dpar_status dpari_schedule_empty(dpar_schedule *s, int32_t ranks,
     int64_t needed = dpari_schedule_bytes(ranks, stages, actions);
     int32_t r;
     if (needed < 0) {
-        return dpari_wrong(why, "%d ranks, %d stages, %ld actions: 1 to 65535 of the first two",
+        return dpari_wrong(why,
+                           "the schedule has %d ranks, %d stages and %ld actions; 1 to 65535 ranks "
+                           "and stages and 0 or more actions are allowed",
                            ranks, stages, actions);
     }
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "%ld actions on %d ranks take %ld bytes, there are %ld",
-                         actions, ranks, needed, bytes);
+        return dpari_say(DPAR_E_ROOM, why,
+                         "a schedule of %ld actions on %d ranks needs %ld bytes, got %ld", actions,
+                         ranks, needed, bytes);
     }
     s->ranks = ranks;
     s->stages = stages;
@@ -74,12 +77,13 @@ DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
+/* Writes an action, but not the other half of a joined pair. */
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
 {
     if (a->kind == DPAR_ACTION_IDLE || a->kind >= DPAR_ACTION_COUNT) {
         return;
     }
-    dpari_text_int(t, a->stage); /* no form: this is at the end of deep paths */
+    dpari_text_int(t, a->stage); /* not dpari_text_say, which takes more stack */
     dpar_text_put(t, dpari_action_name(a->kind));
     if (dpari_action_has_micro(a->kind)) {
         dpari_text_int(t, a->micro_batch);
@@ -101,14 +105,15 @@ DPAR_API DPARI_COLD void dpar_action_write(const dpar_action *a, dpar_text *t)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* A place in a text, and what was found so far. */
+/* A position in a text, and what was counted so far. */
 typedef struct dpari_csv {
-    const char *s;
+    const char *s; /* the text, of n bytes */
     size_t n, at, line_start;
     int64_t line, actions;
     int32_t rows, stages, micros;
 } dpari_csv;
 
+/* Returns the byte at the position, or -1 at the end of the text. */
 static int dpari_csv_peek(const dpari_csv *c)
 {
     return c->at < c->n ? (unsigned char)c->s[c->at] : -1;
@@ -139,7 +144,7 @@ static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_
     return DPAR_E_PARSE;
 }
 
-/* A number of 0 to 65534. */
+/* Reads a number, 0 to 65534. */
 static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *value, dpar_why *why)
 {
     dpari_csv start = *c;
@@ -158,7 +163,7 @@ static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *va
     return DPAR_OK;
 }
 
-/* The longest name that stands here; DPAR_ACTION_IDLE when none does. */
+/* Reads the name of a kind, the longest one that matches. Returns DPAR_ACTION_IDLE if none does. */
 static uint8_t dpari_csv_kind(dpari_csv *c)
 {
     size_t most = 0;
@@ -198,6 +203,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
     return st;
 }
 
+/* Reads a fixed text. */
 static dpar_status dpari_csv_word(dpari_csv *c, const char *word, dpar_why *why)
 {
     size_t n = dpari_length(word);
@@ -215,14 +221,14 @@ static void dpari_csv_blanks(dpari_csv *c)
     }
 }
 
-/* Behind "(": the rest of (<F>;<B or I>)OVERLAP_F_B. */
+/* Reads the rest of (<F>;<B or I>)OVERLAP_F_B after the "(". */
 static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
 {
     dpari_csv start = *c;
     dpar_status st = dpari_csv_action(c, a, why);
     a->joined = 1;
     if (st == DPAR_OK && a->kind != DPAR_ACTION_FORWARD) {
-        return dpari_csv_say(&start, "a forward, that a backward overlaps", why);
+        return dpari_csv_say(&start, "an F, which a B or I overlaps", why);
     }
     if (st == DPAR_OK) {
         st = dpari_csv_word(c, ";", why);
@@ -231,7 +237,7 @@ static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
         start = *c;
         st = dpari_csv_action(c, a + 1, why);
         if (st == DPAR_OK && a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT) {
-            return dpari_csv_say(&start, "a B or I, to overlap the forward", why);
+            return dpari_csv_say(&start, "a B or I, which overlaps the F", why);
         }
     }
     return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
@@ -246,8 +252,8 @@ static int dpari_csv_line_ends(dpari_csv *c)
     return dpari_csv_peek(c) == '\n' || dpari_csv_peek(c) == -1;
 }
 
-/* One cell: writes one action or two, and stands at the comma, the end of the line or of the text.
- */
+/* Reads a cell, which has one action or a joined pair. The position is then at the comma, the end
+ * of the line or the end of the text. */
 static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dpar_why *why)
 {
     dpar_status st = DPAR_OK;
@@ -269,12 +275,13 @@ static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dp
         return st;
     }
     dpari_csv_blanks(c);
-    return dpari_csv_line_ends(c) || dpari_csv_peek(c) == ','
-               ? DPAR_OK
-               : dpari_csv_say(c, "a comma or the end of the line", why);
+    if (!dpari_csv_line_ends(c) && dpari_csv_peek(c) != ',') {
+        return dpari_csv_say(c, "a comma or the end of the line", why);
+    }
+    return DPAR_OK;
 }
 
-/* A comment is passed, up to the end of its line. */
+/* Skips a comment up to the end of its line. Returns 1 if there was one. */
 static int dpari_csv_comment(dpari_csv *c)
 {
     int comment = dpari_csv_peek(c) == '#';
@@ -284,7 +291,7 @@ static int dpari_csv_comment(dpari_csv *c)
     return comment;
 }
 
-/* One line. With s, its actions are written, each on the line's rank. */
+/* Reads a line, which is the list of a rank. If s is not NULL, its actions are written to s. */
 static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
 {
     dpar_action a[2];
@@ -308,6 +315,7 @@ static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Reads the whole text. */
 static DPARI_COLD dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n,
                                              dpar_schedule *s, dpar_why *why)
 {
@@ -337,14 +345,15 @@ DPARI_INTERNAL int64_t dpari_schedule_read_bytes(const dpar_schedule_read_desc *
         return -1;
     }
     if (c.rows < 1 || c.stages < 1) {
-        (void)dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+        (void)dpari_say(DPAR_E_PARSE, why,
+                        "the text has %d ranks and %d stages; a schedule has 1 or more of each",
                         c.rows, c.stages);
         return -1;
     }
     return dpari_schedule_bytes(c.rows, c.stages, c.actions);
 }
 
-/* Which rank each stage is on: the one whose line names it, other than in a message to come. */
+/* Fills rank_of: a stage is on the rank whose line names it. Each stage must be on one rank. */
 static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
 {
     const uint16_t nobody = 65535;
@@ -368,13 +377,14 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] == nobody) {
-            return dpari_wrong(why, "stage %d is on no rank, stage %d on rank %d", i, s->stages - 1,
-                               (int32_t)s->rank_of[s->stages - 1]);
+            return dpari_wrong(why, "stage %d has no action, but stage %d is on rank %d", i,
+                               s->stages - 1, (int32_t)s->rank_of[s->stages - 1]);
         }
     }
     return DPAR_OK;
 }
 
+/* Fills the peers of messages. */
 static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
 {
     int64_t k;
@@ -387,8 +397,9 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
         other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
             return dpari_wrong(why,
-                               other < 0 ? "%d%s%d: stage %d ends its chain"
-                                         : "%d%s%d: stage %d is on the same rank",
+                               other < 0 ? "%d%s%d has no partner, because stage %d ends its chain"
+                                         : "%d%s%d is not needed, because stage %d is on the same "
+                                           "rank",
                                (int32_t)a->stage, dpari_action_name(a->kind),
                                (int32_t)a->micro_batch, other < 0 ? a->stage : other);
         }
@@ -411,7 +422,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_read(dpar_schedule *s,
         return dpari_wrong(why, "chains of %d stages do not divide %d stages", in->chain, c.stages);
     }
     if (c.rows < 1 || c.stages < 1) {
-        return dpari_say(DPAR_E_PARSE, why, "the text has %d ranks and %d stages: no schedule",
+        return dpari_say(DPAR_E_PARSE, why,
+                         "the text has %d ranks and %d stages; a schedule has 1 or more of each",
                          c.rows, c.stages);
     }
     st = dpari_schedule_empty(&got, c.rows, c.stages, c.actions, mem, bytes, why);

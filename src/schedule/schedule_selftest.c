@@ -15,8 +15,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_selftest(dpar_why *why)
     dpari_zero(&order, sizeof(order));
     order.ranks = 2;
     order.micro_batches = 4;
-    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END;
-         order.rule++) { /* three ask for more memory */
+    /* Three rules need more memory. They add their status and the schedule of the rule before. */
+    for (order.rule = 1; order.rule < DPAR_SCHEDULE_END; order.rule++) {
         sum = dpari_digest(sum, dpar_schedule_generate(&s, &order, memory, sizeof(memory), NULL));
         for (i = 0; i < s.begin[2]; i++) {
             const dpar_action *a = &s.action[i];

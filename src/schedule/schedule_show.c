@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Draws schedules as text, as SVG and as a trace. All positions are computed in integers, so that
- * pictures are the same on every machine. */
+/* Draws schedules as text, as SVG and as a Chrome trace. dpari_gantt_x functions serve all three,
+ * dpari_chart_x draws text, dpari_figure_x SVG, and dpari_trace_x traces. All positions are
+ * computed in integers, so that pictures are the same on every machine. */
 #include "schedule_show.h"
 
 #include "../base/inner.h"
 #include "action.h"
 
-/* ---- what all three need -------------------------------------------------------------------- */
+/* ---- for all three formats ------------------------------------------------------------------ */
 
-/* True if the action takes the rank's time on the main lane. (The others are messages, collectives
- * and copies.) */
+/* True for computations, which are drawn on the rank's main lane. The other actions are messages,
+ * collectives and copies. */
 static int dpari_gantt_is_work(int32_t kind)
 {
     return (kind >= DPAR_ACTION_FORWARD && kind <= DPAR_ACTION_WEIGHT) ||
@@ -21,7 +22,7 @@ static int dpari_gantt_is_message(int32_t kind)
     return kind >= DPAR_ACTION_SEND_F && kind <= DPAR_ACTION_RECV_B;
 }
 
-/* Collectives and copies hold the rank too. */
+/* True if the action occupies its rank, as computations, collectives and copies do. */
 static int dpari_gantt_holds(int32_t kind)
 {
     return kind != DPAR_ACTION_IDLE && !dpari_gantt_is_message(kind);
@@ -33,23 +34,28 @@ DPARI_STATIC_NOINLINE dpar_status dpari_gantt_check_action(const dpar_schedule_d
     const dpar_schedule *s = g->schedule;
     const dpar_action *a = &s->action[k];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages || a->peer >= s->ranks) {
-        return dpari_wrong(why, "action %ld of rank %d is of kind %d, stage %d: no such",
-                           k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
+        return dpari_wrong(
+            why,
+            "action %ld of rank %d has kind %d and stage %d; kind, stage or peer is out of range",
+            k - s->begin[rank], rank, (int32_t)a->kind, (int32_t)a->stage);
     }
     if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
-        return dpari_wrong(why, "action %ld of rank %d runs from %ld to %ld", k - s->begin[rank],
-                           rank, g->start[k], g->end[k]);
+        return dpari_wrong(
+            why, "action %ld of rank %d runs from %ld to %ld; 0 <= start <= end must hold",
+            k - s->begin[rank], rank, g->start[k], g->end[k]);
     }
     if (a->joined &&
         (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_ACTION_FORWARD ||
          (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_wrong(why, "action %ld of rank %d overlaps no backward behind it",
+        return dpari_wrong(why,
+                           "action %ld of rank %d is joined, but it is not an F that a B or I "
+                           "follows",
                            k - s->begin[rank], rank);
     }
     return DPAR_OK;
 }
 
-/* Everything that is read is in its domain; *last: when the last action ends. */
+/* Checks all values that are read. *last receives the end of the last action. */
 static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *last, dpar_why *why)
 {
     const dpar_schedule *s = g->schedule;
@@ -58,14 +64,14 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     int64_t k;
     if (s->ranks < 1 || s->ranks > DPAR_MAX_STAGES || g->unit < 1 ||
         g->unit > INT64_C(1000000000000)) {
-        return dpari_wrong(why, "%d ranks, %ld ticks a unit: 1 to 65535 and 1 to 1e12", s->ranks,
-                           g->unit);
+        return dpari_wrong(why, "%d ranks and unit=%ld; 1 to 65535 and 1 to 1e12 are allowed",
+                           s->ranks, g->unit);
     }
     *last = 0;
     for (r = 0; r < s->ranks; r++) {
         if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
-            return dpari_wrong(why, "rank %d has the actions %ld up to %ld", r, s->begin[r],
-                               s->begin[r + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", r,
+                               s->begin[r], s->begin[r + 1]);
         }
         for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
             st = dpari_gantt_check_action(g, k, r, why);
@@ -75,7 +81,8 @@ static dpar_status dpari_gantt_check(const dpar_schedule_draw_desc *g, int64_t *
     return st;
 }
 
-/* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
+/* Returns ticks x width / last, rounded down, for 0 <= ticks <= last. If the product would
+ * overflow, ticks and last are halved first, which is less exact. */
 DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
 {
     while (last > INT64_MAX / width) {
@@ -85,7 +92,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_
     return last < 1 ? 0 : dpari_least(ticks, last) * width / last;
 }
 
-/* ticks / unit with at most `decimals` digits behind the point, none that are zero. */
+/* Writes ticks / unit with at most `decimals` digits after the point, without trailing zeros. */
 static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
 {
     int64_t rest = ticks % unit;
@@ -104,7 +111,7 @@ static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t 
     }
 }
 
-/* The smallest of 1, 2, 5, 10, 20, ... ticks that is not below `least`. */
+/* Returns the smallest of 1, 2, 5, 10, 20, ... that is not below `least`. */
 static int64_t dpari_gantt_round(int64_t least)
 {
     int64_t v = 1;
@@ -120,7 +127,7 @@ static int64_t dpari_gantt_round(int64_t least)
     return dpari_most(v, least);
 }
 
-/* How many stages of the same rank come before this one: the chunk of the rank. */
+/* Returns the chunk of a stage: the number of earlier stages on the same rank. */
 static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
 {
     int32_t i, n = 0;
@@ -139,9 +146,9 @@ DPARI_STATIC_NOINLINE int32_t dpari_gantt_digits(int64_t v)
     return n;
 }
 
-/* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
- * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
- * is, bit 31 for an overlapped pair. */
+/* Returns the length of the shortest computation that takes time, or `last` if there is none.
+ * *common receives the greatest common divisor of all starts and ends of actions that occupy a
+ * rank. *kinds receives a bit for each kind in the schedule, and bit 31 for an overlapped pair. */
 static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last, int64_t *common,
                                   uint32_t *kinds)
 {
@@ -161,8 +168,9 @@ static int64_t dpari_gantt_survey(const dpar_schedule_draw_desc *g, int64_t last
         }
         both[0] = g->start[k];
         both[1] = g->end[k];
-        for (i = 0; i < 2; i++) {
-            for (a = both[i]; a != 0;) {
+        for (i = 0; i < 2; i++) { /* Euclid's algorithm */
+            a = both[i];
+            while (a != 0) {
                 int64_t rest = *common % a;
                 *common = a;
                 a = rest;
@@ -180,21 +188,22 @@ static void dpari_gantt_numbers(dpar_text *t, const dpar_schedule_draw_desc *g, 
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
-/* Where the last other half was found, of each kind of message and of two peers: the next one is
- * near by, so that a list takes a step or few a message. Begin with zeros. */
+/* Where the other half of the last message was found, for each kind of message and for two peers.
+ * The next one is usually close to it, so that the search takes a few steps. Zero it at the start
+ * of a list. */
 typedef struct dpari_seek {
     int64_t at[4][2];
 } dpari_seek;
 
-/* The other half of a message, on the peer: -1 when there is none. */
+/* Returns the index of the other half of a message in the peer's list, or -1 if it is missing. */
 static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
 {
     int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
     int32_t kind =
         a->kind == DPAR_ACTION_SEND_F || a->kind == DPAR_ACTION_SEND_B ? a->kind + 1 : a->kind - 1;
     int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
-    int64_t *at =
-        &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
+    /* bit 1 of the peer distinguishes the usual two peers of rank r, r - 1 and r + 1 */
+    int64_t *at = &seek->at[a->kind - DPAR_ACTION_SEND_F][a->peer >> 1 & 1];
     int64_t from = *at >= first && *at < first + n ? *at - first : 0;
     for (k = 0; k < n; k++) {
         int64_t there = first + (from + k < n ? from + k : from + k - n);
@@ -207,23 +216,26 @@ static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a,
     return -1;
 }
 
-/* ---- characters ----------------------------------------------------------------------------- */
+/* ---- text ----------------------------------------------------------------------------------- */
 
-/* How a chart is laid out. */
+/* The layout of a chart. */
 typedef struct dpari_chart {
-    int64_t ticks;   /* that the columns stand for: the makespan, rounded up to whole steps */
+    int64_t ticks;   /* time of all columns: the makespan, rounded up to whole steps */
     int64_t columns; /* between the bars */
-    int32_t named;   /* 1: "B3--"; 0: a mark a column */
+    int32_t named;   /* 1 writes names like "B3--", 0 a mark in each column */
     int32_t label;   /* characters before the first column */
-    int32_t exact;
+    int32_t exact;   /* 1 if every start and end is at a column, 0 if times are rounded */
 } dpari_chart;
 
-/* Which column a time is the left edge of, to the nearest. */
+/* Returns the column whose left edge is nearest to a time. */
 static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
 {
     return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
 }
 
+/* Chooses the layout. If the steps of `common` ticks fit into the width, each one gets the same
+ * number of columns, with enough of them for names if possible. Otherwise times are scaled to the
+ * width. */
 static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, int64_t last,
                             int32_t width, uint32_t *kinds)
 {
@@ -245,7 +257,7 @@ static void dpari_chart_lay(dpari_chart *c, const dpar_schedule_draw_desc *g, in
     }
 }
 
-/* The mark of an action in one column. */
+/* Returns the mark of an action for one column. */
 static char dpari_chart_mark(const dpar_action *a)
 {
     switch (a->kind) {
@@ -258,20 +270,21 @@ static char dpari_chart_mark(const dpar_action *a)
     }
 }
 
+/* Returns the letter of a named action, in lower case for odd chunks. */
 static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
 {
     char c = a->kind == DPAR_ACTION_RECOMPUTE ? 'R' : dpari_action_name(a->kind)[0];
     return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
 }
 
-static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+DPARI_STATIC_NOINLINE void dpari_chart_fill(dpar_text *t, char c, int64_t n)
 {
     for (; n > 0; n--) {
         dpari_text_char(t, c);
     }
 }
 
-/* One action over `columns` columns. */
+/* Draws an action over so many columns. */
 static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
                               const dpar_action *a, int64_t columns, char dash)
 {
@@ -285,6 +298,7 @@ static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_sch
     dpari_chart_fill(t, dash, columns - name);
 }
 
+/* Draws the line of a rank. A joined pair shares its columns, half for each action. */
 static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g,
                              int32_t rank)
 {
@@ -312,7 +326,7 @@ static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_sche
     dpar_text_put(t, "|\n");
 }
 
-/* Times at round ticks, 10 columns apart at least. */
+/* Draws the axis with times at round ticks, at least 10 columns apart. */
 static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_schedule_draw_desc *g)
 {
     int64_t every, at, tick;
@@ -320,7 +334,8 @@ static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_sche
     every = dpari_gantt_round(every);
     dpar_text_put(t, "time");
     dpari_chart_fill(t, ' ', c->label - 4);
-    for (at = 0, tick = 0;; tick += every) {
+    at = 0;
+    for (tick = 0;; tick += every) {
         size_t before;
         int64_t column = dpari_chart_column(c, tick);
         dpari_chart_fill(t, ' ', column - at);
@@ -346,13 +361,14 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_sche
     dpari_text_char(t, '\n');
 }
 
-/* A set of kinds. */
+/* Sets of kinds. KINDS_APART are those below the lane, collectives and copies. */
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
     (DPARI_KIND(DPAR_ACTION_UNSHARD) | DPARI_KIND(DPAR_ACTION_RESHARD) |                           \
      DPARI_KIND(DPAR_ACTION_REDUCE_GRAD) | DPARI_KIND(DPAR_ACTION_OFFLOAD) |                       \
      DPARI_KIND(DPAR_ACTION_RELOAD) | DPARI_KIND(DPAR_ACTION_WAIT_REDUCE))
 
+/* Explains the letters and marks that the chart uses. */
 static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
 {
     static const struct {
@@ -395,14 +411,16 @@ static void dpari_chart_draw(dpar_text *t, const dpar_schedule_draw_desc *g, int
 
 /* ---- SVG ------------------------------------------------------------------------------------ */
 
-/* Lengths are in tenths of a pixel: integers, and fine enough. */
+/* All lengths are integers in tenths of a pixel. LANE is the height of a lane, the others are
+ * margins. */
 enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
 
 typedef struct dpari_figure {
     const dpar_schedule_draw_desc *g;
-    int64_t last, width; /* of the lanes */
-    int64_t pitch;       /* from lane to lane */
-    uint32_t kinds;
+    int64_t last;   /* the makespan */
+    int64_t width;  /* width of the lanes */
+    int64_t pitch;  /* distance between lanes */
+    uint32_t kinds; /* as from dpari_gantt_survey */
 } dpari_figure;
 
 static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
@@ -441,8 +459,8 @@ static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_
     dpari_text_say(t, "%s</text>\n", s);
 }
 
-/* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
- * is not printable ASCII a question mark. */
+/* Writes the title so that both XML and JSON can contain it: their special characters become
+ * apostrophes, and characters that are not printable ASCII question marks. */
 static void dpari_gantt_title(dpar_text *t, const char *s)
 {
     for (; *s != 0; s++) {
@@ -503,7 +521,7 @@ static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
                        : "</text>\n");
 }
 
-/* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
+/* Returns the style of a kind that is drawn on the strip below the lane, or NULL for the others. */
 static const char *dpari_figure_strip(int32_t kind)
 {
     switch (kind) {
@@ -545,7 +563,7 @@ static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
     }
 }
 
-/* Lines at round times, about 70 pixels apart at least. */
+/* Draws vertical lines at round times, at least about 70 pixels apart. */
 static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
 {
     int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
@@ -569,7 +587,7 @@ static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
     dpari_figure_text(t, "s", 200, bottom + 150, "time");
 }
 
-/* "3F12 on rank 3, 10 to 11". */
+/* Opens a group with a tooltip, "3F12 on rank 3, 10 to 11". */
 static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
 {
     dpar_text_put(t, "<g><title>");
@@ -581,7 +599,7 @@ static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int
     dpar_text_put(t, "</title>");
 }
 
-/* A slice of work or half of one, with its number when that fits. */
+/* Draws a computation, or one half of a joined pair, with its micro-batch if the number fits. */
 static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
                                int64_t x, int64_t y, int64_t w, int64_t h)
 {
@@ -635,7 +653,8 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
     dpar_text_put(t, " % idle</text>\n");
 }
 
-/* From the lane's edge when the send is posted to the other's when the message has arrived. */
+/* Draws an arrow from the lane of the sender, at the time of the SEND, to the lane of the receiver,
+ * at the time of arrival. */
 static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank,
                                dpari_seek *seek)
 {
@@ -665,7 +684,8 @@ static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, in
     f.g = g;
     f.last = last;
     shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
-    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
+    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180,
+                          28000); /* 18 pixels for the shortest, at most 2800 */
     f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
     dpari_figure_head(t, &f);
     dpari_figure_legend(t, &f);
@@ -687,8 +707,9 @@ static void dpari_figure_draw(dpar_text *t, const dpar_schedule_draw_desc *g, in
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
 
-/* The threads of a process: slices of one may not overlap in part, so each way has its own, and
- * messages that are in flight at once have further lanes of it. */
+/* The threads of a process, which is a rank. Slices of one thread must not overlap in part. Each
+ * kind of message therefore has its own threads, one for each of up to 8 messages that are in
+ * flight at once (lanes). */
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -740,7 +761,8 @@ static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int6
     dpari_gantt_time(t, ticks, unit, 6);
 }
 
-/* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
+/* Writes a complete event for action a. For a joined pair this is a slice that contains those of
+ * both halves. */
 static void dpari_trace_slice(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
                               int32_t rank, int32_t lane, int64_t start, int64_t end)
 {
@@ -778,7 +800,8 @@ static void dpari_trace_work(dpar_text *t, const dpar_schedule_draw_desc *g, int
     }
 }
 
-/* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
+/* Writes one end of an arrow. Both ends have the same id, made of the edge between the stages, the
+ * micro-batch and the direction. */
 static void dpari_trace_flow(dpar_text *t, const dpar_schedule_draw_desc *g, const dpar_action *a,
                              int32_t rank, int32_t lane, int64_t at)
 {
@@ -801,8 +824,9 @@ static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, 
                      lane > 0 ? lane + 1 : -1); /* "send forward2" */
 }
 
-/* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
- * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
+/* Writes a message, a collective or a copy in the first free lane. until[lane] is the time up to
+ * which a lane is in use, or -1 if it has no name yet. If all lanes are in use, the slice starts
+ * when the first one becomes free. */
 static void dpari_trace_rest(dpar_text *t, const dpar_schedule_draw_desc *g, int64_t k,
                              int32_t rank, int64_t *until, dpari_seek *seek)
 {
@@ -882,12 +906,12 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_draw(dpar_text *t, const dpar_sche
     switch (format) {
     case DPAR_SCHEDULE_DRAW_TEXT:
         if (g->width != 0 && (g->width < 32 || g->width > 4096)) {
-            return dpari_wrong(why, "a chart of %d characters: 32 to 4096", g->width);
+            return dpari_wrong(why, "width=%d; 32 to 4096 characters are allowed", g->width);
         }
         dpari_chart_draw(t, g, last);
         return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_SVG: dpari_figure_draw(t, g, last); return DPAR_OK;
     case DPAR_SCHEDULE_DRAW_TRACE: dpari_trace_draw(t, g); return DPAR_OK;
-    default: return dpari_wrong(why, "format %d: 0 to 2", format);
+    default: return dpari_wrong(why, "format=%d; 0 to 2 are allowed", format);
     }
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Simulates schedules. One pass over the list enters each action in a table by stage, micro-batch
- * and kind, and adds up memory, which depends on the order alone. The run then advances ranks as
- * far as their inputs allow; a rank that waits is taken up again when its input arrives. Each
- * action is visited a bounded number of times, so the cost does not depend on the lengths of times.
- */
+/* Simulates schedules. One pass over the lists enters each action in a table by stage, micro-batch
+ * and kind, and adds up memory, which only depends on the order. The run then advances each rank as
+ * far as its inputs allow. A rank that waits is resumed when its input arrives. Each action is
+ * visited a bounded number of times, so that the cost does not depend on the lengths of times. */
 #include "simulate.h"
 
 #include "../base/inner.h"
 #include "action.h"
 #include "inner.h"
 
-/* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
- * the first three add 0 for what goes forward, 1 for what goes backward. */
+/* Rows of the table that finds an action by its kind, stage and micro-batch. Add 1 to one of the
+ * first three for the backward direction. */
 enum {
     DPARI_AT_WORK = 0,
     DPARI_AT_SEND = 2,
@@ -20,70 +19,75 @@ enum {
     DPARI_AT_ROWS
 };
 
-/* A stage, with what the loop needs at hand. Two sides: 0 the stage before it, 1 the one behind:
- * forward work takes its input from side 0 and hands its output to side 1, backward work the other
- * way round. */
+/* A stage with the values that the run needs. Side 0 is the stage before it, side 1 the stage after
+ * it. Forward work gets its input from side 0 and passes its output to side 1, backward work the
+ * other way round. */
 typedef struct dpari_sim_stage {
     int64_t cost[DPAR_ACTION_COUNT];
-    int64_t overlap;          /* of a joined pair; 0: the sum of both */
-    int64_t hold[3];          /* bytes that F, I and W add */
-    int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
-    int64_t come[2];          /* from the moment that the table names to the input's arrival */
-    int64_t look[2];          /* place in the table of what brings the input from that side */
-    int32_t stage_at[2];      /* the stage on that side, -1: none */
-    int32_t rank_at[2];       /* its rank when that is another, else -1 */
-    int32_t link[2];          /* the wire to that side, when wires are shared */
+    int64_t overlap;     /* time of a joined pair; 0 selects the sum of both times */
+    int64_t hold[3];     /* bytes that F, I and W add */
+    int64_t edge[2];     /* time of a message on each side */
+    int64_t turn[2];     /* the part of `edge` during which the message occupies a shared wire */
+    int64_t come[2];     /* time from the end of the action at `look` to the arrival of the input */
+    int64_t look[2];     /* row and stage in the table of the action that brings the input */
+    int32_t stage_at[2]; /* the stage on that side, or -1 */
+    int32_t rank_at[2];  /* its rank, or -1 if that is this rank */
+    int32_t link[2];     /* the wire to that side, if wires are shared */
 } dpari_sim_stage;
 
-/* A message in its queue. EAGER: a SEND among those to the same rank; its RECV's `before` is the
- * SEND whose place in the buffer it takes. */
+/* A message in its queue. With EAGER a SEND is in a queue of all SENDs to the same rank, and
+ * `before` of its RECV is the SEND whose place in the buffer it takes. */
 typedef struct dpari_sim_link {
-    uint32_t before, behind; /* 1 + the action; 0: none */
+    uint32_t before, behind; /* 1 + the action, or 0 */
 } dpari_sim_link;
 
-/* The queue of a rank while its messages are lined up. */
+/* A queue of a rank while it is built. */
 typedef struct dpari_sim_line {
-    uint32_t last;  /* 1 + the action */
-    uint32_t taken; /* EAGER: 1 + the SEND whose place the next takes when the buffer is full */
-    int32_t count;
+    uint32_t last;  /* 1 + the last action, or 0 */
+    uint32_t taken; /* EAGER: 1 + the SEND whose place the next SEND takes if the buffer is full */
+    int32_t count;  /* EAGER: SENDs so far */
 } dpari_sim_line;
 
-/* How messages go, beyond dpar_schedule_times.sends. */
+/* Ways to send that follow from a transport, in addition to DPAR_SEND_MODE_x. */
 enum { DPARI_SENDS_QUEUED = DPAR_SEND_MODE_COUNT, DPARI_SENDS_EAGER };
 
 typedef struct dpari_sim_rank {
-    int64_t at, end;                   /* next action, and behind the last */
-    int64_t free;                      /* when all before it are done */
-    int64_t waits;                     /* 1 + the action that it waits for, 0: none */
-    int64_t dependency, communication; /* idle since the last work */
+    int64_t at, end;                   /* the next action, and one past the last */
+    int64_t free;                      /* when the actions before it are done */
+    int64_t waits;                     /* 1 + the action that the rank waits for, or 0 */
+    int64_t dependency, communication; /* idle time since the last work */
     int64_t held;                      /* bytes */
     int64_t live;                      /* activations */
     dpar_rank_timing out;
 } dpari_sim_rank;
 
-/* It stands at the start of the working memory, and the arrays behind it. */
+/* The state of a simulation. It is at the start of the working memory, and its arrays follow it. */
 typedef struct dpari_sim {
     dpar_schedule s;
     dpari_sim_stage *stage;
     dpari_sim_rank *rank;
-    int64_t *end;    /* of each action; -1 not known, -2 - t: a message that was reached at t */
-    int64_t *arrive; /* when what it hands over is there: = end, but for implied shared messages */
+    int64_t *end; /* [actions], when it ends; -1 if unknown, -2 - t for a message reached at t */
+    /* [actions], when its output arrives. The same array as `end` unless links are shared. */
+    int64_t *arrive;
     int64_t *wire;   /* when each shared wire is free */
-    uint32_t *where; /* the table: 1 + the action's index, 0: nowhere */
-    uint32_t *cause; /* 1 + the action that let this one start; 0: the one before it on its rank */
-    int32_t *stack;  /* ranks that can go on */
+    uint32_t *where; /* the table: 1 + the index of the action, or 0 */
+    uint32_t *cause; /* [actions], 1 + the action whose end let this one start; 0 is the action
+                        before it on its rank */
+    int32_t *stack;  /* [tops], ranks that can continue */
     int32_t *scratch;
-    dpari_sim_link *link; /* of each message, when it has a queue or a buffer */
+    dpari_sim_link *link; /* [actions], if messages wait in queues or buffers */
     dpari_sim_line *line; /* [2 ranks] */
-    uint32_t moved;       /* 1 + a message that arrived whose successor may leave; 0: none */
-    int64_t cells;        /* of a row of the table */
-    int64_t total;        /* of all times: no time passes it */
-    int64_t last;         /* end of the critical path */
+    uint32_t
+        moved; /* 1 + a transferred message whose successor may be next, the head of a list; 0 */
+    int64_t cells; /* entries in a row of the table */
+    int64_t total; /* the sum of all times, which no time of the run can exceed */
+    int64_t last;  /* the last action of the critical path, or -1 */
     int32_t tops, lowered, sends, links, transport, room;
 } dpari_sim;
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+/* True if the schedule has a shape that can be simulated. */
 static int dpari_sim_fits(const dpar_schedule *s)
 {
     return s->ranks >= 1 && s->ranks <= DPAR_MAX_STAGES && s->stages >= 1 &&
@@ -93,7 +97,7 @@ static int dpari_sim_fits(const dpar_schedule *s)
            s->begin[s->ranks] >= 0 && s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
 }
 
-/* A piece of memory, its size rounded up to 8 bytes. */
+/* Takes the next piece of the memory, whose size is rounded up to 8 bytes. */
 DPARI_STATIC_NOINLINE void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
 {
     void *at = mem == NULL ? NULL : mem + *used;
@@ -107,7 +111,8 @@ static int dpari_sim_lines(int32_t transport)
     return transport >= DPAR_TRANSPORT_RANK && transport <= DPAR_TRANSPORT_EAGER;
 }
 
-/* Cuts mem into the arrays; mem NULL: counts only. */
+/* Divides mem into the struct and its arrays, and returns their bytes. If mem is NULL they are only
+ * counted. */
 static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, const dpar_schedule_times *t,
                              void *mem)
 {
@@ -152,14 +157,14 @@ DPARI_INTERNAL int64_t dpari_schedule_simulate_bytes(const dpar_schedule *s,
     return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, how->times, NULL) : -1;
 }
 
-/* ---- what things take ----------------------------------------------------------------------- */
+/* ---- times and bytes ------------------------------------------------------------------------ */
 
 static int64_t dpari_each(const dpar_stage_values *e, int32_t stage)
 {
     return e->each != NULL ? e->each[stage] : e->all;
 }
 
-/* Adds a number of 0 or more; 0 when the sum passes INT64_MAX. */
+/* Adds a number of 0 or more. Returns 0 if the sum would exceed INT64_MAX. */
 static int dpari_sum(int64_t *sum, int64_t more)
 {
     if (more > INT64_MAX - *sum) {
@@ -169,8 +174,8 @@ static int dpari_sum(int64_t *sum, int64_t more)
     return 1;
 }
 
-/* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
- * it passes INT64_MAX. part >= 0, whole > 0. */
+/* Computes part x 10^digits / whole, rounded down, and the remainder, by long division in 64 bits.
+ * Returns -1 if the result exceeds INT64_MAX. part >= 0, whole > 0. */
 DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits,
                                                          int64_t *left)
 {
@@ -194,27 +199,30 @@ DPARI_COLD DPARI_STATIC_NOINLINE int64_t dpari_sim_scale(int64_t part, int64_t w
     return value;
 }
 
-/* The time of a message on the edge between stage and stage + 1. */
+/* Computes the time of a message between `stage` and the next stage, and the part of it that
+ * occupies a wire. */
 static dpar_status dpari_sim_edge(const dpar_schedule_times *t, int32_t stage, int64_t *edge,
                                   int64_t *turn, dpar_why *why)
 {
     int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
     int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
     if (latency < 0 || bytes < 0 || bandwidth < 0) {
-        return dpari_wrong(why, "edge %d: latency %ld, %ld bytes, bandwidth %ld: 0 or more of each",
+        return dpari_wrong(why,
+                           "stage %d: latency=%ld, bytes=%ld, bandwidth=%ld; 0 or more are allowed",
                            stage, latency, bytes, bandwidth);
     }
     *edge = latency;
     *turn = bandwidth == 0 ? 0 : dpari_sim_scale(bytes, bandwidth, 9, &left);
     if (*turn < 0 || !dpari_sum(turn, left > 0) || !dpari_sum(edge, *turn)) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "edge %d: %ld + %ld bytes at bandwidth %ld take too long", stage, latency,
-                         bytes, bandwidth);
+        return dpari_say(
+            DPAR_E_RANGE, why,
+            "stage %d: a latency of %ld and %ld bytes at bandwidth %ld exceed INT64_MAX", stage,
+            latency, bytes, bandwidth);
     }
     return DPAR_OK;
 }
 
-/* The neighbour on one side of a stage, and the way there. */
+/* Fills the values of one side of a stage. */
 static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, int32_t stage,
                                   int side, dpar_why *why)
 {
@@ -238,7 +246,7 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_schedule_times *t, in
     return status;
 }
 
-/* What each kind takes on a stage. */
+/* Fills the times of all kinds of actions on a stage. */
 static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage,
                                    dpar_why *why)
 {
@@ -257,7 +265,7 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     st->cost[DPAR_ACTION_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
     for (kind = 0; kind < DPAR_ACTION_COUNT; kind++) {
         if (st->cost[kind] < 0) {
-            return dpari_wrong(why, "stage %d: %s takes %ld units of time: 0 or more", stage,
+            return dpari_wrong(why, "stage %d: the time of %s is %ld; 0 or more are allowed", stage,
                                kind == DPAR_ACTION_IDLE ? "overlap" : dpari_action_name(kind),
                                st->cost[kind]);
         }
@@ -266,8 +274,9 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_schedule_time
     if (st->cost[DPAR_ACTION_BACKWARD] == 0) {
         st->cost[DPAR_ACTION_BACKWARD] = st->cost[DPAR_ACTION_INPUT];
         if (!dpari_sum(&st->cost[DPAR_ACTION_BACKWARD], st->cost[DPAR_ACTION_WEIGHT])) {
-            return dpari_say(DPAR_E_RANGE, why, "stage %d: %ld + %ld units of time are too many",
-                             stage, st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT]);
+            return dpari_say(DPAR_E_RANGE, why,
+                             "stage %d: the times of I and W, %ld + %ld, exceed INT64_MAX", stage,
+                             st->cost[DPAR_ACTION_INPUT], st->cost[DPAR_ACTION_WEIGHT]);
         }
     }
     return DPAR_OK;
@@ -278,7 +287,8 @@ static int dpari_sim_capped(const dpar_schedule_times *t)
     return t->cap.each != NULL || t->cap.all != 0;
 }
 
-/* Bytes that F, I and W add; under a cap activations when no bytes are given. */
+/* Fills the bytes that F, I and W add. If there is a cap but no bytes, activations are counted
+ * instead. */
 static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t, int32_t stage)
 {
     int count = dpari_sim_capped(t) && t->hold_forward.each == NULL && t->hold_forward.all == 0;
@@ -287,7 +297,7 @@ static void dpari_sim_holding(dpari_sim_stage *st, const dpar_schedule_times *t,
     st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
 }
 
-/* Everything about the stages, and what they hold all the time. */
+/* Fills the values of all stages, and adds hold_always to what each rank holds. */
 static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     int32_t i;
@@ -304,17 +314,20 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_schedule_times *t, 
         }
         dpari_sim_holding(st, t, i);
         if (always < 0) {
-            return dpari_wrong(why, "stage %d always holds %ld bytes: 0 or more", i, always);
+            return dpari_wrong(why, "stage %d: hold_always is %ld; 0 or more are allowed", i,
+                               always);
         }
         if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
-            return dpari_say(DPAR_E_RANGE, why, "rank %d: too many bytes with stage %d",
+            return dpari_say(DPAR_E_RANGE, why,
+                             "rank %d: hold_always exceeds INT64_MAX at stage %d",
                              (int32_t)m->s.rank_of[i], i);
         }
     }
     return DPAR_OK;
 }
 
-/* One wire for each pair of ranks: the first stage and side with that pair names it. */
+/* Numbers the shared wires, one for each ordered pair of ranks. The number is 2 x stage + side of
+ * the first stage and side of the sender with that pair. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
@@ -346,16 +359,17 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_wires(dpari_sim *m)
     }
 }
 
-/* ---- the list, once through ------------------------------------------------------------------
+/* ---- the pass over the lists ------------------------------------------------------------------
  *
- * Where everything stands; that each rank's own order is right; what it holds. */
+ * It fills the table, checks the order of each rank's own actions, and adds up memory. */
 
+/* The entry of the table for a row, stage and micro-batch. */
 static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
 {
     return &m->where[row * m->cells + (int64_t)stage * m->s.micro_batches + micro];
 }
 
-/* The kind's direction: 0 forward, 1 backward; -1 for work that waits for no other stage. */
+/* The direction of a kind: 0 forward, 1 backward, or -1 if it does not wait for another stage. */
 static int dpari_sim_way(int kind)
 {
     switch (kind) {
@@ -380,17 +394,19 @@ static int dpari_sim_is_send(int kind)
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B;
 }
 
-/* Of a message: its direction, and the side that it talks to. */
+/* The direction of a message. */
 static int dpari_sim_message_way(int kind)
 {
     return kind == DPAR_ACTION_SEND_B || kind == DPAR_ACTION_RECV_B;
 }
 
+/* The side of the stage on which a message's other end is. */
 static int dpari_sim_message_side(int kind)
 {
     return kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_RECV_B;
 }
 
+/* The row of a kind in the table, or -1 if it is not entered. */
 static int dpari_sim_row(int kind)
 {
     switch (kind) {
@@ -406,7 +422,7 @@ static int dpari_sim_row(int kind)
     }
 }
 
-/* "rank 2: 2B1 stands before 2F1 or without it". */
+/* "rank 2: 2B1 comes before 2F1 or without it". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_t rank,
                                                            const dpar_action *a, const char *what,
                                                            int kind, int32_t stage, int32_t micro)
@@ -430,11 +446,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_say(dpar_why *why, int32_
     return DPAR_E_ARG;
 }
 
-/* Checks that what action i needs on its own rank comes before it. The message names the first that
- * does not. */
+/* Checks that the actions on the same rank which action i needs come before it. The message names
+ * the first one that does not. */
 static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
-    static const char before[] = " stands before ";
+    static const char before[] = " comes before ";
     const dpar_action *a = &m->s.action[i];
     const dpari_sim_stage *st = &m->stage[a->stage];
     const int32_t k = a->micro_batch, slices = m->s.slices;
@@ -442,21 +458,23 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     const int work = way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
         if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
-            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_ACTION_IDLE, 0,
-                                 0);
+            return dpari_sim_say(why, rank, a, " has no partner on another rank", DPAR_ACTION_IDLE,
+                                 0, 0);
         }
-        return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
-                   ? DPAR_OK
-                   : dpari_sim_say(why, rank, a, before, work, a->stage, k);
+        if (dpari_sim_is_send(a->kind) && !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)) {
+            return dpari_sim_say(why, rank, a, before, work, a->stage, k);
+        }
+        return DPAR_OK;
     }
     if (a->kind == DPAR_ACTION_WEIGHT) {
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
-        return at && m->s.action[at - 1].kind == DPAR_ACTION_INPUT
-                   ? DPAR_OK
-                   : dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
+        if (at == 0 || m->s.action[at - 1].kind != DPAR_ACTION_INPUT) {
+            return dpari_sim_say(why, rank, a, before, DPAR_ACTION_INPUT, a->stage, k);
+        }
+        return DPAR_OK;
     }
-    if (a->kind !=
-        DPAR_ACTION_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
+    if (a->kind != DPAR_ACTION_FORWARD) {
+        /* backward, RECOMPUTE, OFFLOAD and RELOAD need a forward that is not in their own pair */
         uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
         if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
             return dpari_sim_say(why, rank, a, before, DPAR_ACTION_FORWARD, a->stage, k);
@@ -481,7 +499,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     return DPAR_OK;
 }
 
-/* Adds to what a rank holds; 0 when it passes an int64_t. */
+/* Adds to the bytes that a rank holds. Returns 0 if the sum would not fit into an int64_t. */
 static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
 {
     if (more > 0 ? q->held > INT64_MAX - more : q->held < INT64_MIN - more) {
@@ -492,8 +510,9 @@ static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
     return 1;
 }
 
-/* A rank does one thing after the other, so that what it holds follows from the order alone; of a
- * joined pair the forward comes first in the list and adds before the backward takes. */
+/* Updates the memory of a rank for an action. A rank runs one action after the other, so that its
+ * memory only depends on the order. In a joined pair the forward comes first in the list: it adds
+ * its bytes before the backward frees any. */
 static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int kind)
 {
     int64_t more = 0;
@@ -511,7 +530,7 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
         q->live--;
         break;
     case DPAR_ACTION_INPUT: more = st->hold[1]; break;
-    case DPAR_ACTION_BACKWARD: /* the smaller one first: only both together are a moment */
+    case DPAR_ACTION_BACKWARD: /* the smaller one first, so that the sum in between is no peak */
         if (!dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2]))) {
             return 0;
         }
@@ -528,34 +547,36 @@ static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int ki
     return dpari_sim_hold(q, more);
 }
 
-/* Checks that action i is in the schedule's domain. */
+/* Checks that action i exists, is on the right rank, and has a backward after it if it is joined.
+ */
 static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
     const dpar_action *a = &s->action[i];
     if (a->kind >= DPAR_ACTION_COUNT || a->stage >= s->stages ||
         (dpari_action_has_micro(a->kind) && a->micro_batch >= s->micro_batches)) {
-        return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d is no action", rank,
+        return dpari_wrong(why, "rank %d: kind %d, stage %d, micro-batch %d does not exist", rank,
                            (int32_t)a->kind, (int32_t)a->stage, (int32_t)a->micro_batch);
     }
     if (s->rank_of[a->stage] != rank) {
-        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_say(why, rank, a, " has a stage of another rank", DPAR_ACTION_IDLE, 0, 0);
     }
     if (a->joined && (a->kind != DPAR_ACTION_FORWARD || i + 1 >= s->begin[rank + 1] ||
                       (a[1].kind != DPAR_ACTION_BACKWARD && a[1].kind != DPAR_ACTION_INPUT))) {
-        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_ACTION_IDLE, 0, 0);
+        return dpari_sim_say(why, rank, a, " is joined, but it is not an F that a B or I follows",
+                             DPAR_ACTION_IDLE, 0, 0);
     }
     return DPAR_OK;
 }
 
-/* True if an action of this kind sends a message. */
+/* True if the run sends a message after an action of this kind. */
 static int dpari_sim_leaves(const dpari_sim *m, int kind)
 {
     return m->lowered ? kind == DPAR_ACTION_SEND_F || kind == DPAR_ACTION_SEND_B
                       : dpari_sim_way(kind) >= 0;
 }
 
-/* Enters action i: checks it, writes its place and adds its time to the total. */
+/* Checks action i, enters it in the table, and adds its time and bytes. */
 static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
 {
     const dpar_action *a = &m->s.action[i];
@@ -578,7 +599,7 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (row >= 0) {
         uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro_batch);
         if (*place != 0) {
-            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_ACTION_IDLE, 0, 0);
+            return dpari_sim_say(why, rank, a, " is listed twice", DPAR_ACTION_IDLE, 0, 0);
         }
         *place = (uint32_t)i + 1;
     }
@@ -586,15 +607,18 @@ static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_w
     if (!dpari_sum(&m->total, st->cost[a->kind]) ||
         (a->joined && !dpari_sum(&m->total, st->overlap)) ||
         (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
-        return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times add up to too much",
-                         rank, i - m->s.begin[rank]);
+        return dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: the times exceed INT64_MAX", rank,
+                         i - m->s.begin[rank]);
     }
-    return dpari_sim_memory(&m->rank[rank], st, a->kind)
-               ? DPAR_OK
-               : dpari_say(DPAR_E_RANGE, why, "rank %d, action %ld: too many bytes", rank,
-                           i - m->s.begin[rank]);
+    if (!dpari_sim_memory(&m->rank[rank], st, a->kind)) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "rank %d, action %ld: the bytes do not fit into 64 bits", rank,
+                         i - m->s.begin[rank]);
+    }
+    return DPAR_OK;
 }
 
+/* Clears the table and enters the actions of all ranks. */
 static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
@@ -622,6 +646,7 @@ static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
+/* Resumes a rank if it waits for action i. */
 static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
 {
     if (m->rank[rank].waits == i + 1) {
@@ -630,7 +655,8 @@ static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
     }
 }
 
-/* When a message that is handed over now arrives on that side. */
+/* Sends a message at time `now`. Returns when it arrives, and occupies the wire if wires are
+ * shared. */
 static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
 {
     if (m->links != DPAR_CONTENTION_NONE) {
@@ -641,8 +667,9 @@ static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side,
     return now + st->edge[side];
 }
 
-/* The input of work that goes `way`: moves *begin to its arrival when that is later, and *cause to
- * what brings it. 0: not known yet; the rank waits. */
+/* Looks up the input of work in direction `way`. If it arrives after *begin, moves *begin to the
+ * arrival and sets *cause to the action that brings it. Returns 0 if the arrival is not known yet;
+ * the rank then waits. */
 static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a, int way,
                            int64_t *begin, uint32_t *cause)
 {
@@ -665,7 +692,7 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     return 1;
 }
 
-/* When the producer of what `cause` brings is done. */
+/* Returns when the work ended whose output is brought by the action `cause`. */
 static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
 {
     const dpar_action *a = &m->s.action[cause - 1];
@@ -677,7 +704,8 @@ static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
     return m->end[cause - 1];
 }
 
-/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
+/* Adds idle time from q->free to `until`, in which the rank waits for the input that `cause`
+ * brings. Up to the end of its producer this is a dependency, after that communication. */
 static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
 {
     int64_t done = dpari_most(dpari_sim_done(m, cause), q->free);
@@ -685,7 +713,7 @@ static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int6
     q->communication += until - done;
 }
 
-/* Hands over what work i leaves, when that goes to another rank and no SEND will do it. */
+/* Sends the output of work i to another rank, if the list has no messages for that. */
 static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
@@ -699,6 +727,7 @@ static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
     dpari_sim_wake(m, st->rank_at[side], i);
 }
 
+/* The time of work, or of a joined pair. */
 static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
@@ -708,12 +737,12 @@ static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
     return st->cost[a->kind] + (a->joined ? m->stage[a[1].stage].cost[a[1].kind] : 0);
 }
 
-/* Books work from `begin` to `end`, and the idle time before it. */
+/* Adds work from `begin` to `end` to the rank's timing, and the idle time before it. */
 static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t end)
 {
     q->free = end;
     if (kind > DPAR_ACTION_WEIGHT && begin == end) {
-        return; /* no work */
+        return; /* an action that takes no time is not work */
     }
     if (q->out.first < 0) {
         q->out.first = q->out.warm_up = begin;
@@ -726,7 +755,7 @@ static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t e
     q->out.last = end;
 }
 
-/* Work at the head of rank q; 0: it waits. */
+/* Runs work a, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
 {
     const int64_t i = q->at;
@@ -756,7 +785,8 @@ static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
     return 1;
 }
 
-/* The other half of a message, 1 + its index; 0: there is none. *other: its rank. */
+/* Returns 1 + the index of a message's other half, or 0 if it is in no list. *other receives its
+ * rank. */
 static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t *other)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
@@ -767,7 +797,8 @@ static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t
                             a->micro_batch);
 }
 
-/* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
+/* Both halves of a message were reached, this one at `mine` and the other at `theirs`. The later
+ * one starts the transfer. Returns when it ends. */
 static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, int64_t theirs)
 {
     const dpar_action *a = &m->s.action[i];
@@ -779,7 +810,7 @@ static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, 
     return end;
 }
 
-/* A blocking message holds rank q until `end`. */
+/* A blocking message occupies rank q until `end`. */
 static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t end)
 {
     const dpar_action *a = &m->s.action[i];
@@ -794,7 +825,7 @@ static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t 
 
 /* ---- queues and buffers ---------------------------------------------------------------------- */
 
-/* Which queue of its rank a message is in, below 2 x ranks. */
+/* Returns the queue of its rank in which a message waits, 0 to 2 ranks - 1. */
 static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
 {
     const int32_t peer = m->stage[a->stage].rank_at[dpari_sim_message_side(a->kind)];
@@ -806,7 +837,7 @@ static int32_t dpari_sim_queue(const dpari_sim *m, const dpar_action *a)
     }
 }
 
-/* Puts message i behind the last of its queue. */
+/* Appends message i to its queue. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
@@ -815,7 +846,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
     int32_t other;
     uint32_t half;
     if (m->transport == DPAR_TRANSPORT_EAGER && !dpari_sim_is_send(a->kind)) {
-        return; /* it follows its SEND */
+        return; /* its SEND represents it in the queue */
     }
     link->before = line->last;
     link->behind = 0;
@@ -836,7 +867,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_up(dpari_sim *m, int64_t i)
     }
 }
 
-/* The queues of all ranks. */
+/* Builds the queues of all ranks. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
 {
     const dpar_schedule *s = &m->s;
@@ -849,7 +880,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
                 if (!dpari_sim_is_message(a->kind)) {
                     continue;
                 }
-                if (pass == 0) { /* not all lines: a rank has few peers, whatever the ranks */
+                if (pass == 0) { /* clears only the queues that are used: a rank has few peers */
                     dpari_zero(&m->line[dpari_sim_queue(m, a)], sizeof(*m->line));
                 } else {
                     dpari_sim_line_up(m, i);
@@ -859,15 +890,19 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_line_all(dpari_sim *m)
     }
 }
 
-/* When those before message i in its queue have arrived; -1: not yet. */
+/* Returns when the message before message i in its queue has been transferred; 0 if there is none,
+ * -1 if that is not known yet. */
 static int64_t dpari_sim_first(const dpari_sim *m, int64_t i)
 {
     const uint32_t before = m->link[i].before;
-    return before == 0 ? 0 : m->end[before - 1] < 0 ? -1 : m->end[before - 1];
+    if (before == 0) {
+        return 0;
+    }
+    return dpari_most(m->end[before - 1], -1);
 }
 
-/* What let message i leave at `start`: its own SEND or RECV (0), its other half j, reached at
- * `theirs`, or the message before it in one of the queues. */
+/* Returns the cause for which message i was transferred at `start` and not earlier: 0 for its own
+ * rank, its other half j, or the message before it in one of the two queues. */
 static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t mine,
                               int64_t theirs, int64_t start)
 {
@@ -880,7 +915,7 @@ static uint32_t dpari_sim_let(const dpari_sim *m, int64_t i, int64_t j, int64_t 
     return dpari_sim_first(m, i) == start ? m->link[i].before : m->link[j].before;
 }
 
-/* Message i, which was reached, leaves if its other half was reached too and both are the first of
+/* Transfers message i, which was reached, if its other half was reached too and both are first in
  * their queues. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
 {
@@ -897,14 +932,14 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_leave(dpari_sim *m, int64_t i)
     m->cause[i] = dpari_sim_let(m, i, j, mine, theirs, start);
     m->cause[j] = dpari_sim_let(m, j, i, theirs, mine, start);
     m->end[i] = m->end[j] = start + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
-    m->link[i].before = m->moved; /* not read any more: the list of those that arrived */
+    m->link[i].before = m->moved; /* not needed any more, so that it links the list `moved` */
     m->link[j].before = (uint32_t)i + 1;
     m->moved = (uint32_t)j + 1;
     dpari_sim_wake(m, other, j);
     dpari_sim_wake(m, m->s.rank_of[a->stage], i);
 }
 
-/* Rank q posts message i, its next. All that can leave then does. */
+/* Rank q posts message i, its next action. All messages that can be transferred then are. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank *q, int64_t i)
 {
     q->at = i + 1;
@@ -921,8 +956,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_post(dpari_sim *m, dpari_sim_rank
     return 1;
 }
 
-/* A SEND into a buffer, or a RECV out of one, holds rank q until it may go; 0: that is not known.
- */
+/* EAGER: a SEND into a buffer, or a RECV out of one, occupies rank q until it is possible. Returns
+ * 0 if that time is not known yet. */
 DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_rank *q, int64_t i,
                                                       int64_t j, int32_t other)
 {
@@ -931,7 +966,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_ra
     const int64_t send = sends ? i : j;
     const uint32_t before = sends ? m->link[j].before : m->link[send].before;
     int32_t rank;
-    uint32_t needs = 0; /* 1 + the RECV that frees the place, or the one before this one */
+    uint32_t needs = 0; /* 1 + the RECV that frees the place, or that is before this one */
     int64_t time = q->free;
     if (before != 0) {
         needs = dpari_sim_half(m, &m->s.action[before - 1], &rank);
@@ -959,7 +994,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE int dpari_sim_buffer(dpari_sim *m, dpari_sim_ra
     return 1;
 }
 
-/* A message at the head of rank q; 0: it waits. */
+/* Runs message a, the next action of rank q. Returns 0 if it has to wait. */
 static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
 {
     const int64_t i = q->at;
@@ -1005,6 +1040,7 @@ static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action 
     return 1;
 }
 
+/* Advances all ranks until each has finished or waits. */
 static void dpari_sim_go(dpari_sim *m)
 {
     int32_t r;
@@ -1027,9 +1063,9 @@ static void dpari_sim_go(dpari_sim *m)
     }
 }
 
-/* ---- what came of it ------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
+/* "rank 3 waits at 3F0 for 2F0 of rank 2, which is at 2B0". */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank,
                                                              dpar_why *why)
 {
@@ -1055,8 +1091,11 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
         }
         other = m->stage[want.stage].rank_at[way];
         want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
-        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F)
-                                         : (way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD));
+        if (m->lowered) {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_SEND_B : DPAR_ACTION_SEND_F);
+        } else {
+            want.kind = (uint8_t)(way ? DPAR_ACTION_BACKWARD : DPAR_ACTION_FORWARD);
+        }
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro_batch);
         want = at == 0 ? want : m->s.action[at - 1];
     }
@@ -1072,15 +1111,15 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_stuck(dpari_sim *m, int32
     } else if (m->end[at - 1] < -1) {
         dpar_text_put(&t, ", which waits in its queue");
     } else if (m->rank[other].at == m->rank[other].end) {
-        dpar_text_put(&t, ", which is behind another there");
+        dpar_text_put(&t, ", which is behind another message");
     } else {
-        dpar_text_put(&t, ", which stands at ");
+        dpar_text_put(&t, ", which is at ");
         dpar_action_write(&m->s.action[m->rank[other].at], &t);
     }
     return DPAR_E_STUCK;
 }
 
-/* All ranks are through, but a message is still in its queue. */
+/* All ranks have finished, but a message is still in its queue. */
 DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const dpar_action *a,
                                                             dpar_why *why)
 {
@@ -1094,6 +1133,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE dpar_status dpari_sim_left(int32_t rank, const 
     return DPAR_E_STUCK;
 }
 
+/* Checks that all ranks have finished and all messages were transferred. */
 static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
 {
     int32_t r;
@@ -1113,7 +1153,8 @@ static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
     return DPAR_OK;
 }
 
-/* True if the action holds its rank, as work and messages of blocking transports do. */
+/* True if an action of this kind occupies its rank, as work and messages of blocking transports do.
+ */
 static int dpari_sim_holds(const dpari_sim *m, int kind)
 {
     if (dpari_sim_is_message(kind)) {
@@ -1122,7 +1163,8 @@ static int dpari_sim_holds(const dpari_sim *m, int kind)
     return kind != DPAR_ACTION_IDLE;
 }
 
-/* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
+/* Returns the action whose end let action i start, or -1 if it starts at 0. A joined pair is
+ * represented by its forward. */
 static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
 {
     const dpar_schedule *s = &m->s;
@@ -1138,8 +1180,8 @@ static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
     return i >= begin ? i : -1;
 }
 
-/* When forward i could start, were its rank free: its input is here, and on its own rank the slice
- * before it and the stage before it are done. */
+/* Returns when forward i could start if its rank were free: its input has arrived, and the previous
+ * slice and the previous stage on its own rank are done. */
 static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
 {
     const dpar_action *a = &m->s.action[i];
@@ -1163,9 +1205,9 @@ static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
     return more > 0 ? held > cap - more : held > cap && held + more > cap;
 }
 
-/* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
- * on goes there from where the run put it. Before its first work it was put nowhere; its last is
- * yet to come, since a forward is. */
+/* The rank is idle before action i from `clock` to `until`. The part from `since` on is due to
+ * memory; it is moved to o->memory from dependency and communication, to which the run added it.
+ * Idle time before the first work was not added, and is left out. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o,
                                                      int64_t i, int64_t clock, int64_t until,
                                                      int64_t since)
@@ -1185,7 +1227,8 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_move(const dpari_sim *m, dpar_ra
     o->memory += until - since;
 }
 
-/* Once more through a rank's list, when all times are known: which of its gaps are memory. */
+/* Goes through a rank's list once more, after the run, and finds the gaps that are due to memory:
+ * those in which the next forward has its input, but its activation does not fit under the cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q,
                                                         int64_t begin, int64_t cap)
 {
@@ -1195,7 +1238,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_
     for (i = begin; i < q->end; i++) {
         const dpar_action *a = &list[i];
         if (a->kind == DPAR_ACTION_IDLE) {
-            continue; /* its stage may be any number */
+            continue; /* its stage was not checked */
         }
         if (dpari_sim_holds(m, a->kind)) {
             int64_t until = m->end[i];
@@ -1217,7 +1260,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_starved(dpari_sim *m, dpari_sim_
     }
 }
 
-/* What caps say of the ranks. */
+/* Finds the idle time that is due to caps, and by how much each rank exceeds its cap. */
 DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_schedule_times *t)
 {
     const dpar_schedule *s = &m->s;
@@ -1238,6 +1281,7 @@ DPARI_COLD DPARI_STATIC_NOINLINE void dpari_sim_caps(dpari_sim *m, const dpar_sc
     }
 }
 
+/* Adds up the critical path from its last action to its first one. */
 static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
 {
     int64_t i;
@@ -1251,7 +1295,8 @@ static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
     out->path_communication = out->makespan - out->path_compute;
 }
 
-/* Closes one rank's books: what is idle behind its last work. */
+/* Completes the timing of a rank with the idle time after its last work, and adds it to the totals.
+ */
 static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *out)
 {
     dpar_rank_timing *o = &q->out;
@@ -1269,6 +1314,7 @@ static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *ou
     out->over_cap = dpari_most(out->over_cap, o->over_cap);
 }
 
+/* Computes the timing of the whole schedule. */
 static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
 {
     const dpar_schedule *s = &m->s;
@@ -1289,7 +1335,7 @@ static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
         out->makespan = dpari_most(out->makespan, m->rank[r].free);
     }
     if (!dpari_mul(out->makespan, s->ranks, &whole)) {
-        return dpari_say(DPAR_E_RANGE, why, "%d ranks times %ld units of time are too many",
+        return dpari_say(DPAR_E_RANGE, why, "%d ranks x a makespan of %ld exceed INT64_MAX",
                          s->ranks, out->makespan);
     }
     for (r = 0; r < s->ranks; r++) {
@@ -1307,6 +1353,8 @@ static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Writes the start and end of each action. Messages that do not occupy their rank start when the
+ * rank reaches them. */
 static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
 {
     const dpar_schedule *s = &m->s;
@@ -1332,52 +1380,55 @@ static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
-/* The struct and the choices, before anything is read by them. */
+/* Checks the shape of the schedule and the settings of messages. */
 static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_schedule_times *t,
                                      dpar_why *why)
 {
     int32_t i;
     if (!dpari_sim_fits(s) || s->begin[0] != 0) {
         return dpari_wrong(
-            why, "%d stages in chains of %d, %d micro-batches with %d slices each: no schedule",
+            why,
+            "this is not a schedule: it has %d stages in chains of %d, and %d micro-batches in "
+            "slices of %d",
             s->stages, s->chain, s->micro_batches, s->slices);
     }
     for (i = 0; i < s->ranks; i++) {
         if (s->begin[i] > s->begin[i + 1]) {
-            return dpari_wrong(why, "rank %d has actions %ld up to %ld", i, s->begin[i],
-                               s->begin[i + 1]);
+            return dpari_wrong(why, "the list of rank %d begins at action %ld and ends at %ld", i,
+                               s->begin[i], s->begin[i + 1]);
         }
         if (dpari_each(&t->cap, i) < 0) {
-            return dpari_wrong(why, "rank %d may hold %ld bytes: 0 or more", i,
+            return dpari_wrong(why, "rank %d: cap is %ld; 0 or more are allowed", i,
                                dpari_each(&t->cap, i));
         }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
-            return dpari_wrong(why, "stage %d is on rank %d of %d", i, (int32_t)s->rank_of[i],
-                               s->ranks);
+            return dpari_wrong(why, "rank_of[%d] is %d, but there are only %d ranks", i,
+                               (int32_t)s->rank_of[i], s->ranks);
         }
     }
     if (t->sends < 0 || t->sends >= DPAR_SEND_MODE_COUNT || t->links < 0 ||
         t->links >= DPAR_CONTENTION_COUNT) {
-        return dpari_wrong(why, "sends %d, links %d: unknown", t->sends, t->links);
+        return dpari_wrong(why,
+                           "sends=%d, links=%d; DPAR_SEND_MODE_x and DPAR_CONTENTION_x are allowed",
+                           t->sends, t->links);
     }
     if (t->sends != DPAR_SEND_MODE_BUFFERED && t->links != DPAR_CONTENTION_NONE) {
-        return dpari_wrong(why, "sends %d, links %d: only buffered sends share links", t->sends,
-                           t->links);
+        return dpari_wrong(why, "sends=%d, links=%d; only buffered sends (0) can share links",
+                           t->sends, t->links);
     }
     if (t->transport < 0 || t->transport >= DPAR_TRANSPORT_COUNT) {
-        return dpari_wrong(why, "transport %d: 0 to %d", t->transport,
+        return dpari_wrong(why, "transport=%d; 0 to %d are allowed", t->transport,
                            (int32_t)DPAR_TRANSPORT_COUNT - 1);
     }
     if (t->transport == DPAR_TRANSPORT_EAGER && t->capacity < 1) {
-        return dpari_wrong(why, "an eager buffer of %d messages: 1 or more", t->capacity);
+        return dpari_wrong(why, "capacity=%d; an eager buffer needs 1 or more", t->capacity);
     }
     if (t->transport != DPAR_TRANSPORT_NONE && (t->sends != 0 || t->links != 0)) {
-        return dpari_wrong(why,
-                           "sends %d, links %d: transport %d says how messages go, leave them 0",
+        return dpari_wrong(why, "sends=%d, links=%d; both must be 0, because transport=%d is set",
                            t->sends, t->links, t->transport);
     }
     return DPAR_OK;
@@ -1408,7 +1459,7 @@ static int dpari_sim_crosses(const dpar_schedule *s)
     return 0;
 }
 
-/* How messages go on the transport. */
+/* Returns how messages are sent, DPAR_SEND_MODE_x or DPARI_SENDS_x. */
 static int32_t dpari_sim_sends(const dpar_schedule_times *t)
 {
     switch (t->transport) {
@@ -1419,6 +1470,7 @@ static int32_t dpari_sim_sends(const dpar_schedule_times *t)
     }
 }
 
+/* Prepares the run: the values of stages, the wires, the table and the queues. */
 static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, dpar_why *why)
 {
     dpar_status status;
@@ -1429,11 +1481,11 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_schedule_times *t, d
         if (dpari_sim_crosses(&m->s)) {
             return dpari_wrong(why,
                                t->transport == DPAR_TRANSPORT_NONE
-                                   ? "sends %d need a list with messages: lower it first"
-                                   : "transport %d needs a list with messages: lower it first",
+                                   ? "sends=%d needs messages; call dpar_schedule_lower first"
+                                   : "transport=%d needs messages; call dpar_schedule_lower first",
                                t->transport == DPAR_TRANSPORT_NONE ? t->sends : t->transport);
         }
-        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are none */
+        m->sends = DPAR_SEND_MODE_BUFFERED; /* there are no messages at all */
     }
     dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
     status = dpari_sim_stages(m, t, why);
@@ -1466,7 +1518,7 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
     needed = dpari_schedule_simulate_bytes(s, how);
     if (mem == NULL || bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "%ld actions take %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why, "simulating %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     (void)dpari_sim_lay(m, s, t, mem);
@@ -1491,7 +1543,8 @@ DPAR_API dpar_status dpar_schedule_simulate(const dpar_schedule *s,
         how->rank[r] = m->rank[r].out;
     }
     if (how->path != NULL) {
-        for (at = out.path_actions, i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+        at = out.path_actions;
+        for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
             how->path[--at] = i;
         }
     }

@@ -23,7 +23,7 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
     how.times = &times;
     own = dpari_schedule_simulate_bytes(s, &how);
     if (own < 0) {
-        return dpari_wrong(why, "this is no schedule");
+        return dpari_wrong(why, "this is not a schedule");
     }
     actions = s->begin[s->ranks];
     need = own + 16 * actions;
@@ -31,8 +31,8 @@ DPAR_API DPARI_COLD dpar_status dpar_schedule_sketch(const dpar_schedule *s, int
         dpari_needs_bytes(why, need);
         return dpari_say(
             DPAR_E_ROOM, why,
-            "a picture of %ld actions takes %ld bytes at a multiple of 8, there are %ld", actions,
-            need, mem == NULL ? 0 : bytes);
+            "a picture of %ld actions needs %ld bytes at an address that 8 divides, got %ld",
+            actions, need, mem == NULL ? 0 : bytes);
     }
     how.start = (int64_t *)mem;
     how.end = how.start + actions;

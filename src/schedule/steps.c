@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Assigns buffers by running each rank's list and taking a slot when a value is made and freeing it
- * after its last use. The slot that was freed last is taken first, so a rank never has more slots
- * than values at one time. */
+/* Assigns buffers by going through each rank's list: a slot is taken when a value is made and freed
+ * after its last use. The slot that was freed last is taken first. A new slot is only created if
+ * none is free, so that a rank never has more slots than values at one time. */
 #include "steps.h"
 
 #include "../base/arith.h"
@@ -14,20 +14,22 @@ typedef struct dpari_slots_cell {
     uint16_t receive[2], send[2], activation, weight;
 } dpari_slots_cell;
 
-/* The slots of a rank and kind. The last that became free is the first to be taken. */
+/* The slots of a rank and kind. `free` is a stack. */
 typedef struct dpari_slots_pool {
     uint16_t *free;
-    int32_t free_count, count;
-    int full;
+    int32_t free_count;
+    int32_t count; /* slots created so far */
+    int full;      /* 1 if more than 65535 slots were needed */
 } dpari_slots_pool;
 
 typedef struct dpari_slots {
     const dpar_schedule *s;
-    dpari_slots_cell *cell;
+    dpari_slots_cell *cell; /* [chain][micros] */
     dpari_slots_pool receive, activation, send, weight;
     int messages;      /* 1 if the list has messages */
-    int32_t in_flight; /* sends that stay */
-    int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
+    int32_t in_flight; /* how many later sends are posted before a send's slot is free */
+    int64_t sends;     /* sends of the rank so far */
+    int64_t at;        /* index after the last send whose slot was freed */
 } dpari_slots;
 
 static uint16_t dpari_slots_take(dpari_slots_pool *p)
@@ -54,7 +56,7 @@ static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action 
     return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micro_batches + a->micro_batch];
 }
 
-/* A pool's free list: a rank has no more slots than actions. */
+/* The capacity of a pool's stack: a rank has no more slots than actions. */
 DPARI_STATIC_NOINLINE int64_t dpari_slots_room(const dpar_schedule *s)
 {
     int64_t most = 0;
@@ -93,7 +95,7 @@ static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t in_f
     }
 }
 
-/* A send was posted: the one `in_flight` in front of it is over. */
+/* A send was posted. The slot of the send that is `in_flight` sends before it becomes free. */
 static void dpari_slots_sent(dpari_slots *w)
 {
     const dpar_action *a;
@@ -106,7 +108,7 @@ static void dpari_slots_sent(dpari_slots *w)
     dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_ACTION_SEND_B]);
 }
 
-/* F, B, I: what comes in, what goes out. */
+/* F, B or I: uses the received input, and takes a slot for its result if that is sent. */
 static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_action_slots *out)
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
@@ -169,7 +171,7 @@ static void dpari_slots_restart(dpari_slots_pool *p)
     p->free_count = p->count = 0;
 }
 
-/* The list of rank r. slots: NULL, or all of the schedule. */
+/* Assigns the slots of rank r. `slots` is NULL or the array for all actions of the schedule. */
 static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots,
                              dpar_slot_counts *count)
 {
@@ -196,19 +198,21 @@ static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_action_slots *slots
     count->weight = w->weight.count;
 }
 
-/* All ranks, from the start. */
+/* Assigns the slots of all ranks. Returns the first rank that needs too many slots, or -1. */
 static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *slots,
                                            dpar_slot_counts *counts)
 {
     int64_t i, cells = (int64_t)w->s->chain * w->s->micro_batches;
     int32_t r;
     for (i = 0; i < cells; i++) {
-        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_SLOT_NONE; /* messages may lack */
+        w->cell[i].receive[0] = w->cell[i].receive[1] =
+            DPAR_SLOT_NONE; /* if there are no messages */
     }
     for (r = 0; r < w->s->ranks; r++) {
         dpar_slot_counts count;
         dpari_slots_rank(w, r, slots, &count);
-        /* No other pool: a micro-batch waits for one stage at a time, and W's for activations. */
+        /* The other pools cannot be full before: a micro-batch waits for one stage at a time, and a
+         * W holds an activation as well. */
         if (w->activation.full || w->send.full) {
             return r;
         }
@@ -219,7 +223,7 @@ static DPARI_COLD int32_t dpari_slots_walk(dpari_slots *w, dpar_action_slots *sl
     return -1;
 }
 
-/* Apart, so that its frame does not stand below the check. */
+/* Not inlined, so that its frame and those of the check are not on the stack at the same time. */
 DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
                                                      const dpar_schedule_slots_desc *how, void *mem,
                                                      dpar_why *why)
@@ -227,7 +231,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_slots_assign(const dpar_schedule *s,
     dpari_slots w;
     int32_t full;
     dpari_slots_lay(&w, s, how->in_flight, mem);
-    full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
+    full = dpari_slots_walk(&w, NULL, NULL); /* first without output, in case it fails */
     if (full >= 0) {
         return dpari_say(DPAR_E_RANGE, why, "rank %d needs more than 65535 slots of a kind", full);
     }
@@ -243,12 +247,13 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s,
     int64_t needed;
     dpar_status st;
     if (how->in_flight < 0) {
-        return dpari_wrong(why, "%d sends in flight: 0 or more", how->in_flight);
+        return dpari_wrong(why, "in_flight=%d; 0 or more are allowed", how->in_flight);
     }
     needed = dpari_schedule_slots_bytes(s);
     if (bytes < needed) {
         dpari_needs_bytes(why, needed);
-        return dpari_say(DPAR_E_ROOM, why, "slots of %ld actions take %ld bytes, there are %ld",
+        return dpari_say(DPAR_E_ROOM, why,
+                         "assigning slots to %ld actions needs %ld bytes, got %ld",
                          s->begin[s->ranks], needed, bytes);
     }
     dpari_zero(&tagged, sizeof(tagged));

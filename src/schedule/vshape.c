@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Schedules on a V with controlled memory. A block of 6 slots is repeated for each micro-batch;
- * then actions are brought forward, slot by slot, where a free slot and the memory limit allow, and
- * each W takes the first free slot after its I. generate.c calls this. */
+/* Schedules on a V with controlled memory. Each rank has a row of slots. A block of 6 slots is
+ * repeated for each micro-batch. Then actions are moved to earlier slots, as far as free slots and
+ * the memory limit allow, and each W takes the first free slot after its I. generate.c calls this.
+ */
 #include "vshape.h"
 
-/* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
- * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
- * list, and the same on the rank before: F0 and B1 go from rank 0 to p-1, F1 and B0 back. */
+/* The contents of a slot. F0 and F1 are the forwards of the stage on the way down and on the way
+ * up, B1 and B0 their backwards: either I, or a whole B, which takes a second slot, TAIL. Each one
+ * needs the one before it in this list, and the same one on a neighbouring rank: F0 and B1 pass the
+ * ranks from 0 to p-1, F1 and B0 from p-1 to 0. */
 enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
-/* Of the numbers kept for each rank: [kind] is the next micro-batch of that kind; and these. */
+/* Indices of the numbers that are kept for each rank. The index of a kind has the next micro-batch
+ * of that kind. The others are the next slot in which an action can start, the number of I whose W
+ * is missing, and the slot of the last W. */
 enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
 
 typedef struct dpari_v {
-    int32_t p, m;
-    int32_t slots;   /* of a rank */
-    int32_t tail;    /* slots of a backward behind its first: 1 where it is a whole B */
-    int32_t *when;   /* [p][4][m]: the slot of F0, F1, B1, B0 of a micro-batch */
-    int32_t *live;   /* [p][slots]: activations behind a slot */
-    int32_t *owed;   /* [p][slots]: inputs done whose weights are not */
+    int32_t p, m;    /* ranks and micro-batches */
+    int32_t slots;   /* slots of a rank */
+    int32_t tail;    /* 1 if backwards are whole B, which take a second slot */
+    int32_t *when;   /* [p][4][m], the slot of F0, F1, B1 and B0 of a micro-batch */
+    int32_t *live;   /* [p][slots], activations that the rank holds after a slot */
+    int32_t *owed;   /* [p][slots], the number of I before or in a slot whose W comes later */
     int32_t *number; /* [p][DPARI_V_NUMBERS] */
-    uint8_t *cell;   /* [p][slots] */
+    uint8_t *cell;   /* [p][slots], the contents of the slots */
 } dpari_v;
 
+/* The last block starts at slot 6 m and ends 8 p slots later. The others are for W. */
 static int32_t dpari_v_slots(int32_t p, int32_t m)
 {
-    return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
+    return 8 * m + 8 * p + 24;
 }
 
 DPARI_INTERNAL int64_t dpari_v_work(int32_t p, int32_t m)
@@ -62,7 +67,8 @@ static int32_t *dpari_v_when(const dpari_v *v, int32_t rank, int kind, int32_t m
     return v->when + ((int64_t)rank * 4 + kind - DPARI_V_F0) * v->m + micro;
 }
 
-/* The block of `rank` begins `kind` at slot `at`; and again every 6 slots. */
+/* Puts `kind` into slot `at` of a rank for micro-batch 0, and 6 slots later for each further one.
+ */
 static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
 {
     int32_t k;
@@ -75,8 +81,9 @@ static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
     }
 }
 
-/* The last slot that the k-th of a kind has to wait for; -1: none. A tail on its own rank is in the
- * way as it is. */
+/* Returns the last slot of all actions that must be done before number k of a kind, or -1 if there
+ * are none. The tail of a B counts if it is on another rank; on the same rank its slot is not free
+ * in any case. */
 static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
 {
     int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
@@ -96,15 +103,16 @@ static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k
     return last;
 }
 
+/* Zeroes the numbers of all ranks. */
 static void dpari_v_restart(dpari_v *v)
 {
     dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
 }
 
-/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
+/* ---- V-Half and V-Min: I and W are separate ------------------------------------------------- */
 
-/* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
- * (`filled` 0), a free slot does one that is owed. */
+/* Updates the activations and the owed W for a slot. If W have no slots of their own (`filled` is
+ * 0), a free slot runs an owed one. */
 static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
 {
     if (cell == DPARI_V_F0 || cell == DPARI_V_F1) {
@@ -117,7 +125,7 @@ static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
     }
 }
 
-/* The most activations that any rank ever holds. */
+/* Computes live and owed of all slots. Returns the most activations that a rank holds. */
 static int32_t dpari_v_peak(dpari_v *v, int filled)
 {
     int32_t rank, t, most = 0;
@@ -134,15 +142,18 @@ static int32_t dpari_v_peak(dpari_v *v, int filled)
     return most;
 }
 
-/* A cell has moved from slot `from` to `to` before it: true if the rank stays within `limit`. The
- * change is followed until all is as it was. `live` shows that, because after `from` as many F and
- * I were done as before, and live - owed is their difference. In the last slot nothing is live.
- * With `keep` the new numbers are written. */
+/* An action has moved from slot `from` to the earlier slot `to`. Returns 1 if the rank stays within
+ * `limit`. With `keep` it also writes the new numbers.
+ *
+ * It stops at the first slot after which nothing changes any more. It is enough to compare `live`:
+ * after slot `from` the same F and I are done as before, and live - owed is the difference of their
+ * numbers. In the last slot nothing is live, so that the loop ends.
+ */
 static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                           int32_t limit, int keep)
 {
     int64_t base = (int64_t)rank * v->slots;
-    int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
+    int32_t live = v->live[base + to - 1]; /* to > 0, because each moved action is after an F0 */
     int32_t owed = v->owed[base + to - 1];
     int32_t t;
     for (t = to;; t++) {
@@ -160,7 +171,8 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
     }
 }
 
-/* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
+/* Moves the action in slot `from` to the first free slot of [to, from) that keeps the limit.
+ * Returns its new slot, or `from` if it did not move. */
 static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
                                int32_t limit)
 {
@@ -182,7 +194,7 @@ static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t fro
     return from;
 }
 
-/* Gives every W the first free slot behind the inputs that are owed one. */
+/* Gives every W the first free slot after its I. */
 static void dpari_v_fill(dpari_v *v)
 {
     int32_t rank, t;
@@ -200,7 +212,8 @@ static void dpari_v_fill(dpari_v *v)
     }
 }
 
-/* The slot of the k-th input of a rank, whichever stage it is of; `done` of them are before t. */
+/* Returns the slot of I number k of a rank, counting both stages. `done` of them are before slot t.
+ */
 static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
 {
     const uint8_t *row = dpari_v_row(v, rank);
@@ -211,7 +224,7 @@ static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t 
     return t;
 }
 
-/* Brings forward what is in slot t of a rank, the k-th of its kind. */
+/* Moves the action in slot t of a rank, number k of its kind, to an earlier slot if possible. */
 static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int filled, int32_t limit)
 {
     int kind = dpari_v_row(v, rank)[t];
@@ -226,9 +239,9 @@ static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int fil
     }
 }
 
-/* Brings forward, slot by slot, what stands before the steady state (`filled` only) and behind it,
- * as far as its needs and the present peak of memory let it. The steady state is from rank 0's
- * first B0 to the last micro-batch's F0. */
+/* Moves actions to earlier slots, as far as their inputs and the current peak of memory allow:
+ * those after the steady state, and with `filled` also those before it. The steady state (phase 1)
+ * lasts from the first B0 of rank 0 to the F0 of the last micro-batch. */
 static void dpari_v_reorder(dpari_v *v, int filled)
 {
     int32_t limit = dpari_v_peak(v, filled);
@@ -254,8 +267,8 @@ static void dpari_v_reorder(dpari_v *v, int filled)
     }
 }
 
-/* Each rank does at once what it can of its order, all of one slot's length. The W's take their
- * time and leave their slots. */
+/* Compacts the slots: each rank runs its actions in their order and as early as possible, one slot
+ * each. W take a slot of time, but their slots are marked as free again. */
 static void dpari_v_squeeze(dpari_v *v, int filled)
 {
     int32_t t, rank;
@@ -285,6 +298,7 @@ static void dpari_v_squeeze(dpari_v *v, int filled)
     }
 }
 
+/* The block of V-Half. The pause keeps the kinds of a rank in different slots modulo 6. */
 static void dpari_v_half_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
@@ -296,6 +310,7 @@ static void dpari_v_half_blocks(dpari_v *v)
     }
 }
 
+/* The block of V-Min. */
 static void dpari_v_min_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
@@ -309,8 +324,9 @@ static void dpari_v_min_blocks(dpari_v *v)
 
 /* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
 
-/* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
- * third, so that no two kinds fall on one slot of the 6. */
+/* The block of 1F1B-V: the forwards down and up the V, one slot each, then the backwards, two slots
+ * each, with a pause of 3 slots after every third one, so that no two kinds of a rank are in the
+ * same slot modulo 6. */
 static void dpari_v_whole_blocks(dpari_v *v)
 {
     int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
@@ -326,9 +342,11 @@ static void dpari_v_whole_blocks(dpari_v *v)
     }
 }
 
-/* An F goes forward while the slot before has room under the peak, a B to the first two free
- * slots, its own among them. The numbers of v->live follow. Each goes forward by a slot at least:
- * all that is before it did, so that slot t - 1 is free and what it needs is done before that. */
+/* Moves number k of its kind from slot t to an earlier slot, and updates v->live. An F moves as
+ * long as the rank holds less than `limit` after the slot before. A B moves to the first two free
+ * slots after the actions that it needs; its own slots count as free. Each action moves by at least
+ * one slot, because every earlier action did: slot t - 1 is free, and the actions that it needs are
+ * done before it. */
 static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
 {
     uint8_t *row = dpari_v_row(v, rank);
@@ -350,6 +368,7 @@ static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_
     *dpari_v_when(v, rank, kind, k) = to;
 }
 
+/* Computes the peak of memory, then moves all actions slot by slot without exceeding it. */
 static void dpari_v_whole_moves(dpari_v *v)
 {
     int32_t t, rank, most = 0;
@@ -367,7 +386,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     for (t = 0; t < v->slots; t++) {
         for (rank = 0; rank < v->p; rank++) {
             int kind = dpari_v_row(v, rank)[t];
-            if (kind != DPARI_V_FREE) { /* tails have moved with their heads */
+            if (kind != DPARI_V_FREE) { /* a tail has moved with its B */
                 dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
             }
         }
@@ -376,7 +395,7 @@ static void dpari_v_whole_moves(dpari_v *v)
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
+DPARI_STATIC_NOINLINE void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {
     (*at)->kind = (uint8_t)kind;
     (*at)->joined = 0;
@@ -386,7 +405,8 @@ static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro
     ++*at;
 }
 
-/* A rank's slots as actions; free slots do the W's that are owed, the upper stage's first. */
+/* Writes a rank's slots as actions. Free slots run the owed W, first those of the stage on the way
+ * up. */
 static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
 {
     const uint8_t *row = dpari_v_row(v, rank);

@@ -71,7 +71,7 @@ expect 1 'line 1, column 8' --check "$work/bad.csv"
 printf '0B0,0F0\n' > "$work/bad.csv"
 expect 1 'pipeline:' --check "$work/bad.csv"
 printf '' > "$work/empty.csv"
-expect 1 'no schedule' --check "$work/empty.csv"
+expect 1 'a schedule has 1 or more of each' --check "$work/empty.csv"
 expect 2 'cannot be read' --check "$work/missing.csv"
 
 # the head of the example says what it prints
@@ -153,7 +153,7 @@ expect 2 'a value must follow' --schedule 1f1b --stages 4 --micro
 expect 2 'whole number of 1 to 65535' --schedule 1f1b --stages 0 --micro 8
 expect 2 'are needed' --schedule 1f1b
 expect 2 'is needed' --stages 4 --micro 8
-expect 2 'is odd' --schedule dualpipe --stages 4 --micro 7
+expect 2 'an even number of micro-batches' --schedule dualpipe --stages 4 --micro 7
 expect 2 "no schedule 'foo'" --schedule foo --stages 4 --micro 7
 # what it knows, in the order of --list, whatever else is missing
 expect 2 "^pipeline: --schedule: no schedule 'foo'; there are $("$work/pipeline" --list | paste -sd , | sed 's/,/, /g')\$" --schedule foo
@@ -172,11 +172,11 @@ expect 0 'makespan 25, span 24' --schedule auto --stages 2 --micro 4 --map 0,1,1
 expect 0 '2 ranks, 6 stages' --schedule forward-only --stages 2 --micro 4 --map 0,1,1,0,0,1
 # one micro-batch of all its layers: two activations on the rank that has two stages
 expect 0 'at most 2 1' --schedule auto --stages 2 --micro 4 --map 0,0,1 --memory 1
-expect 2 'rank 0 has the stages of two ranks' --schedule 1f1b --stages 4 --micro 8 --map 0,0,1,1
-expect 2 'the rule has it with stage 0' --schedule interleaved --stages 2 --micro 4 --map 0,1,1,0
+expect 2 'rank 0 the stages of two ranks' --schedule 1f1b --stages 4 --micro 8 --map 0,0,1,1
+expect 2 'the rule needs it with stage 0' --schedule interleaved --stages 2 --micro 4 --map 0,1,1,0
 expect 2 'has 3 stages, the schedule 4' --schedule 1f1b --stages 4 --micro 8 --map 0,1,2
 for name in auto gpipe; do
-    expect 2 'stage 3 on rank 4: there are 4 ranks' --schedule $name --stages 4 --micro 8 --map 0,1,2,4
+    expect 2 '4, but there are only 4 ranks' --schedule $name --stages 4 --micro 8 --map 0,1,2,4
 done
 for value in x -1 0, 0,,1 0,99999 V ''; do
     expect 2 '--map' --schedule auto --stages 2 --micro 2 --map "$value"
@@ -257,9 +257,9 @@ for more in '--chain 2' '--map v' '--lowered' '--shards' "--svg $work/x.svg" '--
 done
 expect 2 'are for auto' --schedule 1f1b --stages 4 --micro 8 --map v
 expect 2 'has no groups' --schedule gpipe --stages 4 --micro 8 --group 4
-expect 2 'seq1f1b cuts' --schedule 1f1b --stages 4 --micro 8 --slices 2
-expect 2 'for gpipe' --schedule 1f1b --stages 4 --micro 8 --lifo
-expect 2 'gpipe has 1 on each rank' --schedule gpipe --stages 4 --micro 8 --virtual 2
+expect 2 'seq1f1b allows 1 or more' --schedule 1f1b --stages 4 --micro 8 --slices 2
+expect 2 'gpipe allows 0 or 1' --schedule 1f1b --stages 4 --micro 8 --lifo
+expect 2 'gpipe allows 1 per rank' --schedule gpipe --stages 4 --micro 8 --virtual 2
 expect 2 'already given by --map' --schedule auto --stages 2 --micro 8 --virtual 2 --map 0,1,1,0
 expect 2 'needs --transport eager' --schedule 1f1b --stages 4 --micro 8 --room 2 --transport pair
 expect 2 'needs --format csv' --schedule 1f1b --stages 4 --micro 8 --lowered

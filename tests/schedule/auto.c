@@ -337,7 +337,7 @@ static void test_cap(void)
     c.cap[2] = 30;
     CHECK(reach(&c.job, 0) > 0);
     CHECK_INT(run(&c.job, -1, &s, &result, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "-1 nodes: 0 or more");
+    CHECK_TEXT(why.text, "nodes=-1; 0 or more are allowed");
     need = dpari_schedule_auto_bytes(&c.job, &why);
     CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need - 1, &why), DPAR_E_ROOM);
     CHECK_INT(make_auto(&c.job, 0, &s, &result, memory, need, &why), DPAR_MORE);

@@ -284,8 +284,8 @@ static int has_data(const lists *l, char done[KINDS][CELLS], const dpar_action *
         return 1;
     }
     c = cell_of(l, from, a->micro_batch);
-    return lowered
-               ? done[up ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F][cell_of(l, a->stage, a->micro_batch)]
+    return lowered ? done[up ? DPAR_ACTION_RECV_B : DPAR_ACTION_RECV_F]
+                         [cell_of(l, a->stage, a->micro_batch)]
            : up ? done[DPAR_ACTION_BACKWARD][c] || done[DPAR_ACTION_INPUT][c]
                 : done[DPAR_ACTION_FORWARD][c];
 }
@@ -441,7 +441,8 @@ static void add_offloads(lists *l)
             } else if (a.kind == DPAR_ACTION_BACKWARD && a.micro_batch % 3 == 1) {
                 list_insert(l, r, i, list_action(DPAR_ACTION_RECOMPUTE, a.stage, a.micro_batch, 0));
             } else if (a.kind == DPAR_ACTION_FORWARD && a.micro_batch % 3 == 0) {
-                list_insert(l, r, i + 1, list_action(DPAR_ACTION_OFFLOAD, a.stage, a.micro_batch, 0));
+                list_insert(l, r, i + 1,
+                            list_action(DPAR_ACTION_OFFLOAD, a.stage, a.micro_batch, 0));
             }
         }
     }
@@ -543,23 +544,28 @@ static void test_sentences(void)
 {
     sentence("0F0,0B0\n", 0, DPAR_CHECK_TRAINS, "right");
     sentence("0F0\n", 0, 0, "right");
-    sentence("0F0\n", 0, DPAR_CHECK_TRAINS, "there is no backward");
-    sentence("0F0,0B0,0B0\n", 0, 0, "rank 0: 0B0 is there twice");
+    sentence("0F0\n", 0, DPAR_CHECK_TRAINS,
+             "the schedule has no backward, which DPAR_CHECK_TRAINS requires");
+    sentence("0F0,0B0,0B0\n", 0, 0, "rank 0: 0B0 is listed twice");
     sentence("0F0,0F1,0B0\n", 0, 0, "rank 0: 0B1 is missing");
     sentence("0F0,0F1,0I0,0B1\n", 0, 0, "rank 0: 0W0 is missing");
-    sentence("0F0,0I0,0B0\n", 0, 0, "rank 0: 0I0 and 0B0, but a B is I and W in one");
-    sentence("0F0,0B0,0W0\n", 0, 0, "rank 0: 0B0 and 0W0, but a B is I and W in one");
+    sentence("0F0,0I0,0B0\n", 0, 0,
+             "rank 0: 0I0 and 0B0 exclude each other, because a B is I and W in one");
+    sentence("0F0,0B0,0W0\n", 0, 0,
+             "rank 0: 0B0 and 0W0 exclude each other, because a B is I and W in one");
     sentence("0F0,0W0,0I0\n", 0, 0, "rank 0: 0I0 comes after 0W0, which needs it");
     sentence("0B0,0F0\n", 0, 0, "rank 0: 0F0 comes after 0B0, which needs it");
     sentence("1F0,0F0,1B0,0B0\n", 0, 0, "rank 0: 0F0 comes after 1F0, which needs it");
     sentence("0F0,1F0,0B0,1B0\n", 0, 0, "rank 0: 1B0 comes after 0B0, which needs it");
-    sentence("0F0,0F2,0B0,0B2\n", 0, 0, "micro-batch 1 of 3 is nowhere");
-    sentence("0F0,1F0\n", 1, 0, "rank 0: 1F0, but that micro-batch is also in stages from 0 on");
+    sentence("0F0,0F2,0B0,0B2\n", 0, 0, "micro-batch 1 of 3 is in no list");
+    sentence("0F0,1F0\n", 1, 0,
+             "rank 0: the micro-batch of 1F0 is also in the chain from stage 0 on");
     sentence("0F0,1F1\n", 1, 0, "right");
     sentence("0F1\n1F0\n", 1, 0, "right");
     sentence("0F0,0B0\n\n", 0, 0, "right"); /* a rank with nothing to do */
-    sentence("0F1,0B1,0F2\n", 0, 0, "micro-batch 0 of 3 is nowhere");
-    sentence("0F0,1F0,0F1\n", 0, 0, "2 stages of a chain and 2 micro-batches, but only 3 actions");
+    sentence("0F1,0B1,0F2\n", 0, 0, "micro-batch 0 of 3 is in no list");
+    sentence("0F0,1F0,0F1\n", 0, 0,
+             "2 stages per chain and 2 micro-batches need more than 3 actions");
     sentence("0F0,(0F1;0B1)OVERLAP_F_B,0B0\n", 0, 0, "rank 0: 0F1 is joined with its own 0B1");
     sentence("0F0,0OFFLOAD0,0B0\n", 0, 0, "rank 0: 0RELOAD0 is missing");
     sentence("0F0,0RELOAD0,0B0\n", 0, 0, "rank 0: 0OFFLOAD0 is missing");
@@ -568,14 +574,15 @@ static void test_sentences(void)
     sentence("0F0,0OFFLOAD0,0B0,0RELOAD0\n", 0, 0,
              "rank 0: 0RELOAD0 comes after 0B0, which needs it");
     sentence("0F0,0B0,0RECOMPUTE0\n", 0, 0, "rank 0: 0RECOMPUTE0 comes after 0B0, which needs it");
-    sentence("0UNSHARD,0F0,0B0\n", 0, 0, "rank 0: after the last 0UNSHARD no 0RESHARD");
-    sentence("0F0,0UNSHARD,0B0,0RESHARD\n", 0, 0, "rank 0: 0F0 while stage 0 is not unsharded");
+    sentence("0UNSHARD,0F0,0B0\n", 0, 0, "rank 0: the last 0UNSHARD has no 0RESHARD after it");
+    sentence("0F0,0UNSHARD,0B0,0RESHARD\n", 0, 0,
+             "rank 0: 0F0, but stage 0 is not unsharded there");
     sentence("0UNSHARD,0F0,0UNSHARD,0B0,0RESHARD\n", 0, 0,
-             "rank 0: 0UNSHARD while stage 0 is unsharded");
+             "rank 0: 0UNSHARD, but stage 0 is already unsharded");
     sentence("0UNSHARD,0F0,0B0,0RESHARD,0RESHARD\n", 0, 0,
-             "rank 0: 0RESHARD while stage 0 is not unsharded");
+             "rank 0: 0RESHARD, but stage 0 is not unsharded there");
     sentence("0UNSHARD,0F0,0RESHARD,0RECOMPUTE0,0UNSHARD,0B0,0RESHARD\n", 0, 0,
-             "rank 0: 0RECOMPUTE0 while stage 0 is not unsharded");
+             "rank 0: 0RECOMPUTE0, but stage 0 is not unsharded there");
     sentence("0F0,0F1,0B0,0REDUCE_GRAD,0B1\n", 0, 0, "rank 0: 0B1 comes after 0REDUCE_GRAD");
     sentence("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n", 0, 0,
              "rank 0: 0REDUCE_GRAD comes after 0REDUCE_GRAD");
@@ -596,11 +603,11 @@ static void test_sentences(void)
     sentence("0SEND_F0,0F0\n1RECV_F0,1F0\n", 0, 0,
              "rank 0: 0F0 comes after 0SEND_F0, which needs it");
     sentence("0F0,0SEND_F0,0RECV_B0\n1RECV_F0,1F0,1SEND_B0\n", 0, 0,
-             "rank 0: 0RECV_B0, but there is no backward");
+             "rank 0: 0RECV_B0 is not needed, because there is no backward");
     sentence("0F0,0SEND_F0\n1RECV_F0,1F0,1SEND_F0\n2RECV_F0,2F0\n", 0, 0, "right");
     sentence("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1,1RECV_F0,1F0\n", 0, 0,
-             "rank 1: 1RECV_F1 comes where rank 0 sends 0SEND_F0: without tags (NCCL) it takes the "
-             "other's data");
+             "rank 1: 1RECV_F1 is in the place where rank 0 sends 0SEND_F0; without tags (NCCL) it "
+             "receives the wrong data");
     sentence("0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F1,1F1,1RECV_F0,1F0\n", 0, DPAR_CHECK_TAGGED,
              "right");
 }
@@ -615,8 +622,8 @@ static void test_shapes(void)
     int64_t bytes, needed;
     CHECK_INT(list_read(&s, csv, sizeof csv - 1, 0), DPAR_OK);
     needed = check_list_bytes(&s);
-    /* 12 a stage and micro-batch, 24 a rank, 2 a micro-batch, 1 a stage, 4 up to a multiple of 8; 16
-     * an action */
+    /* 12 a stage and micro-batch, 24 a rank, 2 a micro-batch, 1 a stage, 4 up to a multiple of 8;
+     * 16 an action */
     CHECK_INT(needed, 12 * 2 + 24 * 2 + 2 + 2 + 4);
     CHECK_INT(check_run_bytes(&s), needed + 16 * 8);
     for (bytes = 0; bytes < needed; bytes++) {
@@ -628,10 +635,10 @@ static void test_shapes(void)
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_BLOCKING, 0, stuck, mem, needed - 1, &why), DPAR_E_ROOM);
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_BLOCKING, 0, stuck, mem, needed, &why), DPAR_OK);
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_COUNT, 0, stuck, mem, needed, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "transport 7: 0 to 6");
+    CHECK_TEXT(why.text, "transport=7; 0 to 6 are allowed");
     CHECK_INT(check_run(&s, -1, 0, stuck, mem, needed, NULL), DPAR_E_ARG);
     CHECK_INT(check_run(&s, DPAR_TRANSPORT_EAGER, 0, stuck, mem, needed, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "an eager buffer of 0 messages: 1 or more");
+    CHECK_TEXT(why.text, "capacity=0; an eager buffer needs 1 or more");
 #define SHAPE(field, value, said)                                                                  \
     bad = s, bad.field = value;                                                                    \
     CHECK_INT(check_list_bytes(&bad), -1);                                                         \
@@ -640,55 +647,56 @@ static void test_shapes(void)
     CHECK_TEXT(why.text, said);                                                                    \
     CHECK_INT(check_run(&bad, 0, 0, stuck, mem, sizeof mem, &why), DPAR_E_ARG);                    \
     CHECK_TEXT(why.text, said)
-    SHAPE(ranks, 0, "0 ranks, 2 stages: 1 to 65535 of each");
-    SHAPE(stages, -5, "2 ranks, -5 stages: 1 to 65535 of each");
+    SHAPE(ranks, 0, "the schedule has 0 ranks and 2 stages; 1 to 65535 are allowed");
+    SHAPE(stages, -5, "the schedule has 2 ranks and -5 stages; 1 to 65535 are allowed");
     SHAPE(chain, 0, "chains of 0 stages do not divide 2 stages");
     SHAPE(chain, 4, "chains of 4 stages do not divide 2 stages");
-    SHAPE(micro_batches, 0, "0 micro-batches: 1 to 65535");
-    SHAPE(micro_batches, 65536, "65536 micro-batches: 1 to 65535");
+    SHAPE(micro_batches, 0, "the schedule has 0 micro-batches; 1 to 65535 are allowed");
+    SHAPE(micro_batches, 65536, "the schedule has 65536 micro-batches; 1 to 65535 are allowed");
     SHAPE(slices, 2, "slices of 2 do not divide 1 micro-batches");
     SHAPE(slices, INT32_MIN, "slices of -2147483648 do not divide 1 micro-batches");
 #undef SHAPE
     bad = s, bad.micro_batches = 65535;
     CHECK_INT(check_list(&bad, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "2 stages of a chain and 65535 micro-batches, but only 8 actions");
+    CHECK_TEXT(why.text, "2 stages per chain and 65535 micro-batches need more than 8 actions");
     bad = s, bad.micro_batches = 3;
     CHECK_INT(check_list(&bad, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "micro-batch 1 of 3 is nowhere");
+    CHECK_TEXT(why.text, "micro-batch 1 of 3 is in no list");
     s.rank_of[1] = 2;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "stage 1 is on rank 2 of 2");
+    CHECK_TEXT(why.text, "rank_of[1] is 2, but there are only 2 ranks");
     s.rank_of[1] = 1, s.action[0].kind = 99;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 99: 0 to 15");
+    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 99; kinds are 0 to 15");
     s.action[0].kind = DPAR_ACTION_COUNT;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 16: 0 to 15");
+    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 16; kinds are 0 to 15");
     s.action[0].kind = DPAR_ACTION_FORWARD, s.action[0].stage = 2;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: 2F0, but there are 2 stages");
+    CHECK_TEXT(why.text, "rank 0: 2F0 does not exist, there are only 2 stages");
     s.action[0].stage = 1;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: 1F0, but that stage is on rank 1");
+    CHECK_TEXT(why.text, "rank 0: the stage of 1F0 is on rank 1");
     s.action[0].stage = 0, s.action[0].micro_batch = 1;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: 0F1, but there are 1 micro-batches");
+    CHECK_TEXT(why.text, "rank 0: 0F1 does not exist, there are only 1 micro-batches");
     s.action[0].micro_batch = 0, s.action[1].peer = 0;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: 0SEND_F0 has rank 0 for its other end, which is elsewhere");
+    CHECK_TEXT(why.text, "rank 0: 0SEND_F0 has peer 0, but its other end is on another rank");
     s.action[1].peer = 1, s.action[0].joined = 1;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: 0F0 is joined, but is not a forward with a B or I next");
+    CHECK_TEXT(why.text, "rank 0: 0F0 is joined, but it is not an F that a B or I follows");
     s.action[0].joined = 0;
     s.action[0].kind = DPAR_ACTION_FORWARD, s.begin[1] = 9;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 1 begins at action 9 and ends at 8");
+    CHECK_TEXT(why.text, "the list of rank 1 begins at action 9 and ends at 8");
     s.begin[1] = 4, s.begin[0] = 1;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0 begins at action 1, not 0");
+    CHECK_TEXT(why.text, "begin[0] is 1; it must be 0");
     s.begin[0] = 0, s.begin[2] = INT64_MAX;
     CHECK_INT(check_list(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "9223372036854775807 actions: at most 2147483646 can be checked");
+    CHECK_TEXT(why.text,
+               "the schedule has 9223372036854775807 actions; at most 2147483646 can be checked");
 }
 
 /* As many ranks and stages as there can be: one forward goes through all. */
@@ -773,7 +781,8 @@ static int lacks(const lists *l, int r, const dpar_action *a)
                      : a->kind == DPAR_ACTION_BACKWARD || a->kind == DPAR_ACTION_INPUT
                          ? DPAR_ACTION_RECV_B
                          : -1;
-        if (b->kind == needed && b->stage == a->stage && b->micro_batch == a->micro_batch && !over[r][k]) {
+        if (b->kind == needed && b->stage == a->stage && b->micro_batch == a->micro_batch &&
+            !over[r][k]) {
             return k;
         }
     }
@@ -1078,8 +1087,8 @@ static void test_negative(void)
     {
         dpar_why why;
         CHECK_INT(run_s(&s, DPAR_TRANSPORT_EDGE, 0, NULL, &why), DPAR_E_ARG);
-        CHECK_TEXT(why.text,
-                   "stage 0 on rank 0 feeds stage 1 on rank 1, but there are no messages");
+        CHECK_TEXT(why.text, "stage 0 on rank 0 feeds stage 1 on rank 1, but the schedule has no "
+                             "messages; call dpar_schedule_lower first");
     }
     CHECK_INT(list_read(&s, "0F0,1F0,1B0,0B0", 15, 0), DPAR_OK); /* one rank needs none */
     CHECK_INT(run_s(&s, DPAR_TRANSPORT_EDGE, 0, NULL, NULL), DPAR_OK);

@@ -267,27 +267,31 @@ static void test_sentences(void)
     dpar_schedule_desc o = order_of(DPAR_SCHEDULE_ZBV, 4, 6, 0);
     const char *formula;
     int64_t value;
-    says(o, t, 0, 0, DPAR_E_NONE, "zbv: no formula gives the makespan, unless: m >= 2 p - 1");
+    says(o, t, 0, 0, DPAR_E_NONE, "zbv: no formula gives the makespan, unless m >= 2 p - 1");
     says(order_of(DPAR_SCHEDULE_1F1B_V, 4, 8, 0), t, DPAR_FORMULA_SPAN, 0, DPAR_E_NONE,
          "1f1b-v: no formula gives the span");
     heavy.overlap.all = 5;
     says(order_of(DPAR_SCHEDULE_DUALPIPEV, 4, 8, 0), heavy, DPAR_FORMULA_IDLE, 0, DPAR_E_NONE,
-         "dualpipev: no formula gives the idle time, unless: W <= I");
-    says(order_of(0, 4, 8, 0), t, 0, 0, DPAR_E_ARG, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
-    says(o, t, 5, 0, DPAR_E_ARG, "formula 5 of rank 0 of 4: unknown");
-    says(o, t, 0, 4, DPAR_E_ARG, "formula 0 of rank 4 of 4: unknown");
+         "dualpipev: no formula gives the idle time, unless W <= I");
+    says(order_of(0, 4, 8, 0), t, 0, 0, DPAR_E_ARG,
+         "rule is 0; set it, for example to DPAR_SCHEDULE_1F1B");
+    says(o, t, 5, 0, DPAR_E_ARG, "formula 5 of rank 0; formulas are 0 to 4 and ranks 0 to 3");
+    says(o, t, 0, 4, DPAR_E_ARG, "formula 0 of rank 4; formulas are 0 to 4 and ranks 0 to 3");
     says(order_of(DPAR_SCHEDULE_GPIPE, 4, 1, 0), slow, 0, 0, DPAR_E_RANGE,
-         "1 micro-batches on 4 ranks take too long");
+         "1 micro-batches on 4 ranks: the value exceeds INT64_MAX");
     slow.forward.all = INT64_MAX / 4 + 1;
     says(o, slow, 0, 0, DPAR_E_RANGE,
-         "times of 2305843009213693952, 1152921504606846975, 1152921504606846975 are too long");
+         "forward=2305843009213693952, input=1152921504606846975, weight=1152921504606846975; "
+         "times must be at most INT64_MAX / 4");
     slow.forward.all = -1;
     says(o, slow, 0, 0, DPAR_E_ARG,
-         "times of -1, 1152921504606846975, 1152921504606846975, latency 0: 0 or more");
+         "forward=-1, input=1152921504606846975, weight=1152921504606846975, latency=0; all times "
+         "must be 0 or more");
     o = order_of(DPAR_SCHEDULE_1F1B, 2, 2, 0);
     t.forward.each = uneven;
     says(o, t, 0, 0, DPAR_E_NONE,
-         "1f1b: no formula gives the makespan, unless: all stages alike, latency alone");
+         "1f1b: no formula gives the makespan, unless all stages alike, and messages buffered with "
+         "a latency only");
     t.forward.each = NULL;
     CHECK_INT(closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_OK);
     CHECK_TEXT(formula, "(m + p - 1) (F + B)");

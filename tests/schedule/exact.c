@@ -255,7 +255,8 @@ static void test_sentences(void)
     c.job.cap.each = c.cap;
     c.cap[2] = -1;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 2 has 1 stages and a cap of -1");
+    CHECK_TEXT(why.text,
+               "rank 2 has 1 stages and a cap of -1; 1 or more and 0 or more are allowed");
     pipe_start(&c, 3, 3, 4, DPAR_STAGE_MAP_LOOP, 1);
     pipe_uniform(&c, 1, 1, 1, 0, 20);
     pipe_holds(&c, 10, -4, -6);
@@ -270,19 +271,20 @@ static void test_sentences(void)
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
     c.times.hold_weight.all = -5;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "stage 0 holds 10 for F, -4 for I and -5 for W: F takes what I and W give "
-                         "back, hold_always is 0 or more");
+    CHECK_TEXT(why.text,
+               "stage 0 holds 10 for F, -4 for I and -5 for W; I and W must free what F takes, "
+               "and hold_always must be 0 or more");
     pipe_start(&c, 3, 1, 4, DPAR_STAGE_MAP_LOOP, 1);
     c.job.rank_of = some;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 2 has 0 stages and a cap of 0");
+    CHECK_TEXT(why.text, "rank 2 has 0 stages and a cap of 0; 1 or more and 0 or more are allowed");
     c.job.rank_of = high;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "stage 2 is on rank 3 of 3");
+    CHECK_TEXT(why.text, "rank_of[2] is 3, but there are only 3 ranks");
     c.job.rank_of = NULL;
     c.job.map = DPAR_STAGE_MAP_BIDIRECTIONAL;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "map 2 is not DPAR_STAGE_MAP_LOOP or DPAR_STAGE_MAP_V");
+    CHECK_TEXT(why.text, "map=2; DPAR_STAGE_MAP_LOOP and DPAR_STAGE_MAP_V are allowed");
 }
 
 static void test_domain(void)
@@ -309,10 +311,10 @@ static void test_domain(void)
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
     c.times.weight.all = 1;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "2 micro-batches of 576460752303423490 units of time pass 2^60");
+    CHECK_TEXT(why.text, "2 micro-batches of 576460752303423490 units of time exceed 2^60");
     c.times.forward.all = INT64_MAX;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "the times of stages 0 to 0 pass 2^60");
+    CHECK_TEXT(why.text, "the times of stages 0 to 0 add up to more than 2^60");
     c.times.forward.all = 1;
     c.times.bytes.all = INT64_MAX;
     c.times.bandwidth.all = 1;
@@ -321,7 +323,7 @@ static void test_domain(void)
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_OK);
     pipe_holds(&c, most, -most, 0);
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "the bytes of stages 0 to 1 pass 2^60");
+    CHECK_TEXT(why.text, "the bytes of stages 0 to 1 add up to more than 2^60");
     c.job.times = NULL;
     CHECK_INT(dpari_pipe_check(&c.job, &why), DPAR_E_ARG);
 }
@@ -357,13 +359,14 @@ static void test_budget(void)
     CHECK_INT(cut.makespan, 21);
     CHECK_INT(search(&c.job, 9, 0, bytes - 1, &s, &cut, &why), DPAR_E_ROOM);
     CHECK_INT(search(&c.job, -1, 0, bytes, &s, &cut, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "-1 nodes and a known 0 are 0 or more");
+    CHECK_TEXT(why.text, "nodes=-1 and known=0 must be 0 or more");
     s.stages = 5;
     CHECK_INT(dpari_exact_search(&c.job, 9, 0, &s, &cut, memory, bytes, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "the schedule is laid out for 4 ranks and 5 stages, not 4 and 4");
+    CHECK_TEXT(why.text, "the schedule has 4 ranks and 5 stages, the job has 4 and 4");
     c.times.forward.all = 0;
     CHECK_INT(search(&c.job, 9, 0, bytes, &s, &cut, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "stage 0: F 0 and I 1 take 1 to 2^31 - 1, W and messages 0 to that");
+    CHECK_TEXT(why.text, "stage 0: F takes 0 and I 1; an exact search allows 1 to 2^31 - 1, and 0 "
+                         "to 2^31 - 1 for W and messages");
 }
 
 /* Two states whose names, 31 bits of a hash, are one: each keeps a place of its own. */

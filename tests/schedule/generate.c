@@ -852,52 +852,57 @@ static dpar_schedule_desc with(dpar_schedule_desc o, int32_t group, int32_t slic
 
 static void test_refusals(void)
 {
-    refused(order_of(-1, 4, 8, 0), DPAR_E_ARG, "rule -1 is none of 1 to 18");
-    refused(order_of(0, 4, 8, 0), DPAR_E_ARG, "no schedule: set rule, as DPAR_SCHEDULE_1F1B");
-    refused(order_of(DPAR_SCHEDULE_END, 4, 8, 0), DPAR_E_ARG, "rule 19 is none of 1 to 18");
-    refused(order_of(DPAR_SCHEDULE_1F1B, 0, 8, 0), DPAR_E_ARG, "ranks=0: 1 to 65535");
-    refused(order_of(DPAR_SCHEDULE_1F1B, 65536, 8, 0), DPAR_E_ARG, "ranks=65536: 1 to 65535");
-    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 0, 0), DPAR_E_ARG, "micros=0: 1 to 65535");
+    refused(order_of(-1, 4, 8, 0), DPAR_E_ARG, "rule -1 does not exist; rules are 1 to 18");
+    refused(order_of(0, 4, 8, 0), DPAR_E_ARG,
+            "rule is 0; set it, for example to DPAR_SCHEDULE_1F1B");
+    refused(order_of(DPAR_SCHEDULE_END, 4, 8, 0), DPAR_E_ARG,
+            "rule 19 does not exist; rules are 1 to 18");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 0, 8, 0), DPAR_E_ARG, "ranks=0; 1 to 65535 are allowed");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 65536, 8, 0), DPAR_E_ARG,
+            "ranks=65536; 1 to 65535 are allowed");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 0, 0), DPAR_E_ARG,
+            "micro_batches=0; 1 to 65535 are allowed");
     refused(order_of(DPAR_SCHEDULE_1F1B, 4, INT32_MAX, 0), DPAR_E_ARG,
-            "micros=2147483647: 1 to 65535");
-    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 2), DPAR_E_ARG, "chunks=2: 1f1b has 1 on each rank");
-    refused(order_of(DPAR_SCHEDULE_ZBV, 4, 8, 1), DPAR_E_ARG, "chunks=1: zbv has 2 on each rank");
+            "micro_batches=2147483647; 1 to 65535 are allowed");
+    refused(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 2), DPAR_E_ARG, "chunks=2; 1f1b allows 1 per rank");
+    refused(order_of(DPAR_SCHEDULE_ZBV, 4, 8, 1), DPAR_E_ARG, "chunks=1; zbv allows 2 per rank");
     refused(order_of(DPAR_SCHEDULE_CHIMERA, 4, 8, 3), DPAR_E_ARG,
-            "chunks=3: chimera has 2 on each rank");
+            "chunks=3; chimera allows 2 per rank");
     refused(order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 8, -1), DPAR_E_ARG,
-            "chunks=-1: interleaved has 1 or more on each rank");
+            "chunks=-1; interleaved allows 1 or more per rank");
     refused(order_of(DPAR_SCHEDULE_INTERLEAVED, 40000, 8, 0), DPAR_E_RANGE,
-            "ranks=40000 x chunks=2: 80000 stages are more than 65535");
-    refused(order_of(DPAR_SCHEDULE_FORWARD_ONLY, 65535, 8, INT32_MAX), DPAR_E_RANGE,
-            "ranks=65535 x chunks=2147483647: 140735340806145 stages are more than 65535");
+            "ranks=40000 x chunks=2 are 80000 stages; at most 65535 are allowed");
+    refused(
+        order_of(DPAR_SCHEDULE_FORWARD_ONLY, 65535, 8, INT32_MAX), DPAR_E_RANGE,
+        "ranks=65535 x chunks=2147483647 are 140735340806145 stages; at most 65535 are allowed");
     refused(order_of(DPAR_SCHEDULE_V_MIN, 32768, 8, 0), DPAR_E_RANGE,
-            "ranks=32768 x chunks=2: 65536 stages are more than 65535");
+            "ranks=32768 x chunks=2 are 65536 stages; at most 65535 are allowed");
     refused(with(order_of(DPAR_SCHEDULE_SEQ1F1B, 4, 40000, 0), 0, 0, 0), DPAR_E_RANGE,
-            "micros=40000 x slices=2: 80000 are more than 65535");
+            "micro_batches=40000 x slices=2 are 80000; at most 65535 are allowed");
     refused(with(order_of(DPAR_SCHEDULE_SEQ1F1B, 4, 8, 0), 0, -1, 0), DPAR_E_ARG,
-            "slices=-1: seq1f1b cuts sequences into 1 or more, other rules do not");
+            "slices=-1; seq1f1b allows 1 or more, the other rules have no slices");
     refused(with(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 0), 0, 2, 0), DPAR_E_ARG,
-            "slices=2: seq1f1b cuts sequences into 1 or more, other rules do not");
+            "slices=2; seq1f1b allows 1 or more, the other rules have no slices");
     refused(with(order_of(DPAR_SCHEDULE_GPIPE, 4, 8, 0), 0, 0, 2), DPAR_E_ARG,
-            "lifo=2: 0 or 1 for gpipe, 0 for other rules");
+            "lifo=2; gpipe allows 0 or 1, the other rules only 0");
     refused(with(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 0), 0, 0, 1), DPAR_E_ARG,
-            "lifo=1: 0 or 1 for gpipe, 0 for other rules");
+            "lifo=1; gpipe allows 0 or 1, the other rules only 0");
     refused(with(order_of(DPAR_SCHEDULE_1F1B, 4, 8, 0), 4, 0, 0), DPAR_E_ARG,
-            "group=4: 1f1b has no groups of micro-batches");
+            "group=4, but 1f1b has no groups of micro-batches; leave it 0");
     refused(with(order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 8, 2), -4, 0, 0), DPAR_E_ARG,
-            "group=-4: at least as many micro-batches as there are ranks, 4");
+            "group=-4; a group needs at least one micro-batch per rank, 4");
     refused(with(order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 8, 2), 3, 0, 0), DPAR_E_ARG,
-            "group=3: at least as many micro-batches as there are ranks, 4");
+            "group=3; a group needs at least one micro-batch per rank, 4");
     refused(order_of(DPAR_SCHEDULE_CHIMERA, 5, 8, 0), DPAR_E_DIVIDE,
-            "chimera runs both ways through an even number of ranks, not 5");
+            "chimera needs an even number of ranks, not 5");
     refused(order_of(DPAR_SCHEDULE_DUALPIPE, 3, 8, 0), DPAR_E_DIVIDE,
-            "dualpipe runs both ways through an even number of ranks, not 3");
+            "dualpipe needs an even number of ranks, not 3");
     refused(order_of(DPAR_SCHEDULE_DUALPIPE, 4, 9, 0), DPAR_E_DIVIDE,
-            "dualpipe sends half of the micro-batches each way: 9 is odd");
+            "dualpipe needs an even number of micro-batches, not 9");
     refused(order_of(DPAR_SCHEDULE_DUALPIPE, 4, 6, 0), DPAR_E_ARG,
-            "dualpipe on 4 ranks takes at least 8 micro-batches, not 6");
+            "dualpipe on 4 ranks needs at least 8 micro-batches, not 6");
     refused(order_of(DPAR_SCHEDULE_DUALPIPEV, 4, 7, 0), DPAR_E_ARG,
-            "dualpipev on 4 ranks takes at least 8 micro-batches, not 7");
+            "dualpipev on 4 ranks needs at least 8 micro-batches, not 7");
 }
 
 static void refused_stages(int32_t rule, int32_t v, int32_t stages, const uint16_t *rank_of)
@@ -906,10 +911,11 @@ static void refused_stages(int32_t rule, int32_t v, int32_t stages, const uint16
     char sentence[128];
     o.stages = stages;
     o.rank_of = rank_of;
-    snprintf(sentence, sizeof sentence,
-             "stages=%d: breadth-first and forward-only take up to 65535, with rank_of and without "
-             "chunks",
-             stages);
+    snprintf(
+        sentence, sizeof sentence,
+        "stages=%d; only breadth-first and forward-only allow it, up to 65535, with rank_of and "
+        "without chunks",
+        stages);
     refused(o, DPAR_E_ARG, sentence);
 }
 
@@ -942,7 +948,7 @@ static void test_room(void)
         void *exact = malloc((size_t)n); /* for the sanitizer */
         s.ranks = 77;
         CHECK_INT(dpar_schedule_generate(&s, &o, exact, n - 1, &why), DPAR_E_ROOM);
-        CHECK(strstr(why.text, " bytes, there are ") != NULL);
+        CHECK(strstr(why.text, " bytes, got ") != NULL);
         CHECK_INT(dpar_schedule_generate(&s, &o, NULL, 0, NULL), DPAR_E_ROOM);
         CHECK_INT(dpar_schedule_generate(&s, &o, NULL, -1, NULL), DPAR_E_ROOM);
         CHECK_INT(s.ranks, 77);
@@ -993,9 +999,10 @@ static void test_rank_of(void)
     {
         dpar_schedule_desc o = order_of(DPAR_SCHEDULE_INTERLEAVED, 3, 7, 0);
         o.rank_of = twice;
-        refused(o, DPAR_E_ARG, "rank 2 has the stages of two ranks of the rule");
+        refused(o, DPAR_E_ARG, "rank_of gives rank 2 the stages of two ranks of the rule");
         o.rank_of = apart;
-        refused(o, DPAR_E_ARG, "stage 4 on rank 1: the rule has it with stage 1, on rank 0");
+        refused(o, DPAR_E_ARG,
+                "rank_of puts stage 4 on rank 1; the rule needs it with stage 1, on rank 0");
         o.rule = DPAR_SCHEDULE_BREADTH_FIRST; /* takes any map, a rank may be left without stages */
         (void)timed(&o, 1, 1, 1);
         CHECK_INT(counted(&o, 1), 28);
@@ -1007,11 +1014,12 @@ static void test_rank_of(void)
         o.rule = DPAR_SCHEDULE_GPIPE;
         (void)timed(&o, 1, 1, 1);
         o.rank_of = high;
-        refused(o, DPAR_E_ARG, "stage 2 on rank 3: there are 3 ranks");
+        refused(o, DPAR_E_ARG, "rank_of[2] is 3, but there are only 3 ranks");
         o.rule = DPAR_SCHEDULE_INTERLEAVED;
-        refused(o, DPAR_E_ARG, "stage 2 on rank 3: there are 3 ranks");
+        refused(o, DPAR_E_ARG, "rank_of[2] is 3, but there are only 3 ranks");
         o.rank_of = folded;
-        refused(o, DPAR_E_ARG, "stage 3 on rank 1: the rule has it with stage 0, on rank 2");
+        refused(o, DPAR_E_ARG,
+                "rank_of puts stage 3 on rank 1; the rule needs it with stage 0, on rank 2");
     }
     {
         dpar_schedule_desc o = order_of(DPAR_SCHEDULE_1F1B, 65535, 1, 0);
@@ -1023,16 +1031,16 @@ static void test_rank_of(void)
         o.rule = DPAR_SCHEDULE_FORWARD_ONLY;
         o.ranks = 1;
         o.stages = 65535;
-        refused(o, DPAR_E_ARG, "stage 0 on rank 65534: there are 1 ranks");
+        refused(o, DPAR_E_ARG, "rank_of[0] is 65534, but there are only 1 ranks");
         o.ranks = 65535;
         CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
         o = order_of(DPAR_SCHEDULE_1F1B, 65535, 1, 0);
         o.rank_of = many;
         many[65533] = 0;
-        refused(o, DPAR_E_ARG, "rank 0 has the stages of two ranks of the rule");
+        refused(o, DPAR_E_ARG, "rank_of gives rank 0 the stages of two ranks of the rule");
         many[65533] = 1;
         many[3] = many[65000];
-        refused(o, DPAR_E_ARG, "rank 534 has the stages of two ranks of the rule");
+        refused(o, DPAR_E_ARG, "rank_of gives rank 534 the stages of two ranks of the rule");
     }
 }
 
@@ -1048,7 +1056,7 @@ static void test_rank_window(void)
     o.rank_of = many;
     CHECK_INT(dpari_order_check(&o, NULL), DPAR_OK);
     many[7] = 1024;
-    refused(o, DPAR_E_ARG, "rank 1024 has the stages of two ranks of the rule");
+    refused(o, DPAR_E_ARG, "rank_of gives rank 1024 the stages of two ranks of the rule");
 }
 
 /* The ends of the numbers: no overflow, no hang. */

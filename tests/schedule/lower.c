@@ -927,16 +927,18 @@ static void stuck(const char *lines, int32_t chain, const char *sentence)
 
 static void test_stuck(void)
 {
-    stuck("0F0\n1F0\n2F0,2F3\n", 0, "rank 2 waits for 2RECV_F3: stage 1's F3 never comes");
+    stuck("0F0\n1F0\n2F0,2F3\n", 0, "rank 2 waits for 2RECV_F3: F3 of stage 1 never runs");
     stuck("0F0,0B0,0F1\n1F0,1F1,1B0,1B1\n", 0,
-          "rank 0 waits for 0RECV_B0: stage 1's B0 never comes");
-    stuck("1F0,0F0\n2F0\n", 0, "rank 0 waits for stage 0's F0, which comes later here or never");
-    stuck("0F0,1F0,0B0,1B0\n", 0, "rank 0 waits for stage 1's B0, which comes later here or never");
+          "rank 0 waits for 0RECV_B0: B0 of stage 1 never runs");
+    stuck("1F0,0F0\n2F0\n", 0,
+          "rank 0 waits for F0 of stage 0, which is later in its list or missing");
+    stuck("0F0,1F0,0B0,1B0\n", 0,
+          "rank 0 waits for B0 of stage 1, which is later in its list or missing");
     stuck("0F0,0F1\n1F0,(1F1;1B0)OVERLAP_F_B,(1F2;1B1)OVERLAP_F_B\n", 0,
-          "rank 1 waits for 1RECV_F2: stage 0's F2 never comes");
+          "rank 1 waits for 1RECV_F2: F2 of stage 0 never runs");
     stuck("0F0,0F1,(0F2;0B1)OVERLAP_F_B\n1F0,1F1,1F2,1B1\n", 0,
-          "rank 0 waits for 0RECV_B1: stage 1's B1 never comes");
-    stuck("0F0,2B0\n1F0,3F0\n", 2, "rank 0 waits for 2RECV_B0: stage 3's B0 never comes");
+          "rank 0 waits for 0RECV_B1: B1 of stage 1 never runs");
+    stuck("0F0,2B0\n1F0,3F0\n", 2, "rank 0 waits for 2RECV_B0: B0 of stage 3 never runs");
 }
 
 /* What every pass refuses, on a list with one thing wrong. */
@@ -969,42 +971,41 @@ static void refused(const dpar_schedule *s, const char *sentence)
 static void test_refusals(void)
 {
     dpar_schedule s;
-    REFUSED(
-        s.ranks, 0,
-        "0 ranks, 2 stages, 2 micro-batches: 1 to 65535 of the first two, 0 to 65535 of the last");
+    REFUSED(s.ranks, 0,
+            "the schedule has 0 ranks, 2 stages and 2 micro-batches; 1 to 65535 ranks and stages "
+            "and 0 to 65535 micro-batches are allowed");
     REFUSED(s.ranks, 65536,
-            "65536 ranks, 2 stages, 2 micro-batches: 1 to 65535 of the first two, 0 to 65535 of "
-            "the last");
+            "the schedule has 65536 ranks, 2 stages and 2 micro-batches; 1 to 65535 ranks and "
+            "stages and 0 to 65535 micro-batches are allowed");
     REFUSED(s.stages, -1,
-            "2 ranks, -1 stages, 2 micro-batches: 1 to 65535 of the first two, 0 to 65535 of the "
-            "last");
+            "the schedule has 2 ranks, -1 stages and 2 micro-batches; 1 to 65535 ranks and stages "
+            "and 0 to 65535 micro-batches are allowed");
     REFUSED(s.micro_batches, 65536,
-            "2 ranks, 2 stages, 65536 micro-batches: 1 to 65535 of the first two, 0 to 65535 of "
-            "the last");
+            "the schedule has 2 ranks, 2 stages and 65536 micro-batches; 1 to 65535 ranks and "
+            "stages and 0 to 65535 micro-batches are allowed");
     REFUSED(s.chain, 0, "chains of 0 stages do not divide 2 stages");
     REFUSED(s.chain, 4, "chains of 4 stages do not divide 2 stages");
-    REFUSED(s.rank_of[1], 2, "stage 1 is on rank 2 of 2");
-    REFUSED(s.begin[0], 1, "rank 0's list is of the actions 1 to 3");
-    REFUSED(s.begin[1], -1, "rank 0's list is of the actions 0 to -1");
-    REFUSED(s.begin[2], 2, "rank 1's list is of the actions 3 to 2");
-    REFUSED(s.action[1].kind, DPAR_ACTION_COUNT, "rank 0, action 1: there is no such kind");
-    REFUSED(s.action[1].joined, 2, "rank 0, action 1: 0F1 is joined to more than one");
-    REFUSED(s.action[1].stage, 2, "rank 0, action 1: 2F1 is of a stage that is not on this rank");
-    REFUSED(s.action[1].stage, 1, "rank 0, action 1: 1F1 is of a stage that is not on this rank");
-    REFUSED(s.action[4].micro_batch, 2,
-            "rank 1, action 1: 1B2 is of a micro-batch that there is not");
+    REFUSED(s.rank_of[1], 2, "rank_of[1] is 2, but there are only 2 ranks");
+    REFUSED(s.begin[0], 1, "the list of rank 0 begins at action 1 and ends at 3");
+    REFUSED(s.begin[1], -1, "the list of rank 0 begins at action 0 and ends at -1");
+    REFUSED(s.begin[2], 2, "the list of rank 1 begins at action 3 and ends at 2");
+    REFUSED(s.action[1].kind, DPAR_ACTION_COUNT, "rank 0, action 1: this kind does not exist");
+    REFUSED(s.action[1].joined, 2, "rank 0, action 1: 0F1: joined is more than 1");
+    REFUSED(s.action[1].stage, 2, "rank 0, action 1: 2F1: its stage is not on this rank");
+    REFUSED(s.action[1].stage, 1, "rank 0, action 1: 1F1: its stage is not on this rank");
+    REFUSED(s.action[4].micro_batch, 2, "rank 1, action 1: 1B2: its micro-batch does not exist");
     REFUSED(s.action[2].joined, 1,
-            "rank 0, action 2: 0B0 is joined, but is no forward with a B or I behind it");
+            "rank 0, action 2: 0B0 is joined, but it is not an F that a B or I follows");
     REFUSED(s.action[0].joined, 1,
-            "rank 0, action 0: 0F0 is joined, but is no forward with a B or I behind it");
+            "rank 0, action 0: 0F0 is joined, but it is not an F that a B or I follows");
     REFUSED(s.begin[2], 4,
-            "rank 1, action 0: 1F1 is joined, but is no forward with a B or I behind it");
+            "rank 1, action 0: 1F1 is joined, but it is not an F that a B or I follows");
     REFUSED(s.action[4].joined, 1,
-            "rank 1, action 0: 1F1 is joined, but is no forward with a B or I behind it");
+            "rank 1, action 0: 1F1 is joined, but it is not an F that a B or I follows");
     REFUSED(s.action[1].kind, DPAR_ACTION_RECV_F,
-            "rank 0, action 1: 0RECV_F1 is no message between neighbours on two ranks");
+            "rank 0, action 1: 0RECV_F1 does not connect neighbouring stages on two ranks");
     REFUSED(s.action[1].kind, DPAR_ACTION_SEND_F,
-            "rank 0, action 1: 0SEND_F1 is no message between neighbours on two ranks");
+            "rank 0, action 1: 0SEND_F1 does not connect neighbouring stages on two ranks");
 }
 
 static void check_how(const dpar_schedule *s, int32_t passes, int32_t max_active,
@@ -1028,24 +1029,34 @@ static void test_how(void)
     int64_t bytes;
     int k;
     read_lines(&s, "0UNSHARD,0F0,0SEND_F0,0REDUCE_GRAD\n1RECV_F0,1F0,1RESHARD\n", 0, memory);
-    check_how(&s, 17, 0, "passes 17 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
-    check_how(&s, 128, 0, "passes 128 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
+    check_how(&s, 17, 0,
+              "passes=17 is not a sum of DPAR_LOWER_x; MERGE and LATE_RECV cannot be combined with "
+              "others");
+    check_how(&s, 128, 0,
+              "passes=128 is not a sum of DPAR_LOWER_x; MERGE and LATE_RECV cannot be combined "
+              "with others");
     check_how(&s, 64 + 16, 0,
-              "passes 80 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
-    check_how(&s, -1, 0, "passes -1 are no sum of DPAR_LOWER_... (MERGE and LATE_RECV go alone)");
-    check_how(&s, 2, -1, "max_active -1 is not 1 to 24");
-    check_how(&s, 2, 25, "max_active 25 is not 1 to 24");
-    check_how(&s, DPAR_LOWER_SHARDS, 0, "rank 0, action 0: 0UNSHARD is there already");
-    check_how(&s, DPAR_LOWER_REDUCE, 0, "rank 0, action 3: 0REDUCE_GRAD is there already");
-    check_how(&s, 0, 0, "rank 0, action 2: 0SEND_F0 is there already");
-    check_how(&s, DPAR_LOWER_IDLE, 0, "rank 0, action 2: 0SEND_F0 is there already");
+              "passes=80 is not a sum of DPAR_LOWER_x; MERGE and LATE_RECV cannot be combined with "
+              "others");
+    check_how(&s, -1, 0,
+              "passes=-1 is not a sum of DPAR_LOWER_x; MERGE and LATE_RECV cannot be combined with "
+              "others");
+    check_how(&s, 2, -1, "max_active=-1; 1 to 24 are allowed");
+    check_how(&s, 2, 25, "max_active=25; 1 to 24 are allowed");
+    check_how(&s, DPAR_LOWER_SHARDS, 0,
+              "rank 0, action 0: 0UNSHARD is already in the list; the pass adds such actions");
+    check_how(&s, DPAR_LOWER_REDUCE, 0,
+              "rank 0, action 3: 0REDUCE_GRAD is already in the list; the pass adds such actions");
+    check_how(&s, 0, 0,
+              "rank 0, action 2: 0SEND_F0 is already in the list; the pass adds such actions");
+    check_how(&s, DPAR_LOWER_IDLE, 0,
+              "rank 0, action 2: 0SEND_F0 is already in the list; the pass adds such actions");
     CHECK_INT(late_recv(&out, &s, 3, first, sizeof first, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "channel 3 is not 0 to 2");
+    CHECK_TEXT(why.text, "channel=3; 0 to 2 are allowed");
     CHECK_INT(late_recv(&out, &s, -1, first, sizeof first, &why), DPAR_E_ARG);
     bytes = late_recv_bytes(&s, NULL);
     CHECK_INT(late_recv(&out, &s, 0, first, bytes - 1, &why), DPAR_E_ROOM);
-    snprintf(text, sizeof text, "the pass takes %d bytes, there are %d", (int)bytes,
-             (int)bytes - 1);
+    snprintf(text, sizeof text, "lowering needs %d bytes, got %d", (int)bytes, (int)bytes - 1);
     CHECK_TEXT(why.text, text);
     bytes = merge_list_bytes(&s, NULL);
     CHECK_INT(bytes, 8 * 3 + 8 * 7 + (2 * 2 + 4));
@@ -1108,8 +1119,8 @@ static void test_times(void)
     CHECK_TEXT(written(&out), "0F0,0SEND_F0\n2F0,2SEND_F0\n3RECV_F0,1RECV_F0,1F0,3F0\n");
     t.forward.each = least;
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
-    CHECK_TEXT(why.text, "stage 1: a time, size or bandwidth of -1; lowering takes 0 to "
-                         "3074457345618258602");
+    CHECK_TEXT(why.text, "stage 1: a time, size or bandwidth is -1; 0 to "
+                         "3074457345618258602 are allowed");
     t.forward.each = NULL;
     t.forward.all = INT64_MAX / 3;
     read_lines(&s, "0F0,0F1,0F2,0F3,0F4,0F5,0F6,0F7,0F8,0F9,0F10\n1F0,1F1,1F2,1F3,1F4,1F5,1F6\n", 0,
@@ -1152,8 +1163,8 @@ static void test_times_of_kinds(void)
     t.weight.all = INT64_MAX / 3 + 1;
     t.weight.each = NULL;
     CHECK_INT(dpari_schedule_lower_bytes(&s, &how, &why), -1);
-    CHECK_TEXT(why.text, "stage 0: a time, size or bandwidth of 3074457345618258603; lowering "
-                         "takes 0 to 3074457345618258602");
+    CHECK_TEXT(why.text, "stage 0: a time, size or bandwidth is 3074457345618258603; 0 to "
+                         "3074457345618258602 are allowed");
     how.passes = DPAR_LOWER_REDUCE; /* reads no times */
     CHECK(dpari_schedule_lower_bytes(&s, &how, &why) > 0);
     how.passes = DPAR_LOWER_MESSAGES; /* a list that has messages is refused before its times are */

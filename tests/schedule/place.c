@@ -174,7 +174,8 @@ static void test_place_errors(void)
     CHECK_INT(place_layers(&c.job, 1, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
                            &why),
               DPAR_E_ARG);
-    CHECK_TEXT(why.text, "1 layers on 2 stages: one a stage at least, 2^24 at most");
+    CHECK_TEXT(why.text, "1 layers on 2 stages; each stage needs a layer, and 2^24 layers and "
+                         "16384 stages are allowed");
     CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory,
                            place_layers_bytes(&c.job, 6, NULL) - 1, &why),
               DPAR_E_ROOM);
@@ -189,13 +190,13 @@ static void test_place_errors(void)
     CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
                            &why),
               DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "the times or bytes of layers 0 to 3 pass 2^60");
+    CHECK_TEXT(why.text, "the times or bytes of layers 0 to 3 add up to more than 2^60");
     c.f[3] = 1;
     c.times.hold_forward.all = 3;
     CHECK_INT(place_layers(&c.job, 6, NULL, 9, cuts, &s, &result, place_memory, sizeof place_memory,
                            &why),
               DPAR_E_ARG);
-    CHECK_TEXT(why.text, "layer 0 holds 3 for F, 0 for I and 0 for W: their sum is not 0");
+    CHECK_TEXT(why.text, "layer 0 holds 3 for F, 0 for I and 0 for W; these must add up to 0");
     c.times.hold_weight.all = -3;
     c.job.cap.all = 8; /* of 18 bytes on two ranks */
     CHECK_INT(place_layers(&c.job, 6, NULL, 99, cuts, &s, &result, place_memory,
@@ -252,7 +253,7 @@ static void test_place_beyond(void)
     CHECK_INT(place_layers(&c.job, 3, &given, 99, cuts, NULL, &result, place_memory,
                            sizeof place_memory, &why),
               DPAR_E_RANGE);
-    CHECK_TEXT(why.text, "rank 0, action 15: too many bytes");
+    CHECK_TEXT(why.text, "rank 0, action 15: the bytes do not fit into 64 bits");
 }
 
 int main(void)

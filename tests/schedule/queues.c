@@ -454,11 +454,11 @@ static void test_stuck(void)
     t.capacity = 2;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
     CHECK_TEXT(why.text,
-               "rank 1 waits at 1RECV_F1 for 0SEND_F1 of rank 0, which is behind another there");
+               "rank 1 waits at 1RECV_F1 for 0SEND_F1 of rank 0, which is behind another message");
     CHECK_INT(read_csv(&s, circle, sizeof circle - 1, 0, made, sizeof made, &why), DPAR_OK);
     t.transport = DPAR_TRANSPORT_PAIR;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_STUCK);
-    CHECK_TEXT(why.text, "rank 0 waits at 0B0 for 1SEND_B0 of rank 1, which stands at 1F0");
+    CHECK_TEXT(why.text, "rank 0 waits at 0B0 for 1SEND_B0 of rank 1, which is at 1F0");
     t.transport = DPAR_TRANSPORT_EDGE;
     CHECK_INT(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_OK);
     CHECK_INT(timing.makespan, 6);
@@ -481,16 +481,16 @@ static void test_refusals(void)
     dpar_schedule_times t = units(1, 1, 1);
     CHECK(make(&s, DPAR_SCHEDULE_1F1B, 2, 0, 2));
     t.transport = DPAR_TRANSPORT_RANK;
-    refused(&s, &t, "transport 2 needs a list with messages: lower it first");
+    refused(&s, &t, "transport=2 needs messages; call dpar_schedule_lower first");
     s = lower(&s, 0, NULL);
     t.sends = DPAR_SEND_MODE_POSTED;
-    refused(&s, &t, "sends 1, links 0: transport 2 says how messages go, leave them 0");
+    refused(&s, &t, "sends=1, links=0; both must be 0, because transport=2 is set");
     t.sends = 0;
     t.transport = DPAR_TRANSPORT_COUNT;
-    refused(&s, &t, "transport 7: 0 to 6");
+    refused(&s, &t, "transport=7; 0 to 6 are allowed");
     t.transport = DPAR_TRANSPORT_EAGER;
     t.capacity = 0;
-    refused(&s, &t, "an eager buffer of 0 messages: 1 or more");
+    refused(&s, &t, "capacity=0; an eager buffer needs 1 or more");
 }
 
 int main(void)

@@ -88,27 +88,31 @@ static void test_refusals(void)
     refused("(0F1;0B0)OVERLAP", DPAR_E_PARSE,
             "line 1, column 9: expected )OVERLAP_F_B, not ')OVERLAP'");
     refused("(0B1;0F0)OVERLAP_F_B", DPAR_E_PARSE,
-            "line 1, column 2: expected a forward, that a backward overlaps, not "
+            "line 1, column 2: expected an F, which a B or I overlaps, not "
             "'0B1;0F0)OVERLAP_F_B'");
     refused("(0F1;0W0)OVERLAP_F_B", DPAR_E_PARSE,
-            "line 1, column 6: expected a B or I, to overlap the forward, not '0W0)OVERLAP_F_B'");
+            "line 1, column 6: expected a B or I, which overlaps the F, not '0W0)OVERLAP_F_B'");
     refused("(0F1,0B0)OVERLAP_F_B", DPAR_E_PARSE, "line 1, column 5: expected ;");
-    refused("", DPAR_E_PARSE, "the text has 0 ranks and 0 stages: no schedule");
-    refused(",,\n\n", DPAR_E_PARSE, "the text has 2 ranks and 0 stages: no schedule");
+    refused("", DPAR_E_PARSE,
+            "the text has 0 ranks and 0 stages; a schedule has 1 or more of each");
+    refused(",,\n\n", DPAR_E_PARSE,
+            "the text has 2 ranks and 0 stages; a schedule has 1 or more of each");
     refused("0F0\r0B0\n", DPAR_E_PARSE,
             "line 1, column 4: expected a comma or the end of the line");
     refused("0F0\"", DPAR_E_PARSE,
             "line 1, column 4: expected a comma or the end of the line, not '\"'");
     refused("\"0F0\"", DPAR_E_PARSE, "line 1, column 1: expected \"\", not '\"0F0\"'");
     refused("0F0\n0F1\n", DPAR_E_ARG, "stage 0 is on rank 0 and on rank 1");
-    refused("0F0\n2F0\n", DPAR_E_ARG, "stage 1 is on no rank, stage 2 on rank 1");
-    refused("0F0,0RECV_F0\n1F0\n", DPAR_E_ARG, "0RECV_F0: stage 0 ends its chain");
-    refused("0F0,0SEND_F0,1F0\n", DPAR_E_ARG, "0SEND_F0: stage 1 is on the same rank");
+    refused("0F0\n2F0\n", DPAR_E_ARG, "stage 1 has no action, but stage 2 is on rank 1");
+    refused("0F0,0RECV_F0\n1F0\n", DPAR_E_ARG,
+            "0RECV_F0 has no partner, because stage 0 ends its chain");
+    refused("0F0,0SEND_F0,1F0\n", DPAR_E_ARG,
+            "0SEND_F0 is not needed, because stage 1 is on the same rank");
     CHECK_INT(read_csv(&s, "0F0\n1F0\n2F0\n", 12, 2, memory, sizeof memory, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "chains of 2 stages do not divide 3 stages");
     CHECK_INT(read_csv_bytes("0F0\n", 4, NULL), 2 * 8 + 8 + 8);
     CHECK_INT(read_csv(&s, "0F0\n", 4, 0, memory, 31, &why), DPAR_E_ROOM);
-    CHECK_TEXT(why.text, "1 actions on 1 ranks take 32 bytes, there are 31");
+    CHECK_TEXT(why.text, "a schedule of 1 actions on 1 ranks needs 32 bytes, got 31");
     CHECK_INT(read_csv_bytes("0F0x", 4, &why), -1);
 }
 

@@ -84,26 +84,25 @@ static void test_shapes(void)
         REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG, "");
     }
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, NULL, sizeof work, &why), DPAR_E_ROOM, "");
-    REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, 8, &why), DPAR_E_ROOM,
-            "there are 8");
+    REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, 8, &why), DPAR_E_ROOM, "got 8");
     for (k = 0; k < 4; k++) {
         t.sends = k == 0 ? -1 : k == 1 ? DPAR_SEND_MODE_COUNT : 0;
         t.links = k == 2 ? -1 : k == 3 ? DPAR_CONTENTION_COUNT : 0;
         REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-                "unknown");
+                "DPAR_SEND_MODE_x");
     }
     t.sends = t.links = 0;
     for (k = 0; k < 3; k++) {
         t.latency.all = -(k == 0), t.bytes.all = -(k == 1), t.bandwidth.all = -(k == 2);
         REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-                "0 or more of each");
+                "0 or more are allowed");
     }
     t.latency.all = 0, t.bytes.all = INT64_MAX, t.bandwidth.all = 1; /* 9.2e27 */
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_RANGE,
-            "take too long");
+            "exceed INT64_MAX");
     t.latency.all = INT64_MAX, t.bytes.all = 1, t.bandwidth.all = INT64_C(1000000000);
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_RANGE,
-            "take too long");
+            "exceed INT64_MAX");
     /* 10^9 bytes / bandwidth is 2^63 - 1 and a rest: rounded up it does not fit */
     t.latency.all = 0, t.bytes.all = INT64_C(9223372027631403771),
     t.bandwidth.all = INT64_C(999999999);
@@ -111,10 +110,10 @@ static void test_shapes(void)
     t.bytes.all = t.bandwidth.all = 0;
     t.overlap.all = -1;
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "overlap takes -1");
+            "the time of overlap is -1");
     t.overlap.all = 0, t.forward.all = -1;
     REFUSED(dpar_schedule_simulate(&good, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "takes -1");
+            "the time of F is -1");
     t.forward.all = 1;
     { /* starts alone, ends alone */
         int64_t at[100], end[100];
@@ -147,11 +146,11 @@ static void test_actions(void)
     before = a[0];
     a[0].kind = DPAR_ACTION_SEND_B; /* of stage 0: there is nobody before it */
     REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "has no other rank to talk to");
+            "has no partner on another rank");
     a[0] = before;
     a[0].joined = 1; /* and F comes behind it */
     REFUSED(dpar_schedule_simulate(&s, &how, &timing, work, sizeof work, &why), DPAR_E_ARG,
-            "is joined with no backward");
+            "is joined, but it is not an F");
     a[0] = before;
     /* memory: F adds 2^63 - 1; what an OFFLOAD takes away cannot be negated when it is -2^63 */
     t.hold_forward.all = INT64_MIN;
@@ -183,7 +182,7 @@ static void test_lowering(void)
     s.action[s.begin[1]].kind = DPAR_ACTION_SEND_F;
     s.action[s.begin[1]].stage = 1, s.action[s.begin[1]].peer = 1;
     REFUSED(dpar_schedule_lower(&out, &s, NULL, work, sizeof work, &why), DPAR_E_ARG,
-            "is no message between neighbours");
+            "does not connect neighbouring stages");
     s.action[s.begin[1]] = before;
     /* W's gradients are what REDUCE_GRAD waits for */
     make("zb-h1", 2, 4);
@@ -203,7 +202,7 @@ static void test_texts(void)
 {
     static const struct {
         const char *text, *words;
-    } bad[] = {{"(0B0;0B1)OVERLAP_F_B\n", "a forward"},
+    } bad[] = {{"(0B0;0B1)OVERLAP_F_B\n", "an F, which"},
                {"(0X0;0B1)OVERLAP_F_B\n", ""},
                {"(0F0,0B1)OVERLAP_F_B\n", ""},
                {"(0F0;0F1)OVERLAP_F_B\n", "a B or I"},
@@ -227,12 +226,14 @@ static void test_texts(void)
     in = text_of_list("# nothing but a comment", 23, 0);
     why.text[0] = 0;
     CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
-    CHECK(strstr(why.text, "0 ranks and 0 stages: no schedule") != NULL);
-    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE, "no schedule");
+    CHECK(strstr(why.text, "0 ranks and 0 stages; a schedule has") != NULL);
+    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
+            "1 or more of each");
     in = text_of_list(",,\n", 3, 0); /* a rank that does nothing, and no stage */
     CHECK_INT(dpari_schedule_read_bytes(&in, &why), -1);
-    CHECK(strstr(why.text, "1 ranks and 0 stages: no schedule") != NULL);
-    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE, "no schedule");
+    CHECK(strstr(why.text, "1 ranks and 0 stages; a schedule has") != NULL);
+    REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_PARSE,
+            "1 or more of each");
     in = text_of_list("0F0\n0F1\n", 8, 0);
     REFUSED(dpar_schedule_read(&s, &in, memory, sizeof memory, &why), DPAR_E_ARG, "");
     in = text_of_list("0F0\n", 4, -1);
@@ -293,7 +294,7 @@ static void test_orders(void)
         if (k != 4) {
             each[k]->all = INT64_MAX;
             REFUSED(dpar_schedule_closed_form(&o, &far, 0, 0, &f, &why), DPAR_E_RANGE,
-                    "are too long");
+                    "times must be at most");
         }
     }
     for (k = 0; k < 9;
@@ -330,7 +331,7 @@ static void test_orders(void)
     o = order_of(DPAR_SCHEDULE_INTERLEAVED, 4, 16, 2);
     o.group = 8;
     REFUSED(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_E_NONE,
-            "groups of p");
+            "groups have p micro-batches");
     o.group = 4;
     CHECK_INT(dpar_schedule_closed_form(&o, &t, DPAR_FORMULA_MAKESPAN, 0, &f, &why), DPAR_OK);
     o = order_of(DPAR_SCHEDULE_V_HALF, 14, 28, 2);
@@ -347,7 +348,7 @@ static void test_orders(void)
                                           : k == 3 ? 4
                                                    : 0,
                                           &f, &why),
-                DPAR_E_ARG, "unknown");
+                DPAR_E_ARG, "formulas are 0 to 4");
     }
 }
 
@@ -377,8 +378,7 @@ static void test_jobs(void)
     job = job_of(&fine, 2, 2, 4);
     bytes = dpari_schedule_auto_bytes(&job, NULL);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
-    REFUSED(dpar_schedule_optimize(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM,
-            "there are");
+    REFUSED(dpar_schedule_optimize(&s, &job, &result, work, bytes - 8, &why), DPAR_E_ROOM, "got");
     for (k = 0; k < 12; k++) {
         wrong_job = job;
         switch (k) {
@@ -402,7 +402,7 @@ static void test_jobs(void)
     wrong_job = job;
     wrong_job.nodes = -1;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "-1 nodes");
+            "nodes=-1");
     wrong_job = job;
     wrong_job.times = &t;
     for (k = 0; k < 8; k++) { /* a negative time, size, speed; a speed too large */
@@ -437,12 +437,12 @@ static void test_jobs(void)
     t = fine;
     t.forward.all = most / 4;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "units of time pass 2^60");
+            "units of time exceed 2^60");
     wrong_job.micro_batches = 65535;
     wrong_job.stages = 2;
     t.forward.all = most / 3;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "units of time pass 2^60");
+            "units of time exceed 2^60");
     wrong_job.micro_batches = 4;
     for (k = 0; k < 6; k++) { /* bytes: F adds, I and W take all of it away */
         t = fine;
@@ -451,15 +451,15 @@ static void test_jobs(void)
         t.hold_weight.all = k == 3 ? 1 : k == 4 ? -1 : -2;
         t.hold_always.all = k == 5 ? -1 : 0;
         REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why),
-                DPAR_E_ARG, "hold_always is 0 or more");
+                DPAR_E_ARG, "hold_always must be 0 or more");
     }
     t = fine;
     t.hold_forward.all = most, t.hold_input.all = -most;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "the bytes of stages 0 to 1 pass 2^60");
+            "the bytes of stages 0 to 1 add up to more than 2^60");
     t.hold_forward.all = 1, t.hold_input.all = -1, t.hold_always.all = most;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
-            "the bytes of stages 0 to 1 pass 2^60");
+            "the bytes of stages 0 to 1 add up to more than 2^60");
     t.hold_always.all = 0;
     t.hold_forward.all = most / 4, t.hold_input.all = -most / 4;
     REFUSED(dpar_schedule_optimize(&s, &wrong_job, &result, work, sizeof work, &why), DPAR_E_RANGE,
@@ -537,15 +537,15 @@ static void test_exact(void)
     t.weight.all = 1;
     CHECK_INT(schedule_init(&s, 2, 2, 12, memory, sizeof memory, NULL), DPAR_OK);
     REFUSED(dpari_exact_search(&job, -1, 0, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "are 0 or more");
+            "must be 0 or more");
     REFUSED(dpari_exact_search(&job, 1, -1, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "are 0 or more");
+            "must be 0 or more");
     s.stages = 3;
     REFUSED(dpari_exact_search(&job, 1, 0, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "laid out for 2 ranks and 3 stages");
+            "the schedule has 2 ranks and 3 stages");
     s.stages = 2, s.ranks = 3;
     REFUSED(dpari_exact_search(&job, 1, 0, &s, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "laid out for 3 ranks");
+            "the schedule has 3 ranks");
     s.ranks = 2;
     REFUSED(dpari_exact_search(&job, 1, 0, &s, &result, work, bytes - 1, &why), DPAR_E_ROOM, "");
 }
@@ -568,12 +568,11 @@ static void test_placing(void)
     fine.job = &job, fine.layers = 6, fine.tries = 10, fine.cuts = cuts;
     bytes = dpari_schedule_place_bytes(&fine);
     CHECK(bytes > 0 && bytes <= (int64_t)sizeof work);
-    REFUSED(dpar_schedule_partition(&s, &fine, &result, work, bytes - 8, &why), DPAR_E_ROOM,
-            "there are");
+    REFUSED(dpar_schedule_partition(&s, &fine, &result, work, bytes - 8, &why), DPAR_E_ROOM, "got");
     how = fine;
     how.tries = 0;
     REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
-            "0 tries");
+            "tries=0");
     for (k = 0; k < 5; k++) {
         how = fine;
         job = job_of(&t, 2, 2, 4);
@@ -586,7 +585,7 @@ static void test_placing(void)
         }
         CHECK_INT(dpari_schedule_place_bytes(&how), -1);
         REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
-                "one a stage at least");
+                "each stage needs a layer");
     }
     job = job_of(&t, 0, 2, 4); /* a job that is none: no ranks */
     CHECK_INT(dpari_schedule_place_bytes(&fine), -1);
@@ -607,7 +606,7 @@ static void test_placing(void)
         how = fine;
         how.given = &given;
         REFUSED(dpar_schedule_partition(&s, &how, &result, work, sizeof work, &why), DPAR_E_ARG,
-                "the schedule has");
+                "the given schedule has");
     }
     /* a schedule that is none is found by the simulation, at the first cut */
     given = good;
@@ -664,13 +663,13 @@ static void test_pictures(void)
     s.begin = begin;
     begin[0] = -1;
     REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
-            "has the actions -1");
+            "begins at action -1");
     begin[0] = 0, begin[1] = -1;
-    REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG, "up to -1");
+    REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG, "ends at -1");
     s.begin = good.begin;
     s.action[0].joined = 1;
     REFUSED(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_E_ARG,
-            "overlaps no backward");
+            "is joined, but it is not an F");
     s.action[1].kind = DPAR_ACTION_INPUT; /* an I may be overlapped as well */
     CHECK_INT(dpar_schedule_draw(&t, &g, DPAR_SCHEDULE_DRAW_TEXT, &why), DPAR_OK);
     s.action[0].joined = 0;

@@ -575,47 +575,52 @@ static void refused(int64_t unit, int32_t width, const char *sentence)
 static void test_refusals(void)
 {
     timed("0F0,0B0\n1F0,1B0\n", 0);
-    refused(0, 80, "2 ranks, 0 ticks a unit: 1 to 65535 and 1 to 1e12");
-    refused(1, 31, "a chart of 31 characters: 32 to 4096");
-    refused(1, 4097, "a chart of 4097 characters: 32 to 4096");
+    refused(0, 80, "2 ranks and unit=0; 1 to 65535 and 1 to 1e12 are allowed");
+    refused(1, 31, "width=31; 32 to 4096 characters are allowed");
+    refused(1, 4097, "width=4097; 32 to 4096 characters are allowed");
     end[3] = start[3] - 1;
-    refused(1, 80, "action 1 of rank 1 runs from 2 to 1");
+    refused(1, 80, "action 1 of rank 1 runs from 2 to 1; 0 <= start <= end must hold");
     plan.action[3].kind = DPAR_ACTION_RECV_F; /* a message may have come before */
     CHECK(strstr(text(1, NULL, 80), "makespan 6;") != NULL);
     plan.action[3].kind = DPAR_ACTION_BACKWARD;
     start[3] = -5;
-    refused(1, 80, "action 1 of rank 1 runs from -5 to 1");
+    refused(1, 80, "action 1 of rank 1 runs from -5 to 1; 0 <= start <= end must hold");
     plan.action[2].kind = DPAR_ACTION_COUNT;
-    refused(1, 80, "action 0 of rank 1 is of kind 16, stage 1: no such");
+    refused(1, 80,
+            "action 0 of rank 1 has kind 16 and stage 1; kind, stage or peer is out of range");
     plan.action[2].kind = DPAR_ACTION_FORWARD;
     plan.action[2].peer = 2;
-    refused(1, 80, "action 0 of rank 1 is of kind 1, stage 1: no such");
+    refused(1, 80,
+            "action 0 of rank 1 has kind 1 and stage 1; kind, stage or peer is out of range");
     plan.action[2].stage = 2;
     plan.action[2].peer = 1;
-    refused(1, 80, "action 0 of rank 1 is of kind 1, stage 2: no such");
+    refused(1, 80,
+            "action 0 of rank 1 has kind 1 and stage 2; kind, stage or peer is out of range");
     plan.action[2].stage = 1;
     plan.action[2].kind = 99;
-    refused(1, 80, "action 0 of rank 1 is of kind 99, stage 1: no such");
+    refused(1, 80,
+            "action 0 of rank 1 has kind 99 and stage 1; kind, stage or peer is out of range");
     plan.action[1].stage = 7;
-    refused(1, 80, "action 1 of rank 0 is of kind 2, stage 7: no such");
+    refused(1, 80,
+            "action 1 of rank 0 has kind 2 and stage 7; kind, stage or peer is out of range");
     plan.action[0].joined = 1;
     plan.action[1].kind = DPAR_ACTION_WEIGHT;
-    refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
+    refused(1, 80, "action 0 of rank 0 is joined, but it is not an F that a B or I follows");
     plan.action[1].kind = DPAR_ACTION_BACKWARD;
     plan.action[1].stage = 0;
     plan.action[0].kind = DPAR_ACTION_WEIGHT;
-    refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
+    refused(1, 80, "action 0 of rank 0 is joined, but it is not an F that a B or I follows");
     plan.action[0].kind = DPAR_ACTION_FORWARD;
     plan.action[1].joined = 1;
-    refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
+    refused(1, 80, "action 0 of rank 0 is joined, but it is not an F that a B or I follows");
     plan.action[0].joined = 0;
-    refused(1, 80, "action 1 of rank 0 overlaps no backward behind it");
+    refused(1, 80, "action 1 of rank 0 is joined, but it is not an F that a B or I follows");
     plan.action[1].kind = DPAR_ACTION_FORWARD; /* the last of its rank */
-    refused(1, 80, "action 1 of rank 0 overlaps no backward behind it");
+    refused(1, 80, "action 1 of rank 0 is joined, but it is not an F that a B or I follows");
     plan.begin[1] = -1;
-    refused(1, 80, "rank 0 has the actions 0 up to -1");
+    refused(1, 80, "the list of rank 0 begins at action 0 and ends at -1");
     plan.ranks = 0;
-    refused(1, 80, "0 ranks, 1 ticks a unit: 1 to 65535 and 1 to 1e12");
+    refused(1, 80, "0 ranks and unit=1; 1 to 65535 and 1 to 1e12 are allowed");
 }
 
 /* Times up to INT64_MAX, in any order: pictures of nonsense, but pictures. */

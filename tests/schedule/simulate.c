@@ -838,7 +838,7 @@ static void test_messages(void)
         CHECK_INT(against(&s, &t), t.sends != DPAR_SEND_MODE_BLOCKING);
         if (t.sends == DPAR_SEND_MODE_BLOCKING) {
             CHECK_INT(run(&s, &t, &out, &why), DPAR_E_STUCK);
-            CHECK_TEXT(why.text, "rank 0 waits at 0SEND_F1 for 1RECV_F1 of rank 1, which stands at "
+            CHECK_TEXT(why.text, "rank 0 waits at 0SEND_F1 for 1RECV_F1 of rank 1, which is at "
                                  "1SEND_F0");
         }
     }
@@ -1199,32 +1199,32 @@ static void test_order(void)
 {
     static const struct {
         const char *csv, *says;
-    } bad[] = {{"0B0,0F0", "rank 0: 0B0 stands before 0F0 or without it"},
-               {"0F0,0W0,0I0", "rank 0: 0W0 stands before 0I0 or without it"},
-               {"0F0,0B0,0W0", "rank 0: 0W0 stands before 0I0 or without it"},
-               {"0F0,0F0", "rank 0: 0F0 stands there twice"},
-               {"0F0,0I0,0B0", "rank 0: 0B0 stands there twice"},
-               {"0F0,0I0,0W0,0W0", "rank 0: 0W0 stands there twice"},
-               {"1F0,0F0", "rank 0: 1F0 stands before 0F0 or without it"},
-               {"0F0,1F0,0B0,1B0", "rank 0: 0B0 stands before 1B0 or without it"},
-               {"0RECOMPUTE0,0F0", "rank 0: 0RECOMPUTE0 stands before 0F0 or without it"},
-               {"(0F0;0B0)OVERLAP_F_B", "rank 0: 0B0 stands before 0F0 or without it"},
-               {"0SEND_F0,0F0\n1RECV_F0,1F0", "rank 0: 0SEND_F0 stands before 0F0 or without it"},
-               {"0F0,0SEND_F0\n1F0,1RECV_F0", "rank 1: 1F0 stands before 1RECV_F0 or without it"},
-               {"0F0,0SEND_F0\n1RECV_F0,1F0,1B0,1SEND_B0\n2F0",
-                "rank 1: 1B0 stands before 1RECV_B0 or without it"},
-               {"0F0\n1RECV_F0,1F0",
-                "rank 1 waits at 1RECV_F0 for 0SEND_F0 of rank 0, which is in no list"},
-               {"0F0,0SEND_F0\n1RESHARD",
-                "rank 0 waits at 0SEND_F0 for 1RECV_F0 of rank 1, which is in no list"},
-               {"0RESHARD\n1F0", "rank 1 waits at 1F0 for 0F0 of rank 0, which is in no list"},
-               {"0F0,0B0\n1F0", "rank 0 waits at 0B0 for 1B0 of rank 1, which is in no list"},
-               {"0F0,0B0,0F1\n1F1,1I1,1F0,1I0",
-                "rank 0 waits at 0B0 for 1I0 of rank 1, which stands at 1F1"},
-               {"0F0,(0F1;0B0)OVERLAP_F_B\n1F0,1F1,1B0",
-                "rank 0 waits at (0F1;0B0)OVERLAP_F_B for 1B0 of rank 1, which stands at 1F1"},
-               {"1F0,(1F1;1B0)OVERLAP_F_B\n0F0,0B0",
-                "rank 0 waits at (1F1;1B0)OVERLAP_F_B for 0F1 of rank 1, which is in no list"}};
+    } bad[] = {
+        {"0B0,0F0", "rank 0: 0B0 comes before 0F0 or without it"},
+        {"0F0,0W0,0I0", "rank 0: 0W0 comes before 0I0 or without it"},
+        {"0F0,0B0,0W0", "rank 0: 0W0 comes before 0I0 or without it"},
+        {"0F0,0F0", "rank 0: 0F0 is listed twice"},
+        {"0F0,0I0,0B0", "rank 0: 0B0 is listed twice"},
+        {"0F0,0I0,0W0,0W0", "rank 0: 0W0 is listed twice"},
+        {"1F0,0F0", "rank 0: 1F0 comes before 0F0 or without it"},
+        {"0F0,1F0,0B0,1B0", "rank 0: 0B0 comes before 1B0 or without it"},
+        {"0RECOMPUTE0,0F0", "rank 0: 0RECOMPUTE0 comes before 0F0 or without it"},
+        {"(0F0;0B0)OVERLAP_F_B", "rank 0: 0B0 comes before 0F0 or without it"},
+        {"0SEND_F0,0F0\n1RECV_F0,1F0", "rank 0: 0SEND_F0 comes before 0F0 or without it"},
+        {"0F0,0SEND_F0\n1F0,1RECV_F0", "rank 1: 1F0 comes before 1RECV_F0 or without it"},
+        {"0F0,0SEND_F0\n1RECV_F0,1F0,1B0,1SEND_B0\n2F0",
+         "rank 1: 1B0 comes before 1RECV_B0 or without it"},
+        {"0F0\n1RECV_F0,1F0",
+         "rank 1 waits at 1RECV_F0 for 0SEND_F0 of rank 0, which is in no list"},
+        {"0F0,0SEND_F0\n1RESHARD",
+         "rank 0 waits at 0SEND_F0 for 1RECV_F0 of rank 1, which is in no list"},
+        {"0RESHARD\n1F0", "rank 1 waits at 1F0 for 0F0 of rank 0, which is in no list"},
+        {"0F0,0B0\n1F0", "rank 0 waits at 0B0 for 1B0 of rank 1, which is in no list"},
+        {"0F0,0B0,0F1\n1F1,1I1,1F0,1I0", "rank 0 waits at 0B0 for 1I0 of rank 1, which is at 1F1"},
+        {"0F0,(0F1;0B0)OVERLAP_F_B\n1F0,1F1,1B0",
+         "rank 0 waits at (0F1;0B0)OVERLAP_F_B for 1B0 of rank 1, which is at 1F1"},
+        {"1F0,(1F1;1B0)OVERLAP_F_B\n0F0,0B0",
+         "rank 0 waits at (1F1;1B0)OVERLAP_F_B for 0F1 of rank 1, which is in no list"}};
     dpar_schedule_times t = times(1, 1, 1, 1);
     dpar_schedule s;
     size_t k;
@@ -1234,13 +1234,14 @@ static void test_order(void)
     }
     small(&s, "0F0,0F1,0B0,0B1", 0); /* one micro-batch in two slices: back from the last */
     s.slices = 2;
-    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0B0 stands before 0B1 or without it");
+    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0B0 comes before 0B1 or without it");
     small(&s, "0F1,0F0,0B1,0B0", 0);
     s.slices = 2;
-    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0F1 stands before 0F0 or without it");
+    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0F1 comes before 0F0 or without it");
     s.slices = 4;
     refuses(&s, &t, DPAR_E_ARG,
-            "1 stages in chains of 1, 2 micro-batches with 4 slices each: no schedule");
+            "this is not a schedule: it has 1 stages in chains of 1, and 2 micro-batches in slices "
+            "of 4");
     CHECK_INT(simulate_list_bytes(&s, &t), -1);
 }
 
@@ -1255,52 +1256,53 @@ static void test_garbage(void)
     small(&s, "0F0,0B0\n1F0,1B0", 0);
     a = &s.action[2];
     a->kind = DPAR_ACTION_COUNT;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 16, stage 1, micro-batch 0 is no action");
+    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 16, stage 1, micro-batch 0 does not exist");
     a->kind = DPAR_ACTION_FORWARD;
     a->stage = 2;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 1, stage 2, micro-batch 0 is no action");
+    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 1, stage 2, micro-batch 0 does not exist");
     a->stage = 0;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1: 0F0 is of another rank's stage");
+    refuses(&s, &t, DPAR_E_ARG, "rank 1: 0F0 has a stage of another rank");
     a->stage = 1;
     a->micro_batch = 1;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 1, stage 1, micro-batch 1 is no action");
+    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 1, stage 1, micro-batch 1 does not exist");
     a->micro_batch = 0;
     a[1].joined = 1;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1: 1B0 is joined with no backward");
+    refuses(&s, &t, DPAR_E_ARG, "rank 1: 1B0 is joined, but it is not an F that a B or I follows");
     a[1].joined = 0;
     s.action[1].kind = DPAR_ACTION_IDLE;
     s.action[1].joined = 1;
-    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0 is joined with no backward");
+    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0 is joined, but it is not an F that a B or I follows");
     s.action[1].joined = 0;
     s.action[1].kind =
         DPAR_ACTION_FORWARD; /* the last of its rank; behind it stands the next rank's B */
     s.action[1].joined = 1;
     a->kind = DPAR_ACTION_BACKWARD;
     s.action[0].kind = DPAR_ACTION_IDLE;
-    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0F0 is joined with no backward");
+    refuses(&s, &t, DPAR_E_ARG, "rank 0: 0F0 is joined, but it is not an F that a B or I follows");
     s.begin[1] = 5;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1 has actions 5 up to 4");
+    refuses(&s, &t, DPAR_E_ARG, "the list of rank 1 begins at action 5 and ends at 4");
     s.begin[1] = 2;
     s.rank_of[1] = 2;
-    refuses(&s, &t, DPAR_E_ARG, "stage 1 is on rank 2 of 2");
+    refuses(&s, &t, DPAR_E_ARG, "rank_of[1] is 2, but there are only 2 ranks");
     small(&s, "0F0,0B0\n1F0,1B0", 0);
     t.sends = 3;
-    refuses(&s, &t, DPAR_E_ARG, "sends 3, links 0: unknown");
+    refuses(&s, &t, DPAR_E_ARG,
+            "sends=3, links=0; DPAR_SEND_MODE_x and DPAR_CONTENTION_x are allowed");
     t.sends = DPAR_SEND_MODE_BLOCKING;
-    refuses(&s, &t, DPAR_E_ARG, "sends 2 need a list with messages: lower it first");
+    refuses(&s, &t, DPAR_E_ARG, "sends=2 needs messages; call dpar_schedule_lower first");
     t.links = DPAR_CONTENTION_RANK;
-    refuses(&s, &t, DPAR_E_ARG, "sends 2, links 2: only buffered sends share links");
+    refuses(&s, &t, DPAR_E_ARG, "sends=2, links=2; only buffered sends (0) can share links");
     t = times(1, 1, 1, 1);
     t.weight.all = -1;
-    refuses(&s, &t, DPAR_E_ARG, "stage 0: W takes -1 units of time: 0 or more");
+    refuses(&s, &t, DPAR_E_ARG, "stage 0: the time of W is -1; 0 or more are allowed");
     t = times(1, 1, 1, -1);
-    refuses(&s, &t, DPAR_E_ARG, "edge 0: latency -1, 0 bytes, bandwidth 0: 0 or more of each");
+    refuses(&s, &t, DPAR_E_ARG, "stage 0: latency=-1, bytes=0, bandwidth=0; 0 or more are allowed");
     t = times(1, 1, 1, 1);
     t.hold_always.all = -1;
-    refuses(&s, &t, DPAR_E_ARG, "stage 0 always holds -1 bytes: 0 or more");
+    refuses(&s, &t, DPAR_E_ARG, "stage 0: hold_always is -1; 0 or more are allowed");
     t = times(1, 1, 1, 1);
     t.cap.each = caps;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1 may hold -3 bytes: 0 or more");
+    refuses(&s, &t, DPAR_E_ARG, "rank 1: cap is -3; 0 or more are allowed");
     t = times(1, 1, 1, 1);
     CHECK_INT(
         simulate_list(&s, &t, NULL, NULL, &out, NULL, work, simulate_list_bytes(&s, &t) - 1, &why),
@@ -1319,49 +1321,51 @@ static void test_large(void)
     dpar_schedule s;
     dpar_timing out;
     small(&s, "0F0\n1F0", 0);
-    refuses(&s, &t, DPAR_E_RANGE, "2 ranks times 9223372036854775807 units of time are too many");
+    refuses(&s, &t, DPAR_E_RANGE, "2 ranks x a makespan of 9223372036854775807 exceed INT64_MAX");
     t.latency.all = most / 2;
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(out.makespan, most / 2);
     t.forward.all = most - most / 2;
-    refuses(&s, &t, DPAR_E_RANGE, "rank 1, action 0: the times add up to too much");
+    refuses(&s, &t, DPAR_E_RANGE, "rank 1, action 0: the times exceed INT64_MAX");
     t = times(1, 0, 0, most);
-    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 0: the times add up to too much");
+    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 0: the times exceed INT64_MAX");
     t = times(0, most, 1, 0);
-    refuses(&s, &t, DPAR_E_RANGE, "stage 0: 9223372036854775807 + 1 units of time are too many");
+    refuses(&s, &t, DPAR_E_RANGE,
+            "stage 0: the times of I and W, 9223372036854775807 + 1, exceed INT64_MAX");
     t = times(1, 1, 1, most);
     t.bytes.all = 1;
     t.bandwidth.all = 1000000000;
     refuses(&s, &t, DPAR_E_RANGE,
-            "edge 0: 9223372036854775807 + 1 bytes at bandwidth 1000000000 take too long");
+            "stage 0: a latency of 9223372036854775807 and 1 bytes at bandwidth 1000000000 exceed "
+            "INT64_MAX");
     small(&s, "0F0,(0F1;0B0)OVERLAP_F_B", 0);
     t = times(1, 1, 1, 0);
     t.overlap.all = most;
-    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the times add up to too much");
+    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the times exceed INT64_MAX");
     t.overlap.all = most - 5; /* F, F, B and it */
     CHECK_INT(run(&s, &t, &out, NULL), DPAR_OK);
     CHECK_INT(out.makespan, most - 4);
     t.overlap.all = 0;
     t.hold_forward.all = most / 2 + 1;
-    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: too many bytes");
+    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the bytes do not fit into 64 bits");
     t.hold_forward.all = INT64_MIN;
-    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: too many bytes");
+    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the bytes do not fit into 64 bits");
     t = times(1, 1, 1, 0); /* INT64_MAX held, and the smaller of what B adds */
     t.hold_forward.all = most;
     t.hold_input.all = t.hold_weight.all = 1;
     small(&s, "0F0,0B0", 0);
-    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: too many bytes");
+    refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 1: the bytes do not fit into 64 bits");
     {
         static const int64_t holds[] = {INT64_C(1) << 62, -(INT64_C(1) << 62)};
         t = times(1, 1, 1, 0); /* 2^62, 0, 2^62, and what the second stage took back */
         t.hold_forward.each = holds;
         small(&s, "0F0,1F0,0F1,1OFFLOAD0", 0);
-        refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 3: too many bytes");
+        refuses(&s, &t, DPAR_E_RANGE, "rank 0, action 3: the bytes do not fit into 64 bits");
     }
     small(&s, "0F0,1F0", 0);
     t = times(1, 1, 1, 0);
     t.hold_always.all = most;
-    refuses(&s, &t, DPAR_E_RANGE, "rank 0: too many bytes with stage 1");
+    refuses(&s, &t, DPAR_E_RANGE, "rank 0: hold_always exceeds INT64_MAX at stage 1");
 }
 
 /* bytes x 10^9 / bandwidth, rounded up; and millionths to the nearest. By hand. */

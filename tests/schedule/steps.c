@@ -339,11 +339,11 @@ static void test_refusals(void)
     CHECK_INT(list_read(&s, csv, sizeof csv - 1, 0), DPAR_OK);
     needed = dpari_schedule_slots_bytes(&s);
     CHECK_INT(give_slots(&s, -1, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "-1 sends in flight: 0 or more");
+    CHECK_TEXT(why.text, "in_flight=-1; 0 or more are allowed");
     CHECK_INT(give_slots(&s, 0, out, &count, mem, needed - 1, &why), DPAR_E_ROOM);
     s.action[1].micro_batch = 1;
     CHECK_INT(give_slots(&s, 0, out, &count, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: 0B1, but there are 1 micro-batches");
+    CHECK_TEXT(why.text, "rank 0: 0B1 does not exist, there are only 1 micro-batches");
     CHECK(out[0].activation == 1 && count.activation == 5);
     s.action[1].micro_batch = 0;
     CHECK_INT(give_slots(&s, 0, NULL, NULL, mem, needed, NULL), DPAR_OK);
