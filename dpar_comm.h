@@ -1060,11 +1060,12 @@ typedef struct dpari_pace {
 
 /* ==== comm/engine.h ==== */
 
-/* engine - what engines and strategies share of a communicator beyond its operations. Private;
- * comm.c has it. */
+/* engine - the private functions of comm.c: how strategies (halo, train, ...) post calls that they
+ * describe themselves, how plans are named in messages, and what happens to handles when their
+ * communicator is closed. Engines and strategies use them. */
 
-/* The roots of the barrier that closes a communicator and of the all-gather that splits one: no
- * other operation fits them. */
+/* The roots that mark the barrier that closes a communicator and the collective that splits one. No
+ * rank has such a number, so no other operation matches these two when ranks compare calls. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
@@ -1079,127 +1080,132 @@ DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
 DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_API const char *dpari_op_name(int32_t op);
-/* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
+/* Tags of collectives below this one name the plan that the collective is a part of. They are not
+ * compared among the ranks. */
 enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
-/* The tag of the all-reduce by which ranks agree before a plan, so that messages name the plan. 0:
- * a plan that messages have no words for. */
+/* Returns the tag of the all-reduce by which ranks agree before they make a plan, so that messages
+ * can name the plan. Returns 0 for a plan that messages have no name for. */
 DPARI_API int32_t dpari_plan_tag(const char *plan);
-/* A collective's tag as ranks compare it. */
+/* The value that ranks compare for the tag of a collective. */
 static inline int32_t dpari_tag_compared(int32_t tag)
 {
     return tag < DPARI_PLAN_TAGS ? 0 : tag;
 }
-/* "the planning of a halo exchange (all-reduce #12)", and 1; nothing, and 0, where the tag names no
- * plan. */
+/* Appends "the planning of a halo exchange (all-reduce #12)" and returns 1, or returns 0 if the tag
+ * does not name a plan. */
 DPARI_API int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
-/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
- * say it. */
+/* Appends "all-reduce #12 of 100 f32", "send of 5 i8 to 2" or "split #3". Used by the engines over
+ * MPI and NCCL. */
 DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
-/* dpar_batch of messages that a plan has checked, in works that are free. */
+/* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
 DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
                                           dpar_work *works);
-/* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
- * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
- * world. COLLECTIVE. Errors as dpar_all_reduce. */
+/* Posts an in-place all-reduce (SUM, AVG) of F32 data whose result is the same as if the data had
+ * been sent as `wire` (F16, BF16): it runs dpari_kern_reduce with DPARI_KERN_THROUGH. c->sent
+ * counts the bytes of `wire`. c must belong to the shared-memory engine. COLLECTIVE. Errors as
+ * dpar_all_reduce. */
 DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- after the close ----
  *
- * Plans hold their communicator, and may be run when it was closed. An engine keeps the last ones
- * that it closed, for as long as their world is open: each call of such a one is E_ARG with a
- * message. */
+ * A plan keeps a pointer to its communicator and may be run after the communicator was closed. An
+ * engine therefore does not free the last DPARI_ENDED communicators that it closed while their
+ * world is open. A call on one of them fails with DPAR_E_ARG and a message. */
 enum { DPARI_ENDED = 16 };
 typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
-    uint32_t count; /* so far */
+    uint32_t count; /* communicators closed so far */
 } dpari_ended;
-/* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
+/* Keeps c, which its engine has closed. Returns the communicator that the caller must free in its
+ * place, or NULL. */
 DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
 /* True if c is one of those closed communicators. */
 DPARI_API int dpari_ended_is(const dpar_comm *c);
-/* At the end: the next one to be freed, NULL when there is none. */
+/* Takes out one communicator for the caller to free, when the world ends. Returns NULL if there is
+ * none left. */
 DPARI_API dpar_comm *dpari_ended_take(dpari_ended *closed);
 
-/* Handles that have memory of their own and may outlive their communicator: *at becomes NULL before
- * its memory goes. */
+/* An entry in the list of handles that have memory of their own and may outlive their communicator.
+ * *at, the handle's pointer to the communicator, becomes NULL before the communicator is freed. */
 typedef struct dpari_on_end {
     struct dpari_on_end *next;
     dpar_comm **at;
 } dpari_on_end;
 DPARI_API void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
-/* c NULL: it has gone. */
+/* Does nothing if c is NULL, that is, if the communicator was freed before the handle. */
 DPARI_API void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
 DPARI_API void dpari_on_end_all(dpar_comm *c);
 
-/* ---- operations that post their messages bit by bit ----
+/* ---- operations that post their messages step by step ----
  *
- * One that has begun may have messages that it posts later, when others have come (a halo exchange
- * that goes dim after dim). Those of two such operations meet in the order in which they are
- * posted, which therefore has to be the same on all ranks: all of the first come before any of the
- * second, however far a rank is. So the first leaves word in the communicator of how to post what
- * it has left, and the second has that done before it begins:
+ * Some operations post a part of their messages only after others have arrived, such as a halo
+ * exchange that handles one dim after the other. Messages between two ranks match in the order in
+ * which they are posted. If two such operations overlap, all ranks must therefore post all messages
+ * of the first before any message of the second, however far each rank is. So the first operation
+ * leaves a function in the communicator that posts the rest of its messages, and the second has
+ * this function called before it begins:
  *
- *     st = dpari_rest_post(c);                   waits, if it must; nobody's word is left
+ *     st = dpari_rest_post(c);                   calls a function left before; may wait
  *     ... begin, post what can be posted ...
- *     dpari_rest_leave(c, function, operation);  if there is more to come
+ *     dpari_rest_leave(c, function, operation);  if there are messages to post later
  *     ...
- *     dpari_rest_drop(c, operation);             all is posted, or it failed
+ *     dpari_rest_drop(c, operation);             all messages are posted, or the operation failed
  *
- * Other operations (dpar_send, collectives) neither leave word nor ask. The word is the
- * operation's, which stays where it is until it has dropped it; there is one at a time, as one
- * thread at a time uses a communicator. The function is called once, whatever it returns. */
+ * Other operations (dpar_send, collectives) call none of these. `operation` must keep its address
+ * until dpari_rest_drop. A communicator holds one function at a time, because only one thread at a
+ * time uses it. The function is called once, whatever it returns. */
 typedef dpar_status dpari_rest(void *operation);
 DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
 DPARI_API dpar_status dpari_rest_post(dpar_comm *c);
-/* Only that operation's. */
+/* Removes the function if this operation left it. */
 DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation);
 
 /* ==== comm/world.h ==== */
 
-/* world - the ranks that share one mapping: who they are, their memory, how one waits for another,
- * what each did last. Private: the floor of the shared-memory engine, which group.h, coll.h, p2p.h
- * and shm.h stand on.
+/* world - the ranks that share one mapping: their states, their memory, how one rank waits for
+ * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
+ * engine; group.h, coll.h, p2p.h and shm.h build on it.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
- * That is one sparse file. All ranks map the head, with what precedes the heaps, when they start. A
- * heap is given out in extents, ranges of the file that its rank makes as it needs them and lists
- * in its dpari_rank: the first is small, and each later one at least doubles the heap, so that a
- * few are enough. A rank maps its own extents when it makes them, and another rank's when it first
- * needs an address there. Addresses are taken only for what is used, because sites limit them
- * (ulimit -v).
+ * This is one sparse file. When they start, all ranks map everything that precedes the heaps. A
+ * heap consists of extents. An extent is a range of the file that the heap's rank makes when it
+ * needs one and lists in its dpari_rank. The first is small and each later one at least doubles the
+ * heap, so that a few are enough. A rank maps its own extents when it makes them, and an extent of
+ * another rank when it first needs an address in it. Only mapped extents take addresses, which
+ * matters because sites limit them (ulimit -v).
  *
- * A `ref` names a byte of a heap to all ranks (their addresses differ): rank, number of the extent
- * and offset in it; 0 for none. An offset within one allocation may be added to a ref. Where the
- * ranks are threads a ref is the address itself, and all memory has one. What the refs that ranks
- * leave for each other lead to is not the world's matter. */
+ * A `ref` names a byte of a heap to all ranks, because their addresses differ. It consists of the
+ * rank, the number of the extent, and the offset in the extent; 0 is no ref. An offset within one
+ * allocation may be added to a ref. If the ranks are threads, a ref is the address itself, and all
+ * memory has one. The world does not know what is stored behind the refs that ranks exchange. */
 
 enum {
-    DPARI_LINE = 128,      /* two cache lines: the prefetcher fetches in pairs */
-    DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
-    DPARI_MAX_RANKS = 1024 /* of one node */
+    DPARI_LINE = 128,      /* two cache lines, because the prefetcher fetches lines in pairs */
+    DPARI_FLIGHTS = 32,    /* operations of each rank that the flight recorder keeps */
+    DPARI_MAX_RANKS = 1024 /* ranks on one node */
 };
-/* A ref: the rank in 10 bits, the number of its extent in 6, the offset in 48. */
-enum { DPARI_EXTENTS = 64 /* of one rank; number 0 stands for none */, DPARI_REF_BITS = 48 };
+/* A ref has the rank in 10 bits, the number of its extent in 6, and the offset in 48. */
+enum { DPARI_EXTENTS = 64 /* of one rank; number 0 is not used */, DPARI_REF_BITS = 48 };
 #define DPARI_REF_OFFSET ((UINT64_C(1) << DPARI_REF_BITS) - 1)
 
-/* One operation in the flight recorder; 64 bytes, written by its rank alone. */
+/* One operation in the flight recorder. It has 64 bytes, and only its own rank writes it. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
-    int64_t sequence; /* of its communicator; messages: of the rank */
+    int64_t sequence; /* number of the operation in its communicator; of a message, in its rank */
     int64_t count;
-    uint32_t comm; /* which communicator */
-    int32_t kind, type, op, root, tag;
-    int32_t state;
-    int32_t varies;
-    int64_t room[2];
+    uint32_t comm;                     /* number of the communicator; 0 is the world */
+    int32_t kind, type, op, root, tag; /* as in dpar_call */
+    int32_t state;                     /* DPARI_FLIGHT_x */
+    int32_t varies;                    /* 1 if the pieces have different sizes */
+    int64_t padding[2];
 } dpari_flight;
 
 enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
-/* A piece of a heap: a range of the file; of addresses where the ranks are threads. */
+/* A piece of a heap: a range of the file, or of addresses if the ranks are threads. */
 typedef struct dpari_extent {
     int64_t begin, bytes;
 } dpari_extent;
@@ -1207,75 +1213,79 @@ typedef struct dpari_extent {
 /* dpari_rank.ending of a rank that crashed and is still writing its core file. */
 #define DPARI_ENDING_DUMPS INT32_MIN
 
-/* What all may read about a rank. */
+/* The shared record of one rank, which all ranks may read. */
 typedef struct dpari_rank {
     uint32_t state; /* DPARI_RANK_x */
-    int32_t pid;    /* of its process */
-    int32_t ending; /* DEAD: exit status, -signal, DPARI_ENDING_DUMPS; 0 where nobody knows */
-    int32_t reads; /* ranks whose memory it has proved to read, itself too; 0: not tried, or none */
-    uint64_t probe;  /* address of the word that proves who it is (dpari_world_word) */
-    uint64_t member; /* ref of what it shows first: it has come */
-    uint64_t cpus[DPARI_CPU_WORDS];
-    int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
-    uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
-    int32_t cpu;     /* where it ran when it last waited; -1: not known */
-    int32_t quota;   /* processors that its control group may use; INT32_MAX: no quota */
-    uint64_t group;  /* the same for ranks under one quota */
-    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0: not known */
-    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank that `reads` counts */
-    char room_0[DPARI_LINE - 72];
-    uint32_t bell;     /* it sleeps on this word */
-    uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
-    int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    uint32_t beat;     /* when it last said that it waits, by the head's `clock`; */
-    int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
-    char room_1[DPARI_LINE - 20];
+    int32_t pid;
+    int32_t ending;  /* if DEAD: exit status, -signal or DPARI_ENDING_DUMPS; 0 if unknown */
+    int32_t reads;   /* number of bits set in can_read; 0 if it has not tried to read yet */
+    uint64_t probe;  /* address of the word that proves which process it is (dpari_world_word) */
+    uint64_t member; /* ref of its first shared structure; not 0 once it has arrived */
+    uint64_t cpus[DPARI_CPU_WORDS]; /* a bit for each CPU that it may run on */
+    int32_t cache;   /* first CPU of the last-level cache that all of `cpus` share; -1 if none */
+    uint32_t behind; /* 1 if others continue without it (dpar_comm_shrink) */
+    int32_t cpu;     /* where it ran when it last waited; -1 if unknown */
+    int32_t quota;   /* processors that its control group may use; INT32_MAX if unlimited */
+    uint64_t group;  /* identifies the control group with this quota */
+    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0 if unknown */
+    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank whose memory it can read, and
+                                                for itself */
+    char padding_0[DPARI_LINE - 72];
+    uint32_t bell;     /* the futex word on which it sleeps */
+    uint32_t asleep;   /* 1 if it must be woken. The rank that clears it also decrements sleepers */
+    int32_t waits_for; /* the rank that must wake it; -1 if any may be the one */
+    uint32_t beat;     /* time at which it last reported that it waits, by the head's `clock` */
+    int32_t needs;     /* the rank it then waited for; -1 if several, unknown, or none any more */
+    char padding_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
-    uint32_t owes;    /* what it has still to say of messages that are done on its side */
-    char room_2[DPARI_LINE - 12];
-    dpari_flight flight[DPARI_FLIGHTS];
-    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on: written before any ref into it */
-    uint64_t pids; /* the namespace of its pid, where /proc shows that one; 0: unknown */
-    uint32_t extents;
-    char room_3[DPARI_LINE - 12];
+    uint32_t owes; /* messages that are done on its side, but that it must still report to a peer */
+    char padding_2[DPARI_LINE - 12];
+    dpari_flight flight[DPARI_FLIGHTS]; /* a ring buffer */
+    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on; written before any ref into it */
+    uint64_t pids;    /* the namespace of its pid if /proc shows that one; 0 if unknown */
+    uint32_t extents; /* extents made so far */
+    char padding_3[DPARI_LINE - 12];
 } dpari_rank;
 
+/* The beginning of the file. */
 typedef struct dpari_world_head {
-    uint64_t magic;
+    uint64_t magic; /* written last, when the rest is complete */
     uint32_t version, ranks;
-    int64_t bytes;      /* of the file */
-    int64_t heap_bytes; /* that a rank's users may have in use */
-    int64_t slot_bytes, heap_begin;
-    int32_t plain, threads;
-    uint64_t nonce;     /* random: no other world has the words of this one's ranks */
-    int64_t part_bytes; /* of the file for the heap of one rank */
-    int64_t taking;     /* bytes that ranks are about to take of the system's memory */
-    char room_0[DPARI_LINE - 80];
-    uint32_t sleepers; /* ranks that are asleep now */
+    int64_t bytes;      /* size of the file */
+    int64_t heap_bytes; /* the most that the users of one rank may have allocated */
+    int64_t slot_bytes; /* as in dpar_world_desc, made larger if there are many ranks */
+    int64_t heap_begin; /* offset of the first heap in the file */
+    int32_t plain;      /* dpar_world_desc.disable */
+    int32_t threads;    /* 1 if the ranks are threads of one process, or there is only one */
+    uint64_t nonce;     /* random, so that the words of dpari_world_word differ between worlds */
+    int64_t part_bytes; /* size of the file's range for the heap of one rank */
+    int64_t taking;     /* bytes that ranks are about to allocate from the system */
+    char padding_0[DPARI_LINE - 80];
+    uint32_t sleepers; /* ranks that are asleep or about to be */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
-    char room_1[DPARI_LINE - 8];
-    uint32_t clock; /* ms, set forward by ranks that wait, each by how much time has passed for it:
-                       their own clocks may differ (time namespaces) */
-    char room_2[DPARI_LINE - 4];
+    char padding_1[DPARI_LINE - 8];
+    uint32_t clock; /* ms. Ranks that wait set it forward, each by the time that has passed for it,
+                       because their own clocks may differ (time namespaces) */
+    char padding_2[DPARI_LINE - 4];
 } dpari_world_head;
 
-/* Shared memory for a world, made before its ranks are. */
+/* The shared memory of a world, which is made before its ranks start. */
 typedef struct dpari_segment {
-    char *base;    /* the head and what precedes the heaps, mapped; */
-    int64_t bytes; /* so many */
-    int fd;        /* -1: memory of this process alone (threads, one rank) */
+    char *base;    /* where everything that precedes the heaps is mapped */
+    int64_t bytes; /* bytes mapped there */
+    int fd;        /* -1 if the memory is private to this process (threads, one rank) */
 } dpari_segment;
 
 /* An allocation. */
 typedef struct dpari_used {
-    int64_t begin, bytes; /* in the file, or as if there were one */
+    int64_t begin, bytes; /* offset in the file, also counted like this if there is no file */
     int64_t users;        /* bytes that count against heap_bytes */
 } dpari_used;
 
 /* An extent of this rank's own heap. */
 typedef struct dpari_own {
     int64_t begin, bytes; /* as in dpari_used */
-    int64_t fresh;        /* from here on it was never given out */
+    int64_t fresh;        /* from this offset on, nothing was ever allocated, so it is all zero */
 } dpari_own;
 
 /* Why the last allocation failed. */
@@ -1283,53 +1293,55 @@ enum {
     DPARI_LACKS_NOTHING,
     DPARI_LACKS_HEAP,      /* heap_bytes are in use */
     DPARI_LACKS_PLACE,     /* no gap in the heap is large enough, and it can have no more extents */
-    DPARI_LACKS_PIECES,    /* DPARI_MAX_USED allocations */
-    DPARI_LACKS_MEMORY,    /* of the machine or of a control group */
-    DPARI_LACKS_ADDRESSES, /* of this process */
-    DPARI_LACKS_FILE       /* the file cannot grow: see number */
+    DPARI_LACKS_PIECES,    /* there are DPARI_MAX_USED allocations already */
+    DPARI_LACKS_MEMORY,    /* memory of the machine or of a control group */
+    DPARI_LACKS_ADDRESSES, /* addresses of this process */
+    DPARI_LACKS_FILE       /* the file cannot grow; dpari_world.number has the reason */
 };
 enum {
-    DPARI_MAX_USED = 1 << 16, /* allocations of one rank at a time */
-    DPARI_DUMPED = 1024 /* of these are in core files: each may split a mapping, whose number the
-                           system limits */
+    DPARI_MAX_USED = 1 << 16, /* the most allocations that one rank may have at a time */
+    DPARI_DUMPED = 1024 /* the most of them that are in core files, because each may split a
+                           mapping and the system limits the number of mappings */
 };
 
-enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE /* its memory stays mapped */ };
+/* What dpari_world_close does with the segment: leaves it, closes it, or only closes the file, so
+ * that the memory stays mapped. */
+enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE };
 
-/* A world as one rank sees it, in memory of its own. */
+/* A world as one rank sees it, in private memory of the rank. */
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
-    dpari_rank *rank;  /* of each */
-    uint64_t *channel; /* [to * ranks + from]: a ref that `from` leaves there for `to`; 0: none */
+    dpari_rank *rank;  /* [size] the shared records */
+    uint64_t *channel; /* [to * size + from]: a ref that `from` leaves for `to`; 0 if none yet */
     int32_t me, size;
-    int32_t threads; /* ranks are threads of this process */
-    int32_t owns;    /* what of the segment goes at the end: DPARI_OWNS_... */
-    int32_t crowded; /* more ranks than cores */
-    int32_t thrifty; /* spinning uses up the quota of processor time that other ranks need */
-    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
-    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t worked;  /* waits in a row that slept about as long as work lasts */
-    int32_t cpu;     /* what this rank has published of it: rank[me].cpu */
-    double moved;    /* when it last moved to another CPU, because it shared one */
-    int32_t vain;    /* waits in a row that spun in vain */
-    double timeout_s;
-    char **view;      /* [rank * DPARI_EXTENTS + number]: where this rank sees that extent; NULL:
-                         it is not mapped. Any thread may map one (compare and swap) */
+    int32_t threads;    /* 1 if the ranks are threads of this process, or there is only one */
+    int32_t owns;       /* DPARI_OWNS_x */
+    int32_t crowded;    /* 1 if there are more ranks than cores */
+    int32_t thrifty;    /* 1 if spinning uses up the processor quota that other ranks need */
+    int32_t slow_yield; /* waits for which a slow yield is remembered, less the fast ones since */
+    int32_t sleepy;     /* number of coming waits that go to sleep soon, because yields are slow */
+    int32_t worked;     /* consecutive waits that slept about as long as work lasts */
+    int32_t cpu;        /* what this rank has published in rank[me].cpu */
+    double moved;       /* when it last moved to another CPU because it shared one */
+    int32_t vain;       /* consecutive waits that spun in vain */
+    double timeout_s;   /* 0 if there is no deadline */
+    char **view; /* [rank * DPARI_EXTENTS + number]: where this rank has mapped that extent, NULL if
+                    it has not. Any thread may map one (compare and swap) */
     dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from 1 on, ascending */
     int32_t owns_extents;
     dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
     int64_t users;    /* bytes that count against heap_bytes */
-    int32_t lacks;    /* of the last allocation that failed: DPARI_LACKS_x, */
-    int number;       /* and the error number */
-    int64_t fresh;    /* heap from here on was never given out */
-    int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
-                         still write there */
-    uint64_t *probe;  /* a page with the word of this rank, not handed on by fork */
-    uint32_t clock;   /* the head's, as last seen, */
-    double clock_at;  /* and when that was, of dpari_os_now */
-    uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
+    int32_t lacks;    /* DPARI_LACKS_x of the last allocation that failed */
+    int number;       /* and its error number */
+    int64_t fresh;    /* from this offset on, nothing in the heap was ever allocated */
+    int64_t floor;    /* nothing before this offset is allocated again, because a rank that was left
+                         behind may still write there */
+    uint64_t *probe;  /* a page with the word of this rank; fork does not copy it */
+    uint32_t clock;   /* the head's clock when this rank last looked at it */
+    double clock_at;  /* and the time of that look by dpari_os_now */
+    uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
 /* ---- memory ---- */
@@ -1338,49 +1350,55 @@ typedef struct dpari_world {
  * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
  * O(log allocations). */
 DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
-/* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
- * all can reach. And back, for this rank. */
+/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
 DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
-/* "mapping 4194304 bytes of rank 3's memory: out of addresses (...)": why dpari_at gave NULL. */
+/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
+/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
+ * (...)". */
 DPARI_API void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
  *     dpari_zero(&t, sizeof t);
  *     while (!condition) {
- *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
+ *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { check the peers and the deadline }
  *     }
  *     dpari_wait_end(w, &t);
  *
- * A turn spins. Then it yields if the peer needs this very core: because there are more ranks than
- * cores, or because the peer was last seen on this CPU. If there is a core for each, one of the two
- * moves to another one. Then it sleeps. Before it sleeps it returns once, so that the condition is
- * looked at after the others were told. MORE: time has passed. */
+ * The first turns spin. Later turns yield if the peer needs this core, because there are more ranks
+ * than cores or because the peer was last seen on this CPU. If there is a core for each rank, one
+ * of the two moves to another core instead. The last turns sleep. A turn returns DPAR_OK once after
+ * it has set `asleep` and before it sleeps, so that the caller tests the condition again: from then
+ * on, any rank that changes it wakes this one. DPAR_MORE means that time has passed. */
 typedef struct dpari_wait {
-    int32_t turns;
-    int32_t told; /* counted among the sleepers */
-    int32_t peer; /* for whose news */
-    uint32_t bell;
-    int32_t shares;  /* 1 + the rank that was last seen on this rank's CPU; 0: none of interest */
+    int32_t turns;   /* turns that have spun */
+    int32_t counted; /* 1 if this rank counts as a sleeper */
+    int32_t peer;    /* the peer of the turn in which it was counted; -1 if any rank */
+    uint32_t bell;   /* value of the rank's bell then */
+    int32_t shares;  /* 1 + the peer that was last seen on this rank's CPU; 0 if none */
     int32_t resumed; /* how often this process was suspended and continued in the wait */
-    double began;    /* 0: not yet slow. Later by the time for which this process was suspended */
-    double looked;   /* at the clock, last */
+    double began;    /* first look at the clock, moved on by the time for which this process was
+                        suspended; 0 if the wait has only spun so far */
+    double looked;   /* last look at the clock */
 } dpari_wait;
+/* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
-/* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
+/* Publishes that this rank waits, and for which rank (-1 if for several). Called after a turn that
+ * returned DPAR_MORE. */
 DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
 DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
-/* Stores the word and wakes who sleeps for it. */
+/* Stores the word and wakes the ranks that sleep until this rank publishes something. */
 DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 
-/* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
- * is known. */
+/* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
 DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
-/* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
+/* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
+ * (...))". */
 DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
-/* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
+/* Decides which rank prints a report. Returns 1 for the first caller in this world with this turn
+ * (1, 2, ...), unless a later turn has begun, otherwise 0. */
 DPARI_API int dpari_world_speaks(dpari_world *w, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
 DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
@@ -2197,80 +2215,85 @@ DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t
 
 /* ==== comm/world.h ==== */
 
-/* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
- * E_SYSTEM with a message. */
+/* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
+ * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
 DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                               const dpar_world_desc *options, dpar_why *why);
-/* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
- * size, magic and version before it looks at anything else. */
+/* Maps a segment that another process made and passed on as `fd`, which belongs to the segment from
+ * here on. Checks size, magic and version before it uses any other field. */
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *s);
 
-/* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
- * closed with it. */
+/* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
+ * DPARI_OWNS_x. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
                                              const dpar_world_desc *options);
-/* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
- * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
- * one, E_SYSTEM). COLLECTIVE. */
+/* Announces this rank to the others and publishes `member`, the ref of its first shared structure
+ * (not 0). Returns when all ranks have arrived, so that their `member` can be read. Fails with
+ * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
+ * DPAR_E_SYSTEM. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
-/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
- * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
+/* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
+ * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
+ * DPARI_RANK_LEFT. */
 DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
-/* True if any of its ranks has printed an error. */
+/* True if any rank has printed an error. */
 DPARI_INTERNAL int dpari_segment_said(const dpari_segment *s);
 /* True if the rank has left in order, by closing the world's communicator. */
 DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
-/* True if others have gone on without the rank (dpar_comm_shrink). */
+/* True if others continue without the rank (dpar_comm_shrink). */
 DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
-/* A number that changes with each operation that it begins, and while it waits in one. */
+/* Returns a number that changes with each operation that the rank begins, and while it waits. */
 DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
-/* Says that this rank leaves; ends its view of the world. */
+/* Announces that this rank leaves, and frees its view of the world. */
 DPARI_INTERNAL void dpari_world_close(dpari_world *w);
 
-/* Zeroed memory of this rank's heap, which all ranks can reach. users: 1 where it counts against
- * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
+/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
+ * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets w->lacks
+ * and w->number. */
 DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
                                             void **memory);
 DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory);
-/* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
- * memory was. */
+/* Appends the reason of the last failed allocation, with numbers. If w is NULL or w->lacks is
+ * DPARI_LACKS_NOTHING, private memory could not be allocated. */
 DPARI_INTERNAL void dpari_put_lack(dpar_text *t, const dpari_world *w);
-/* Copies bytes from behind a ref, without a world; 0 where there is none. */
+/* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
                                       int64_t bytes);
 
-/* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
+/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
 DPARI_INTERNAL double dpari_beat_age(dpari_world *w, int32_t rank);
-/* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
+/* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
+ * PID namespace), ...". */
 DPARI_INTERNAL void dpari_put_unread(dpar_text *t, dpari_world *w);
 
 /* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
  * when it enters. */
 DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
-/* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
- * more: this rank does not try again then. */
+/* Copies from a rank's private memory. Returns 0, or -1 and errno. After a failure
+ * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
 DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
-/* Wakes all: something happened that everyone must look at. */
+/* Wakes all ranks, after an event that concerns all of them. */
 DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s);
 
-/* dpari_put_ending without the wait. */
+/* Does what dpari_put_ending does, but does not wait. */
 DPARI_INTERNAL void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
-/* Begins a record; its number, to end it with its state (unless it was written over by then). */
+/* Begins a record of an operation. Returns its number for dpari_flight_end. */
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                           const dpar_call *call);
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
-/* The record of that operation, copied; 0 when it is not (or no longer) there. */
+/* Copies the record of an operation to *out. Returns 0 if there is none, or none any more. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
-/* Reads one while it may be written: word by word, so that none tears. */
+/* Copies a record that may be written at the same time, word by word so that no word is torn. */
 DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+/* Sets the state of a record, unless a newer record has replaced it. */
 DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
-/* "all-reduce #12 (1024 f32, sum)". */
+/* Appends "all-reduce #12 (1024 f32, sum)". */
 DPARI_INTERNAL void dpari_flight_text(dpar_text *t, const dpari_flight *f);
-/* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
+/* Appends the last operation of a rank and its state: " (in all-reduce #12 (...))". */
 DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
@@ -7407,7 +7430,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-/* "all-reduce: " and what is wrong, into the communicator's message. */
+/* Begins the communicator's message with the name of the operation: "all-reduce: ". */
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
@@ -7441,7 +7464,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call 
     return DPAR_E_ARG;
 }
 
-/* A pointer that must not be NULL is; so may c be. */
+/* Fails because an argument is NULL. Writes no message if that argument is the communicator. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
     dpar_text t;
@@ -7464,7 +7487,8 @@ DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
     }
 }
 
-/* "=plan|what a user calls it". */
+/* The plans that messages can name. Each entry is "=plan|text": the plan's name in the source and
+ * the text that a user knows it by. The tag of a plan is INT32_MIN + the position of its text. */
 static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
@@ -7478,13 +7502,17 @@ static const char *dpari_plan_words(void)
 
 DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
 {
-    const char *words = dpari_plan_words(), *w;
-    for (w = words; plan && *w != 0; w++) {
-        int32_t i;
-        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+    const char *words = dpari_plan_words();
+    for (const char *w = words; plan && *w != 0; w++) {
+        int32_t length = 0;
+        if (*w != '=') {
+            continue;
         }
-        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
-            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        while (plan[length] != 0 && w[1 + length] == plan[length]) {
+            length++;
+        }
+        if (plan[length] == 0 && w[1 + length] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + length;
         }
     }
     return 0;
@@ -7498,7 +7526,7 @@ DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t
     if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_CALL_ALL_REDUCE && kind != DPAR_CALL_BROADCAST)) {
         return 0;
     }
-    at = tag - INT32_MIN; /* a user's own may be past the end */
+    at = tag - INT32_MIN; /* past the end if a user passed such a tag: the loop stops there */
     dpar_text_put(t, "the planning of ");
     for (; *w != 0 && at > 0; at--) {
         w++;
@@ -7516,12 +7544,16 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
 {
     const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
     const int own = kind == DPAR_CALL_BARRIER;
+    const char *name = dpar_call_name(kind);
     if (dpari_planning_text(t, kind, sequence, tag)) {
         return;
     }
-    dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
-                     : own && root == DPARI_CLOSE ? "close"
-                                                  : dpar_call_name(kind));
+    if (own && root == DPARI_SPLIT) {
+        name = "split";
+    } else if (own && root == DPARI_CLOSE) {
+        name = "close";
+    }
+    dpar_text_put(t, name);
     if (!message) {
         dpari_text_print(t, " #%ld", sequence);
     }
@@ -7533,7 +7565,7 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
     }
 }
 
-/* ---- what each kind looks at ------------------------------------------------------------------
+/* ---- which arguments each kind uses -----------------------------------------------------------
  */
 
 DPARI_API int dpari_kind_reduces(int32_t kind)
@@ -7595,6 +7627,8 @@ static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call
     return DPAR_E_RANGE;
 }
 
+/* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
+ * compared pair by pair. */
 static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call,
                                                    const int64_t *count, const int64_t *begin)
 {
@@ -7607,14 +7641,15 @@ static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call
             if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
                 begin[j] < begin[i] + count[i]) {
                 return dpari_comm_bad_number(c, call, "the piece from rank", i,
-                                             "apart from the others in out");
+                                             "disjoint from the other pieces in out");
             }
         }
     }
     return DPAR_OK;
 }
 
-/* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
+/* Checks pieces of different sizes in `in` or `out`. `apart` forbids them to overlap. Sets *extent
+ * to the number of elements from the first one of the buffer to the end of the last piece. */
 static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call,
                                                  const int64_t *count, const int64_t *begin,
                                                  int apart, int64_t *extent)
@@ -7642,7 +7677,8 @@ static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *
     return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
 }
 
-/* Elements from the first to the last that this rank's in (or out) holds. */
+/* Computes how many elements this rank's `in` and `out` must have, 0 for one that it does not use.
+ */
 static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
                                       int64_t *out)
 {
@@ -7661,6 +7697,8 @@ static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64
     return s;
 }
 
+/* The offset in elements of this rank's own piece in the buffer that `count` and `begin` describe.
+ */
 static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
                                  const int64_t *begin)
 {
@@ -7674,6 +7712,7 @@ static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, cons
     return begin ? begin[c->rank] : sum;
 }
 
+/* True if the pieces of `in` have the same sizes and offsets as those of `out`. */
 static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
@@ -7689,7 +7728,8 @@ static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
     return 1;
 }
 
-/* True if `in` and `out` have the positions of an in-place call. */
+/* True if `in` and `out` are where an in-place call of this kind has them: at the same address, or
+ * the smaller buffer at this rank's own piece of the larger one. */
 static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -7725,7 +7765,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
     }
     if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
         out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
-        return dpari_comm_bad(c, call, "in and out overlap and are not in place");
+        return dpari_comm_bad(c, call, "in and out overlap, but not as an in-place call requires");
     }
     return DPAR_OK;
 }
@@ -7743,14 +7783,14 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpari_type_can_reduce(call->type)) {
-            return dpari_comm_bad_type(c, call, "one that can be added");
+            return dpari_comm_bad_type(c, call, "a type that can be reduced");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_type(c, call, "one of whole bytes");
+        return dpari_comm_bad_type(c, call, "a type with elements of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
         (call->root < 0 || call->root >= c->size)) {
@@ -7769,10 +7809,10 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     return dpari_check_memory(c, call);
 }
 
-/* ---- what is handed to others ------------------------------------------------------------------
+/* ---- counting the bytes sent to other ranks ----------------------------------------------------
  */
 
-/* Elements for ranks other than this one, of pieces of `count` or of different sizes. */
+/* Counts the elements of all pieces but this rank's own, of equal or of different sizes. */
 static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t sum = 0;
@@ -7807,7 +7847,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-/* What c->sent counts of a call (comm.h). 0 for one that is none. */
+/* Returns the bytes that a call adds to c->sent (comm.h). */
 static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
@@ -7815,7 +7855,7 @@ static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
                : 0;
 }
 
-/* The engine took it. */
+/* Adds the call to c->sent if the engine accepted it, and passes the status on. */
 static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
@@ -7843,7 +7883,8 @@ static int dpari_is_under_way(const dpar_work *work)
     return work->comm && work->self == work;
 }
 
-/* Before the engine takes it: from here on `comm` says whether it is under way. */
+/* Prepares memory that may never have been posted, before the engine uses it. From here on `comm`
+ * tells whether the operation is under way. */
 static void dpari_work_mark(dpar_work *work)
 {
     if (work->self != work) {
@@ -7852,7 +7893,7 @@ static void dpari_work_mark(dpar_work *work)
     }
 }
 
-/* What is not posted has failed: whoever waits for it learns that. */
+/* Stores the status of an operation that could not be posted, so that a later wait returns it. */
 static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
     if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
@@ -7868,7 +7909,7 @@ DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work 
     if (!c || !call) {
         return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(&c->status); /* an engine's thread may have broken it: then why is written */
+    s = DPARI_LOAD(&c->status); /* an engine's thread may have set it, and c->why before it */
     if (s == DPAR_OK) {
         s = dpari_call_check(c, call);
     }
@@ -7892,7 +7933,7 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
             return dpari_comm_bad(c, &calls[i],
-                                  "a batch takes DPAR_CALL_SEND and DPAR_CALL_RECV alone");
+                                  "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
         s = dpari_call_check(c, &calls[i]);
         if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
@@ -7909,7 +7950,9 @@ DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, 
     for (int32_t i = 0; works && i < n; i++) {
         dpari_work_mark(&works[i]);
     }
-    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    if (s == DPAR_OK && n > 0) {
+        s = c->engine.batch(c, calls, n, works);
+    }
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (calls[i].kind == DPAR_CALL_SEND) {
             c->sent[DPAR_CALL_SEND] += dpari_call_sent(c, &calls[i]);
@@ -7922,7 +7965,7 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 {
     dpar_status s;
     if (!c || n < 0 || (n > 0 && !calls)) {
-        return dpari_comm_null(c, "batch: a number of calls below 0, or calls that are NULL");
+        return dpari_comm_null(c, "batch: the number of calls is negative, or calls is NULL");
     }
     s = dpari_batch_check(c, calls, n, works);
     if (s == DPAR_OK) {
@@ -7965,12 +8008,14 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     dpar_status first = !works && n > 0 ? DPAR_E_ARG : DPAR_OK;
     for (int32_t i = 0; works && i < n; i++) {
         dpar_status s = dpar_wait(&works[i]);
-        first = first == DPAR_OK ? s : first;
+        if (first == DPAR_OK) {
+            first = s;
+        }
     }
     return first;
 }
 
-/* ---- what is posted bit by bit ----------------------------------------------------------------
+/* ---- operations that post their messages step by step (engine.h) ------------------------------
  */
 
 DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
@@ -7994,7 +8039,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
     }
 }
 
-/* ---- the operations: what the user says, as a call --------------------------------------------
+/* ---- the operations: each describes its arguments in a dpar_call ------------------------------
  */
 
 static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
@@ -8045,8 +8090,12 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
-    s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
-    s = s == DPAR_OK && dpari_is_under_way(work) ? dpari_work_is_busy(c, work) : s;
+    if (s == DPAR_OK) {
+        s = dpari_call_check(c, &call);
+    }
+    if (s == DPAR_OK && dpari_is_under_way(work)) {
+        s = dpari_work_is_busy(c, work);
+    }
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
@@ -8172,7 +8221,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
     return dpari_post(c, &call, work);
 }
 
-/* ---- groups, memory, the rest -----------------------------------------------------------------
+/* ---- groups, closed communicators, memory, reports --------------------------------------------
  */
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key,
@@ -8183,7 +8232,9 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int
         return dpari_comm_null(c, "split: out is NULL");
     }
     st = DPARI_LOAD(&c->status);
-    st = st == DPAR_OK ? c->engine.split(c, color, key, out) : st;
+    if (st == DPAR_OK) {
+        st = c->engine.split(c, color, key, out);
+    }
     if (st == DPAR_OK && *out) {
         (*out)->mem = c->mem;
     }
@@ -8204,10 +8255,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 || mesh->first_rank + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_print(
-            &t,
-            "split: the mesh's ranks %d .. %ld are not ranks of this communicator of %d, each once",
-            mesh->first_rank, mesh->first_rank + last, c->size);
+        dpari_text_print(&t,
+                         "split: the mesh's ranks %d to %ld are outside this communicator of %d "
+                         "ranks, or occur twice",
+                         mesh->first_rank, mesh->first_rank + last, c->size);
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
@@ -8225,7 +8276,8 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
         return dpari_wrong(why, "shrink: the communicator or out is NULL");
     }
     if (!c->engine.shrink) {
-        return dpari_say(DPAR_E_SYSTEM, why, "shrink: the engine %s cannot go on without ranks",
+        return dpari_say(DPAR_E_SYSTEM, why,
+                         "shrink: the engine %s cannot continue without the ranks that failed",
                          c->engine.name);
     }
     st = c->engine.shrink(c, out, was, why);
@@ -8235,6 +8287,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
     return st;
 }
 
+/* The dpari_ended_x functions are the engine of a closed communicator. */
 static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     (void)color;
@@ -8245,10 +8298,10 @@ static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, d
 
 static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
 {
-    const dpar_why said = c->why; /* why may be &c->why */
+    const dpar_why closed = c->why; /* a copy, because why may be &c->why */
     (void)out;
     (void)was;
-    return dpari_say(c->status, why, "shrink: %s", said.text);
+    return dpari_say(c->status, why, "shrink: %s", closed.text);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -8324,7 +8377,8 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
     }
 }
 
-/* Operations look at c->status first: what is left of the engine's table is what does not. */
+/* Replaces the functions of the engine's table that do not check c->status first. The others, such
+ * as run and post, are never called once the status is an error. */
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
@@ -8372,7 +8426,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, voi
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_print(&t, "%ld bytes cannot be allocated", bytes);
+        dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
     return c->engine.alloc(c, bytes, memory);
@@ -8886,15 +8940,15 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, d
 /* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
  * of life. world.h has the memory layout.
  *
- * Segments: a memfd or an unlinked file, mapped by each rank. Sleeping: a rank polls, yields, then
- * sleeps on a futex that others wake. Life: each rank holds a lock. When the rank dies, the system
- * releases the lock, and the others notice. A rank also advances a counter while it works. Heap:
- * each rank allocates from extents of its own, without locks. The flight recorder keeps the last
- * operations of each rank for dpar_comm_report. Called by all other modules of the shared-memory
- * engine. */
+ * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a rank that waits polls, then
+ * yields, then sleeps on a futex that other ranks wake. Life: each rank holds a lock on the file.
+ * When the rank dies, the system releases the lock, and the others notice. A rank that waits also
+ * publishes when it last did so. Heap: each rank allocates from its own extents, without locks. The
+ * flight recorder keeps the last operations of each rank for messages and dpar_comm_report. Called
+ * by all other modules of the shared-memory engine. */
 
-#define DPARI_MAGIC UINT64_C(0x31646c726f775064)
-enum { DPARI_VERSION = 3 };
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
+enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
 
 /* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
  * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
@@ -8923,7 +8977,7 @@ static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
     int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest base page that systems use */
 }
 
 static int64_t dpari_heap_begin(int64_t ranks)
@@ -8935,31 +8989,35 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
                                                         dpar_why *why)
 {
     const char *what = NULL;
+    int64_t got = 0;
     dpar_text t;
     if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        what = "ranks of one node are 1 .. 1024";
+        what = "a node has 1 to 1024 ranks";
+        got = ranks;
     } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
-        what = "heap_bytes is 0 .. 2^50";
+        what = "heap_bytes must be 0 to 2^50";
+        got = o->heap_bytes;
     } else if (o && o->slot_bytes != 0 &&
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        what = "slot_bytes is a power of two from 4096 to 2^24";
+        what = "slot_bytes must be a power of two from 4096 to 2^24";
+        got = o->slot_bytes;
     } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
-        what = "plain has bits that mean nothing";
+        what = "disable must be a sum of DPAR_WORLD_NO_x";
+        got = o->disable;
     }
-    if (what && why) {
+    if (!what) {
+        return DPAR_OK;
+    }
+    if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpari_text_print(&t, "%s, not %ld", what,
-                         ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
-                         : what[0] == 'h'                     ? o->heap_bytes
-                         : what[0] == 's'                     ? o->slot_bytes
-                                                              : o->disable);
+        dpari_text_print(&t, "%s, not %ld", what, got);
     }
-    return what ? DPAR_E_ARG : DPAR_OK;
+    return DPAR_E_ARG;
 }
 
-/* Makes a file of `bytes` and maps the first `head` bytes of it. If `alone`, the segment is for
- * this process only and there is no file. Returns 0 or an errno value. */
+/* Makes a file of `bytes` and maps its first `head` bytes. If `alone` is set, the segment is
+ * private to this process and there is no file. Returns 0 or an errno value. */
 static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
                              int without_memfd)
 {
@@ -8979,7 +9037,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int 
     return 0;
 }
 
-/* Bytes that a file may have (ulimit -f). */
+/* Returns the most bytes that a file may have (off_t and ulimit -f). */
 static int64_t dpari_file_most(void)
 {
     const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
@@ -9022,7 +9080,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
                                                          const dpar_world_desc *options,
                                                          dpar_why *why)
 {
-    const int32_t plain = options ? options->disable : 0, threads = options ? options->threads : 0;
+    const int32_t plain = options ? options->disable : 0;
+    const int32_t threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int64_t part = 0;
@@ -9068,6 +9127,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
     return DPAR_OK;
 }
 
+/* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
 static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
 {
     return h->magic == DPARI_MAGIC && h->version == DPARI_VERSION && h->bytes == bytes &&
@@ -9083,7 +9143,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     dpar_status status = DPAR_E_ARG;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
-        return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
+        return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
     s->fd = fd;
     s->base = NULL;
@@ -9098,7 +9158,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
-            &t, "the shared memory that was handed over (%ld bytes) is not of this version of dpar",
+            &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
             (int64_t)about.st_size);
     }
     close(fd);
@@ -9154,11 +9214,15 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
 }
 
 /* ---- sleeping and waking ----------------------------------------------------------------------
- */
+ *
+ * A rank goes to sleep in this order: it counts itself in head->sleepers, sets `asleep`, and tests
+ * its condition once more. A rank that publishes a word stores it first and then reads `sleepers`.
+ * All these accesses are sequentially consistent, so that either the sleeper sees the word or the
+ * publisher sees the sleeper and wakes it. */
 
 /* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
  * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_untell(dpari_world_head *h, dpari_rank *r)
+static int dpari_uncount(dpari_world_head *h, dpari_rank *r)
 {
     uint32_t asleep = 1;
     if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
@@ -9170,7 +9234,7 @@ static int dpari_untell(dpari_world_head *h, dpari_rank *r)
 
 static void dpari_ring(dpari_world_head *h, dpari_rank *r)
 {
-    if (dpari_untell(h, r)) {
+    if (dpari_uncount(h, r)) {
         DPARI_ADD(&r->bell, 1U);
         dpari_os_futex_wake(&r->bell, h->threads);
     }
@@ -9184,8 +9248,8 @@ DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s)
     }
 }
 
-/* Wakes the ranks that sleep until this one publishes something. Kept apart from dpari_publish,
- * because a publisher seldom finds a rank asleep. */
+/* Wakes the ranks that sleep until this one publishes something. It is a function of its own
+ * because dpari_publish seldom finds a rank asleep. */
 static void dpari_ring_sleepers(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size; i++) {
@@ -9208,26 +9272,26 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 }
 
 enum {
-    DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_SHARED = 8,    /* the core is better given to the rank that is waited for */
+    DPARI_SPINS = 8192,        /* about 0.1 ms, as long as a sleep and its wake-up take */
+    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, spinning only delays the peer */
     DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
     DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
-    DPARI_SPINS_SLEEPY = 1024, /* there are cores for all, but something else keeps them busy */
-    DPARI_VAIN = 3,            /* waits in a row that spin in vain before later waits spin less */
-    DPARI_SLEEPY = 1000,       /* waits for which one expensive yield is remembered */
-    DPARI_SLEEPY_MOST = 64000, /* the most; each further expensive yield doubles it */
-    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
+    DPARI_SPINS_SLEEPY = 1024, /* if there are cores for all, but other programs keep them busy */
+    DPARI_VAIN = 3,            /* consecutive waits that spin in vain before waits spin less */
+    DPARI_SLEEPY = 1000,       /* waits for which one slow yield is remembered */
+    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles them */
+    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a time slice is remembered */
 };
-#define DPARI_SPIN_FOR                                                                             \
-    1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
+/* All in seconds. */
+#define DPARI_SPIN_FOR 1e-3 /* ten times what a sleep and its wake-up take on an active core */
 #define DPARI_YIELD_FOR 2e-3
-#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a time slice, more than a brief interruption */
+#define DPARI_YIELD_IS_SLOW 500e-6 /* less than a time slice, more than a brief interruption */
 #define DPARI_SLEEP_FOR 20e-3
-#define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
-#define DPARI_SLICE_LOST 2e-3 /* if a spin loses so much between two looks, another program ran */
+#define DPARI_MOVE_EVERY 2e-3 /* the least time between two moves of a rank, half a time slice */
+#define DPARI_SLICE_LOST 2e-3 /* if a spin takes so long between two looks, another program ran */
 
-/* Looks at the clock. The time for which this process was suspended does not count. Returns the
- * seconds since the last look. */
+/* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
+ * the seconds since the last look. */
 static double dpari_wait_look_at_clock(dpari_wait *t, double now)
 {
     const double since = t->looked > 0.0 ? now - t->looked : 0.0;
@@ -9239,12 +9303,13 @@ static double dpari_wait_look_at_clock(dpari_wait *t, double now)
     return since;
 }
 
-/* Publishes on which CPU this rank runs, and looks whether the peer was last seen on the same one.
- * If so, the peer cannot make progress while this rank spins. peer -1: any of the ranks. */
+/* Publishes on which CPU this rank runs, and looks whether the peer (any rank if -1) was last seen
+ * on the same CPU. If it was, it cannot make progress while this rank spins. */
 static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
-    const int32_t first = peer < 0 ? 0 : peer, end = peer < 0 ? w->size : peer + 1;
+    const int32_t first = peer < 0 ? 0 : peer;
+    const int32_t end = peer < 0 ? w->size : peer + 1;
     t->shares = 0;
     if (cpu != w->cpu) {
         w->cpu = cpu;
@@ -9258,10 +9323,10 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int
     }
 }
 
-/* Two ranks share a CPU although there is one for each. The system often leaves them there for
- * long, because each of them sleeps or yields while the other one runs. So the one with the higher
- * rank moves to a CPU on which no rank was seen last. If another program runs there, then that
- * program slows down one rank, and not both. */
+/* Moves this rank to another CPU if it shares one with a lower rank although there is a CPU for
+ * each. The system often leaves two such ranks there for long, because each of them sleeps or
+ * yields while the other one runs. The new CPU is one on which no rank was last seen. If another
+ * program runs there, that program slows down one rank instead of two. */
 static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
@@ -9286,20 +9351,22 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32
     }
 }
 
+/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts for how long coming
+ * waits spin before they sleep. */
 static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
 {
     dpari_rank *r = &w->rank[w->me];
     dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
     (void)dpari_wait_look_at_clock(t, dpari_os_now());
-    t->told = 0;
-    dpari_untell(w->head, r);
-    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, something
-     * else runs on these cores, perhaps on the one that the peer needs. In that case this rank
-     * spins less for a while. It spins as before once several waits in a row have lasted only about
-     * as long as work does, because for those a spin would have been enough. */
+    t->counted = 0;
+    dpari_uncount(w->head, r);
     if (w->crowded || w->thrifty || t->shares) {
         return DPAR_MORE;
     }
+    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, another
+     * program runs on these cores, perhaps on the one that the peer needs. In that case this rank
+     * spins less for a while. It spins as before once several consecutive waits were short enough
+     * that a spin would have been sufficient. */
     if (w->sleepy > 0) {
         const double waited = dpari_os_now() - t->began;
         w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
@@ -9313,11 +9380,11 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
 }
 
 /* Takes this rank off the count of sleepers, because nobody needs to wake it any more. */
-static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
+static void dpari_wait_uncount(dpari_world *w, dpari_wait *t)
 {
-    if (t->told) {
-        t->told = 0;
-        dpari_untell(w->head, &w->rank[w->me]);
+    if (t->counted) {
+        t->counted = 0;
+        dpari_uncount(w->head, &w->rank[w->me]);
     } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
         w->vain = 0;
     }
@@ -9328,42 +9395,44 @@ DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
     if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
         DPARI_STORE(&w->rank[w->me].needs, -1);
     }
-    dpari_wait_untell(w, t);
+    dpari_wait_uncount(w, t);
 }
 
-/* Gives the core to whoever needs it. If this rank is away for long, then something else wants the
- * core and gets a whole slice at each yield: sleeping is better for the waits to come. */
+/* Yields the core to another rank. If the yield takes long, another program wants the core and gets
+ * a whole time slice at each yield, so that coming waits do better to sleep. */
 static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
 {
     double back;
     sched_yield();
     back = dpari_os_now();
     (void)dpari_wait_look_at_clock(t, back);
-    if (back - now <= DPARI_YIELD_IS_DEAR) {
-        w->dear -= w->dear > 0;
+    if (back - now <= DPARI_YIELD_IS_SLOW) {
+        w->slow_yield -= w->slow_yield > 0;
         return;
     }
     if (!w->crowded) { /* this rank and its peer may soon run on different CPUs */
         w->sleepy = DPARI_SLEEPY_LOST;
         return;
     }
-    if (w->dear < DPARI_SLEEPY) {
-        w->dear = DPARI_SLEEPY;
-    } else if (w->dear < DPARI_SLEEPY_MOST) {
-        w->dear *= 2;
+    if (w->slow_yield < DPARI_SLEEPY) {
+        w->slow_yield = DPARI_SLEEPY;
+    } else if (w->slow_yield < DPARI_SLEEPY_MOST) {
+        w->slow_yield *= 2;
     }
-    w->sleepy = w->dear;
+    w->sleepy = w->slow_yield;
 }
 
+/* A turn of a wait that has spun long enough. It spins more, moves to another CPU, yields, or
+ * sleeps, depending on whether other ranks need this core. */
 static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
     double now, since;
-    if (t->told && (t->peer == peer || t->peer < 0)) {
+    if (t->counted && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
-    /* the rank that it was about to sleep for has published; now it waits for a different one */
-    dpari_wait_untell(w, t);
+    /* if it was counted, then for another peer, which has published by now */
+    dpari_wait_uncount(w, t);
     if (!w->crowded) { /* the system may have moved one of the two since the last look */
         dpari_wait_look_around(w, t, peer);
     }
@@ -9384,7 +9453,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     }
     if (!w->crowded && !w->thrifty && !t->shares && w->sleepy == 0 &&
         now - t->began < DPARI_SPIN_FOR) {
-        t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
+        t->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
         return DPAR_OK;
     }
     if ((w->crowded || t->shares) && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
@@ -9396,11 +9465,11 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
     }
-    /* This rank is counted before it sets `asleep`, because whoever claims `asleep` takes it off
-     * the count. The fence keeps the following look at the condition from moving before the
-     * exchange, which an exchange alone does not prevent on POWER (tests/model/order.c). */
+    /* The rank is counted before it sets `asleep`, because the rank that clears `asleep` decrements
+     * the count. The fence keeps the caller's next test of its condition from moving before the
+     * exchange. On POWER the exchange does not prevent that by itself (tests/model/order.c). */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
-    t->told = 1;
+    t->counted = 1;
     t->peer = peer;
     DPARI_ADD(&w->head->sleepers, 1U);
     DPARI_STORE(&r->waits_for, peer);
@@ -9426,11 +9495,11 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return DPAR_OK;
 }
 
-/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so no rank reads
- * the clock of another. A rank that finds the shared clock unchanged since its last look sets it
- * forward by the time that has passed since then. A rank that finds it changed takes the new value.
- * The shared clock therefore runs while at least one rank waits. It never runs faster than real
- * time, even if many ranks wait. */
+/* Advances the clock that all ranks share and returns it, in ms. Ranks cannot compare their
+ * CLOCK_MONOTONIC, because it differs between time namespaces. A rank that finds the shared clock
+ * unchanged since its last look sets it forward by the time that has passed since then. A rank that
+ * finds it changed takes the new value. The shared clock therefore runs while at least one rank
+ * waits, and never faster than real time, even if many ranks wait. */
 static uint32_t dpari_clock(dpari_world *w)
 {
     const double now = dpari_os_now();
@@ -9465,6 +9534,7 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 /* ---- life and death ---------------------------------------------------------------------------
  */
 
+/* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
 static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank *r = &dpari_segment_ranks(s)[rank];
@@ -9472,14 +9542,14 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending == DPARI_ENDING_DUMPS) { /* the launcher's report, once there is one, says more */
+    if (ending == DPARI_ENDING_DUMPS) { /* must not replace the exit status from the launcher */
         int32_t none = 0;
         (void)DPARI_CLAIM(&r->ending, &none, ending);
-    } else if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+    } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
         __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
     }
     if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
-        dpari_untell(dpari_segment_head(s), r);
+        dpari_uncount(dpari_segment_head(s), r);
         dpari_ring_all(s);
     }
 }
@@ -9522,10 +9592,12 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, i
     return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
 }
 
-#define DPARI_BEAT_FRESH 0.1 /* seconds */
+/* A rank that reported within so many seconds that it waits has not crashed. This saves a look into
+ * /proc. */
+#define DPARI_BEAT_FRESH 0.1
 
 /* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
- * which may take minutes. A rank that has just reported that it waits has not crashed. */
+ * which may take minutes. */
 static int dpari_rank_dumps(dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
@@ -9574,11 +9646,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
-    /* the lock of a dead rank is released at once, but the process that started the rank reports a
-     * moment later how it ended */
-    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
-                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
-         i++) {
+    /* The lock of a dead rank is released at once, but the process that started the rank reports a
+     * moment later how it ended. */
+    for (int32_t i = 0; i < 20; i++) {
+        if (DPARI_LOAD(&r->state) != DPARI_RANK_DEAD ||
+            __atomic_load_n(&r->ending, __ATOMIC_RELAXED) != 0) {
+            break;
+        }
         dpari_os_sleep(1e-3);
     }
     dpari_put_end(t, r);
@@ -9641,7 +9715,7 @@ DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w,
     dpari_os_put_addresses(t);
 }
 
-/* Where this rank has its own extent mapped. */
+/* Returns where this rank has mapped an extent of its own. */
 static char *dpari_own_view(const dpari_world *w, int32_t number)
 {
     return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
@@ -9677,7 +9751,7 @@ DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes
     return ((uint64_t)w->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-/* Maps an own extent, or, where ranks are threads, takes memory for it. */
+/* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
 static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
 {
     char *at;
@@ -9721,7 +9795,7 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
     }
     want = dpari_extent_want(w, least, left);
     at = dpari_own_map(w, begin, want);
-    while (!at && want > least) { /* addresses are short: fewer will do */
+    while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
         at = dpari_own_map(w, begin, want);
     }
@@ -9742,8 +9816,8 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-#define DPARI_ASK_FROM (INT64_C(4) << 20) /* from here on, check the free memory first */
-enum { DPARI_TAKING = 20000 }; /* how often, 1 ms apart, to check if others have allocated */
+#define DPARI_ASK_FROM (INT64_C(4) << 20) /* allocations from this size on check the free memory */
+enum { DPARI_TAKING = 20000 };            /* ms for which such an allocation waits for others */
 
 /* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
@@ -9837,6 +9911,7 @@ static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
     return 1;
 }
 
+/* Ends the announcement of dpari_heap_is_short. */
 static void dpari_heap_took(dpari_world *w, int64_t take)
 {
     if (take >= DPARI_ASK_FROM) {
@@ -9932,17 +10007,17 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w
     case DPARI_LACKS_HEAP:
         dpar_text_put(t, "dpar_world_desc.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
-            dpar_text_put(t, ", as far as ulimit -f allows");
+            dpar_text_put(t, ", reduced to what ulimit -f allows");
         }
         return;
-    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is so large"); return;
-    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many pieces"); return;
+    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is large enough"); return;
+    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many allocations (65536)"); return;
     case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(t); /* private memory was refused, most likely by this limit */
+        dpari_os_put_addresses(t); /* most likely this limit is why private memory was refused */
         return;
     }
     dpari_os_available(&now);
@@ -10055,9 +10130,12 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, 
     w->size = (int32_t)h->ranks;
     w->threads = h->threads;
     w->owns = own;
-    w->timeout_s = options && options->timeout_s < 0.0   ? 0.0
-                   : options && options->timeout_s > 0.0 ? options->timeout_s
-                                                         : 300.0;
+    w->timeout_s = 300.0; /* the default, as dpar_world_desc says */
+    if (options && options->timeout_s < 0.0) {
+        w->timeout_s = 0.0;
+    } else if (options && options->timeout_s > 0.0) {
+        w->timeout_s = options->timeout_s;
+    }
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     w->view = (char **)dpari_os_pages(dpari_view_bytes(w));
     w->fresh = dpari_part_begin(w);
@@ -10074,7 +10152,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, 
     return w;
 }
 
-/* Writes the message that names the ranks that have not come. Returns DPAR_E_PEER if one of them
+/* Writes the message that names the ranks that have not arrived. Returns DPAR_E_PEER if one of them
  * has ended, otherwise DPAR_E_TIMEOUT. */
 static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
 {
@@ -10091,19 +10169,20 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
         if (named++ < 8) {
             dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
-                             state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+                             state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
     dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, w->size, waited);
     return status;
 }
 
+/* Waits until every rank has published its `member`. */
 static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
 {
     dpari_wait t;
     memset(&t, 0, sizeof t);
     for (int32_t i = 0; i < w->size; i++) {
-        /* a rank that came and has left again has set `member`, so it counts as having come */
+        /* a rank that arrived and has left again has set `member`, so it counts */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
             if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
                 continue;
@@ -10131,7 +10210,7 @@ static int32_t dpari_cpu_bits(uint64_t v)
     return n;
 }
 
-/* ---- whose memory can be read -----------------------------------------------------------------
+/* ---- reading the memory of other ranks --------------------------------------------------------
  *
  * process_vm_readv takes a pid. Whether it is permitted depends on both processes: on their users
  * and namespaces, on seccomp, on Yama, and on whether they can be dumped. dpar checks none of these
@@ -10140,7 +10219,7 @@ static int32_t dpari_cpu_bits(uint64_t v)
  * the right process. When a rank enters, it tries to read from all others and publishes from which
  * it could, so that the ranks can agree on a method that works for all of them. */
 
-/* The word of a rank. */
+/* Computes the word of a rank, a hash of the world's nonce and the rank (splitmix64). */
 static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
 {
     uint64_t h = w->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -10187,6 +10266,7 @@ DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint
     return -1;
 }
 
+/* Tries to read from each other rank and publishes from which ranks that works. */
 static DPARI_COLD void dpari_world_prove(dpari_world *w)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -10208,7 +10288,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
     DPARI_STORE(&r->reads, count);
 }
 
-/* Why this rank cannot read that one, as far as it is known. */
+/* Returns why this rank cannot read another one's memory, as far as that is known. */
 static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t rank)
 {
     const dpari_rank *mine = &w->rank[w->me], *theirs = &w->rank[rank];
@@ -10216,7 +10296,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
         return "a read failed before";
     }
     if (errno == ENOSYS) {
-        return "this system has no such call, or seccomp hides it";
+        return "process_vm_readv does not exist, or seccomp hides it";
     }
     if (mine->pid_space != theirs->pid_space) {
         return "another PID namespace";
@@ -10227,7 +10307,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
     if (errno == EPERM || errno == EACCES) {
         return "not permitted: another user, seccomp, or Yama's ptrace_scope";
     }
-    return "it is not found by its pid";
+    return "no process has its pid";
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
@@ -10261,8 +10341,8 @@ static int dpari_world_quota_is_short(const dpari_world *w)
     return r->quota < together;
 }
 
-/* Finds out what can be known only once all ranks have come: whether there are cores for all of
- * them, and whose memory this rank can read. */
+/* Finds out what can be known only once all ranks have arrived: whether there are cores for all of
+ * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *w)
 {
     int32_t cores = 0;
@@ -10285,12 +10365,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t
     dpari_available available;
     dpar_status status;
     if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
-        return dpari_os_why(why, "joining: a rank's lock", 0, errno);
+        return dpari_os_why(why, "start: taking the lock of this rank", 0, errno);
     }
     r->pid = (int32_t)getpid();
     r->pids = dpari_os_pids();
     w->cpu = dpari_os_cpu();
-    DPARI_STORE(&r->cpu, w->cpu); /* ranks that came before look at it */
+    DPARI_STORE(&r->cpu, w->cpu); /* ranks that arrived before look at it */
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
     dpari_os_available(&available);
@@ -10342,7 +10422,8 @@ DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t
     now.f.tag = call->tag;
     now.f.state = DPARI_FLIGHT_POSTED;
     now.f.varies = call->variable_counts;
-    now.f.room[0] = now.f.room[1] = 0;
+    now.f.padding[0] = 0;
+    now.f.padding[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&r->flights, number + 1);
     return (int64_t)number;
@@ -10383,14 +10464,14 @@ DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_
 DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    const char *name = dpar_call_name(f->kind);
     if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
         return;
     }
-    dpari_text_print(t, "%s #%ld",
-                     f->root == DPARI_CLOSE   ? "close"
-                     : f->root == DPARI_SPLIT ? "split"
-                                              : dpar_call_name(f->kind),
-                     f->sequence);
+    if (own) {
+        name = f->root == DPARI_CLOSE ? "close" : "split";
+    }
+    dpari_text_print(t, "%s #%ld", name, f->sequence);
     if (f->kind == DPAR_CALL_BARRIER || own) {
         return;
     }
@@ -10423,9 +10504,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_fligh
 
 static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
 {
-    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
-                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
-                                                       : " (in ");
+    const char *state = " (in ";
+    if (f->state == DPARI_FLIGHT_DONE) {
+        state = " (last done: ";
+    } else if (f->state == DPARI_FLIGHT_FAILED) {
+        state = " (failed: ";
+    }
+    dpar_text_put(t, state);
     dpari_flight_text(t, f);
     if (f->comm != 0) {
         dpari_text_print(t, " of group %ld", (int64_t)f->comm);
@@ -10439,7 +10524,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
         dpari_put_flight(t, &f);
     } else {
-        dpar_text_put(t, " (it did nothing yet)");
+        dpar_text_put(t, " (it has begun no operation yet)");
     }
 }
 

@@ -372,7 +372,7 @@ static void test_engine(dpar_comm *c)
     dpar_why why;
     without.engine.shrink = NULL;
     REFUSED(dpar_comm_shrink(&without, &out, NULL, &why), DPAR_E_SYSTEM,
-            "shrink: the engine shm cannot go on without ranks");
+            "shrink: the engine shm cannot continue without the ranks that failed");
 }
 
 static int one_rank(dpar_comm *c, void *arg)

@@ -497,7 +497,7 @@ static void test_handed_over(void)
     int pipes[2];
     memset(&s, 0, sizeof s);
     CHECK(dpari_segment_open(&s, -1, &why) < 0);
-    CHECK(strstr(why.text, "the shared memory that was handed over: ") != NULL);
+    CHECK(strstr(why.text, "the shared memory passed to this rank: ") != NULL);
     memset(&large, 0, sizeof large);
     large.size = 5000;
     CHECK_INT(dpari_job_try(&large, NULL, &why), DPAR_E_ARG);
@@ -506,7 +506,7 @@ static void test_handed_over(void)
     w.rank = ranks;
     w.segment.fd = pipes[0];
     CHECK(dpari_world_enter(&w, 1, &why) < 0);
-    CHECK(strstr(why.text, "joining: a rank's lock: ") != NULL);
+    CHECK(strstr(why.text, "start: taking the lock of this rank: ") != NULL);
     CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
 }
 
