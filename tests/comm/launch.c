@@ -305,11 +305,11 @@ static void test_refused(void)
     }
     {
         LIST("DPAR_RANK=0", "DPAR_SIZE=0")
-        refuse(list, "a job of 0 ranks");
+        refuse(list, "the job has 0 ranks");
     }
     {
         LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_SIZE=5")
-        refuse(list, "5 ranks on this node, 4 in the whole job");
+        refuse(list, "5 ranks on this node, but 4 in the whole job");
     }
     {
         LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_SIZE=0")
