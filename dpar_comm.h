@@ -1043,19 +1043,21 @@ DPARI_API void dpari_os_error(dpar_text *t, int number);
 
 /* ==== comm/pace.h ==== */
 
-/* pace - private: which of two ways of copying is the faster one here. */
+/* pace - private: chooses the faster of two methods of copying private memory. */
 
-/* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
- * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
- * the kernel, by up to three times), on the kernel and on the size. So they are timed as they are
- * used.
- */
+/* There are two methods for private memory of another process. The ranks copy pieces into and out
+ * of a ring, where the two copies overlap, or the kernel copies once (process_vm_readv). Which one
+ * is faster depends on the kernel, on the size and on the cores. If they share a cache, the ring is
+ * faster for long copies; if not, the kernel is, by up to three times. Both are therefore timed
+ * while they are in use.
+ *
+ * There are DPARI_PACES classes of sizes. */
 enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 4 };
 typedef struct dpari_pace {
-    double per_byte[2]; /* seconds; 0: not known yet */
-    double known;       /* of the chosen way when the other was tried last */
-    int32_t way, trial; /* chosen; how many more go the other way now */
-    uint32_t turns, wait;
+    double per_byte[2];   /* seconds for each method; 0 if not known yet */
+    double known;         /* per_byte of the chosen method when the other was last tried */
+    int32_t way, trial;   /* the chosen method; how many more copies try the other one */
+    uint32_t turns, wait; /* copies since the last trial; copies until the next one */
 } dpari_pace;
 
 /* ==== comm/engine.h ==== */
@@ -1405,26 +1407,27 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
-/* group - ranks of a world that have a communicator in common: who they are, where their words lie,
- * how it breaks, and messages about that. Private. What the words say is told in coll.c; coll and
- * p2p advance the operations of a group, shm decides when and for how long. */
+/* group - a communicator of the shared-memory engine: its ranks, the memory through which they
+ * synchronise, how it breaks, and messages about that. Private. coll.c explains the words that the
+ * ranks publish. coll.c and p2p.c advance the operations of a group step by step; shm.c decides
+ * when to take steps and how long to wait. */
 
 enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
 
-/* What a rank tells all others when it enters a collective: word = sequence << 32 | fingerprint. */
+/* What a rank publishes when it enters a collective. */
 typedef struct dpari_entry {
-    uint64_t word;
-    uint64_t payload[15];
+    uint64_t word;        /* sequence << 32 | fingerprint of the call */
+    uint64_t payload[15]; /* small input, or a dpari_offer (coll.c) */
 } dpari_entry;
 
 typedef struct dpari_word {
     uint64_t word; /* sequence << 32 | step */
-    uint64_t room[15];
+    uint64_t padding[15];
 } dpari_word;
 
-/* How a communicator broke: claimed by the first who sees it, then filled, then published. The
- * record lies in the member of rank 0, and each rank copies it into its comm.status and comm.why
- * when it looks (dpari_group_broken). */
+/* Why a communicator broke. The first rank that notices claims the record, fills it in, and then
+ * publishes it. The record in the member of rank 0 counts. Each rank copies it into its comm.status
+ * and comm.why when it looks (dpari_group_broken). */
 enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
 typedef struct dpari_abort {
     uint32_t state;
@@ -1433,162 +1436,169 @@ typedef struct dpari_abort {
     char text[DPARI_WHY_TEXT];
 } dpari_abort;
 
-/* Who goes on after it broke. Each rank says that it has come, or that it will not; when all have,
- * or are gone, or the deadline is over, it writes down whom it has seen. The first such list
- * counts, whoever wrote it may die after that: so all that go on have the same. */
+/* How the ranks agree who continues after the communicator broke (dpar_comm_shrink). Each rank
+ * votes to stay or to leave. Once all have voted or ended, or the deadline has passed, a rank
+ * writes a list of the ranks that it has seen stay. The first rank to enter its number in `decided`
+ * has the list that counts for all, even if that rank dies afterwards. */
 enum { DPARI_VOTE_NONE, DPARI_VOTE_STAYS, DPARI_VOTE_LEAVES };
 typedef struct dpari_vote {
-    uint64_t word; /* DPARI_VOTE_x */
-    uint32_t
-        decided; /* in the member of rank 0: 1 + the rank whose list counts; 0: none does yet */
-    uint32_t room_0;
-    uint64_t member;      /* of its next communicator: its part of it, */
-    int64_t sequence, id; /* how far that has counted, the least name that it may have */
-    uint64_t stay[DPARI_MAX_RANKS / 64]; /* its list: a bit a rank of this communicator */
-    uint64_t room_1[11];
+    uint64_t word;    /* DPARI_VOTE_x */
+    uint32_t decided; /* in the member of rank 0: 1 + the rank whose list counts; 0 so far */
+    uint32_t padding_0;
+    uint64_t member;                     /* ref of the rank's member in the next communicator */
+    int64_t sequence;                    /* the last sequence number that this member has used */
+    int64_t id;                          /* the smallest id that the next communicator may have */
+    uint64_t stay[DPARI_MAX_RANKS / 64]; /* the list, a bit for each rank of this communicator */
+    uint64_t padding_1[11];
 } dpari_vote;
 
-/* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
+/* A rank's part of a communicator. It is in the rank's own heap and the other ranks read it. Its
+ * tables and slots follow it (dpari_table, dpari_staging). */
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
-    dpari_word a, b, c;            /* progress inside a collective */
-    dpari_entry up[2], down;       /* of a leader: gate.h; entries, */
-    dpari_word up_last, down_last; /* and the last words of a collective */
-    dpari_abort abort;             /* that of rank 0 counts */
-    uint64_t next;   /* while it waits for its next communicator: the spare behind it */
-    int64_t counted; /* and how far it has counted */
-    uint64_t room[14];
+    dpari_word a, b, c;            /* progress inside a collective (coll.c) */
+    dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
+    dpari_word up_last, down_last; /* the same for the last words of a collective */
+    dpari_abort abort;             /* the one of rank 0 counts */
+    uint64_t next;                 /* in the list of unused members: the next one */
+    int64_t counted;               /* and the last sequence number that this one has used */
+    uint64_t padding[14];
     dpari_vote vote;
 } dpari_member;
 
-/* How many ranks are cut into clusters (gate.h); private memory, the same on all of them. */
+/* How many ranks are divided into clusters (gate.h). Private memory, the same on all ranks. */
 enum { DPARI_CLUSTER = 8 };
 typedef struct dpari_levels {
-    int32_t clusters;            /* 0: they are not */
-    int32_t most;                /* ranks that a cluster has at most */
-    int32_t own, count;          /* this rank's own, its ranks, */
-    int32_t mine[DPARI_CLUSTER]; /* ascending: the first leads */
-    int32_t doubt;               /* a wait was long or in vain: now each word counts */
-    int32_t *leader, *place;     /* of each rank: who leads its cluster, and which it is there */
-    int32_t *leaders;
+    int32_t clusters;            /* 0 if the group is too small for clusters */
+    int32_t most;                /* the most ranks that a cluster may have */
+    int32_t own, count;          /* this rank's cluster, and the number of its ranks */
+    int32_t mine[DPARI_CLUSTER]; /* its ranks, ascending; the first one leads it */
+    int32_t doubt; /* 1 if a wait by levels was long or in vain, so that every word is looked at */
+    int32_t *leader, *place; /* [size] the leader of each rank's cluster, its position there */
+    int32_t *leaders;        /* [clusters] */
 } dpari_levels;
 
-/* A communicator as one rank sees it; private memory. */
+/* A communicator as one rank sees it, in private memory of the rank. */
 typedef struct dpari_group {
-    dpar_comm comm; /* first: a dpar_comm of this engine is one of these */
+    dpar_comm comm; /* must be first: dpari_group_of casts a dpar_comm of this engine */
     dpari_world *world;
-    uint32_t id;             /* the same on its ranks, of no other */
-    int32_t blocker;         /* the world's rank that the last step waits for; -1: several */
-    int64_t sequence;        /* of the last collective posted */
-    int64_t broken_from;     /* broken: the first one that failed */
+    uint32_t id;             /* the same on its ranks, and different from any other's */
+    int32_t blocker;         /* the world's rank that the last step waits for; -1 if several */
+    int64_t sequence;        /* number of the last collective posted */
+    int64_t broken_from;     /* if broken, the first collective that failed */
     dpar_work *first, *last; /* posted collectives, in order */
-    dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
+    dpar_work *finished;     /* messages that are done and were not tested or waited for yet */
     int64_t slot_bytes;
-    int32_t all_cma;              /* each of its ranks may read the others' memory */
-    dpari_pace pace[DPARI_PACES]; /* of broadcasts of private memory with this root; */
-    dpari_pace sums[DPARI_PACES]; /* rank 0: of reductions of private memory; */
-    int64_t timed;                /* 1 + the one that is being timed; 0: none, */
-    int32_t timed_way;
-    double timed_from;
-    uint64_t member_ref;
-    dpari_member **member; /* of each rank */
-    int32_t *world_rank;   /* of each rank */
+    int32_t all_cma;              /* 1 if each of its ranks can read the others' memory */
+    dpari_pace pace[DPARI_PACES]; /* for broadcasts of private memory from this rank */
+    dpari_pace sums[DPARI_PACES]; /* on rank 0, for reductions of private memory */
+    int64_t timed;                /* 1 + the collective that is being timed; 0 if none */
+    int32_t timed_way;            /* the method that it uses, DPARI_BY_x */
+    double timed_from;            /* s, when it began */
+    uint64_t member_ref;          /* ref of this rank's member */
+    dpari_member **member;        /* [size] */
+    int32_t *world_rank;          /* [size] */
     dpari_levels levels;
-    const void **in; /* scratch: an address a rank */
-    void **out;
-    const int32_t *called; /* by which numbers messages call its ranks; NULL: their own, */
-    const char *place;     /* and which node's memory it is */
+    const void **in;       /* [size] scratch memory for addresses */
+    void **out;            /* [size] the same */
+    const int32_t *called; /* [size] numbers of the ranks in messages; NULL for their own */
+    const char *place;     /* the name of their node in messages, or NULL */
 } dpari_group;
 
-/* Of a communicator of this engine. */
+/* Returns the group of a communicator of this engine. */
 DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
 {
     return (dpari_group *)(void *)c;
 }
 
-/* Where a piece begins in a rank's array, and its length. */
+/* Where a piece begins in a rank's array, and its length, in bytes. */
 typedef struct dpari_piece {
     int64_t begin, bytes;
 } dpari_piece;
 
 /* ---- how it breaks ---- */
 
-/* Breaks it for all with this status and text (the first to come wins); returns what counts. */
+/* Breaks the communicator on all ranks with this status and text, unless another rank was first.
+ * Returns the status that counts. */
 DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
-/* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
+/* Copies the abort record, if it is set, into comm.status and comm.why. Returns comm.status, so
+ * DPAR_OK if the communicator is not broken. */
 DPARI_API dpar_status dpari_group_broken(dpari_group *g);
 
-/* ---- whom a rank really waits for ----
+/* ---- finding the rank that all wait for ----
  *
- * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
- * seconds does something else, or nothing. The chain of waits from that rank on, within the
- * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
+ * Ranks that wait report many times a second that they do, and for which rank (world.h). A rank
+ * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
+ * function follows the chain of waits from a rank on, within the communicator, until it reaches
+ * such a rank. *links is the number of steps. All ranks are numbers of the world. */
 DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
                                       int32_t *links);
-/* An engine of several nodes has this one for the ranks of a node: messages say "rank number[r] on
- * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
+/* Makes messages name the ranks as "rank number[r] on place". Used by an engine for several nodes
+ * that runs this one within each node. NULL for number keeps their own numbers. Both arrays must
+ * exist as long as the communicator. */
 DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
-/* " on n2", or nothing. */
+/* Appends " on n2" if the group has such a place. */
 DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
 DPARI_API int dpari_group_ended(dpar_comm *c, dpar_text *t);
-/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
- * message that says so. */
+/* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
 DPARI_API dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
-/* For a deadline: a quarter of it, a second at most. */
+/* Returns the seconds without a report after which a rank counts as quiet: a quarter of the
+ * deadline, but at least 0.06 and at most 1. */
 DPARI_API double dpari_quiet(double timeout);
 /* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
  * has reported within the last `quiet` seconds. If so, *sequence is the number of that
  * collective. */
 DPARI_API int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
                                   int64_t *sequence);
-/* " called barrier #7": that collective. */
+/* Appends the collective of dpari_group_crossed: " called barrier #7". */
 DPARI_API void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
                                  int64_t sequence);
 
 /* ---- an exchange waits for one of its peers ---- */
 
 typedef struct dpari_peer_wait {
-    dpar_comm *comm;                  /* the exchange's, whose deadline counts */
-    dpari_group *group;               /* the ranks of this machine, the peer among them */
-    int32_t peer;                     /* of the world */
-    int32_t shift;                    /* the peer has begun exchange number */
-    const uint64_t *ready;            /* *ready >> shift; */
-    int64_t count;                    /* this rank is in that one */
-    void (*progress)(void *exchange); /* of messages and other work under way */
+    dpar_comm *comm;       /* the communicator of the exchange, whose deadline counts */
+    dpari_group *group;    /* the ranks of this node, including the peer */
+    int32_t peer;          /* number in the world */
+    int32_t shift;         /* see ready */
+    const uint64_t *ready; /* *ready >> shift is the number of exchanges that the peer has begun */
+    int64_t count;         /* the number of exchanges that this rank has begun */
+    void (*progress)(void *exchange); /* advances messages and other work under way */
     void *exchange;
-    /* Who does not come: the peer that is waited for, or, if that itself waits for another, that
-     * one, and so on. Begins with zeros. */
-    int32_t who;    /* of the world */
-    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
-    double since;   /* nobody else came under suspicion; 0: not yet */
-    int64_t in;     /* the collective that the peer waits in, */
-    double crossed; /* and since when; 0: in none */
-    double waited;  /* seconds, when it failed */
+    /* The late rank: the peer, or the rank that the peer itself waits for, and so on. All zero at
+     * the beginning. */
+    int32_t who;    /* number in the world */
+    int32_t links;  /* 0 if it is the peer, 1 if it is the rank that the peer waits for, ... */
+    double since;   /* when the suspicion fell on this rank; 0 if there is none yet */
+    int64_t in;     /* the collective in which the peer waits */
+    double crossed; /* since when it does; 0 if it does not */
+    double waited;  /* seconds that the wait took, set if it failed */
 } dpari_peer_wait;
-/* Time has passed: E_PEER where the peer sends nothing more, or how the communicator broke. */
+/* Checks in a wait whether to give up. Fails with DPAR_E_PEER if the peer has ended or closes the
+ * communicator, or with the status of a broken communicator. */
 DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
-/* Waits until *word >= value. E_PEER: the peer is gone. E_MISMATCH: it has not begun this exchange
- * and waits in a collective that this rank has not called. E_TIMEOUT: the deadline is over, and
- * p->who did not come. */
+/* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
+ * has not begun this exchange and waits in a collective that this rank has not called, and
+ * DPAR_E_TIMEOUT after the deadline; p->who is then the late rank. */
 DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
 
 /* ==== comm/shm.h ==== */
 
-/* shm - the shared-memory engine: communicators over a world. Private. What is posted where, who
- * waits how, what happens when a rank does not come: shm.c. */
+/* shm - the shared-memory engine: communicators over a world. Private. shm.c explains how
+ * operations are posted and advanced, and what happens when a rank does not arrive. */
 
-/* The world behind a communicator of this engine; NULL for others. */
+/* Returns the world of a communicator of this engine, or NULL if another engine made it. */
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
-/* One round of progress on all that is posted, for waits outside of this engine. */
+/* Advances all posted operations by one step, for waits outside of this engine. */
 DPARI_API void dpari_shm_progress_all(dpar_comm *c);
 
-/* 1 for the one rank that is to say for all what went wrong: the first to ask, once in a world,
- * and once more after each dpar_comm_shrink. */
+/* Decides which rank prints an error for all. Returns 1 for the first rank of a world that calls
+ * this, once more after each dpar_comm_shrink, and 0 for all others. */
 DPARI_API int dpari_shm_speaks(dpar_comm *c);
 
 /* ==== comm/kernel.h ==== */
@@ -1975,52 +1985,55 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* ==== comm/peers.h ==== */
 
-/* peers - private: arrays of all ranks, read where they lie. In the shared-memory engine a rank may
- * take what it wants from the registered memory of the others, in the order in which it wants it:
- * one pass, where an all-to-all needs pieces that are packed before and sorted after it.
+/* peers - private: reading the arrays of all ranks in place. In the shared-memory engine a rank can
+ * read the registered memory of the others, in any order. This takes one pass, whereas for an
+ * all-to-all the pieces are packed before and sorted afterwards.
  *
  *     st = dpari_peers_open(&p, c, tag, arrays, n, peer);
  *     if (st == DPAR_OK && p.direct) {
- *         ... dpari_peers_at(&p, rank, i) + what this rank wants of array i of that rank ...
+ *         ... read from dpari_peers_at(&p, rank, i) what this rank needs ...
  *         st = dpari_peers_close(&p, bytes);
  *     } else if (st == DPAR_OK) {
  *         ... the all-to-all ...
  *     }
  */
 
-enum { DPARI_PEERS_MOST = 3 };
+enum { DPARI_PEERS_MOST = 3 }; /* arrays of one rank */
 
-/* An array of this rank that others read; bytes 0: they read nothing of it. */
+/* An array of this rank that others read. If bytes is 0, they do not read it. */
 typedef struct dpari_peers_array {
     const void *at;
     int64_t bytes;
 } dpari_peers_array;
 
-/* What a rank says of itself. */
+/* What each rank publishes about its arrays. */
 typedef struct dpari_peer {
     uint64_t ref[DPARI_PEERS_MOST];
-    uint64_t reach; /* all of its arrays can be reached */
+    uint64_t reach; /* 1 if all of its arrays can be reached */
 } dpari_peer;
 
 typedef struct dpari_peers {
     dpar_comm *comm;
     const dpari_peer *peer; /* [size] */
-    int32_t direct;         /* every array can be reached: the same on all ranks */
+    int32_t direct;         /* 1 if every array of every rank can be reached */
 } dpari_peers;
 
-/* Ranks tell each other where their arrays lie, which stay as they are until close. peer: the
- * caller's memory of `size` of them. tag: 0 .. 2^31 - 1, of what is exchanged; different ones end
- * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
- * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
- */
+/* Exchanges references to the arrays of all ranks, which must not change until dpari_peers_close.
+ *
+ * peer: [size] memory of the caller.
+ * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get E_MISMATCH.
+ *
+ * Collective: an all-gather of 32 bytes for each rank, which c->sent does not count. Over another
+ * engine, or if a rank works in the memory of a device, p->direct is 0; another engine exchanges
+ * nothing. Errors as in comm.h. */
 DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
-/* Array i of a rank, to be read. */
+/* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
 DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
-/* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
- * COLLECTIVE: a barrier. */
+/* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
+ * c->sent counts as an all-to-all. Collective: a barrier. */
 DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
-/* True if so many bytes are better written with streaming stores, past the cache. */
+/* True if so many bytes should be written with streaming stores, which bypass the cache. */
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
 /* ==== comm/job.h ==== */
@@ -2055,10 +2068,9 @@ DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dp
 
 /* ==== comm/launch_private.h ==== */
 
-/* launch_private - private: what other engines call of launch.c. */
+/* launch_private - private: functions of launch.c that other engines and simple.c call. */
 
-/* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
- */
+/* Joins the ranks of a job, which must all be on this node. COLLECTIVE over the job. */
 DPARI_API dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
                                      dpar_comm **world, dpar_why *why);
 /* Checks whether joining would fail on this rank before it meets the others, which would then wait
@@ -2066,21 +2078,21 @@ DPARI_API dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_w
 DPARI_API dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
                                     dpar_why *why);
 
-/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. E_ARG: it is
- * no number. */
+/* Replaces the deadline in the options by DPAR_TIMEOUT, in seconds, if it is set. Fails with
+ * DPAR_E_ARG if it is not a number. */
 DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why);
 
-/* Of a job that failed: */
+/* How a job failed. */
 typedef struct dpari_verdict {
-    int32_t said;   /* 1: one of its ranks has said why (dpari_shm_speaks) */
-    int32_t result; /* what the rank returned that failed first; 1: nothing, or it did not start */
+    int32_t said;   /* 1 if one of its ranks has printed the reason (dpari_shm_speaks) */
+    int32_t result; /* what the rank that failed first returned; 1 if it did not return */
 } dpari_verdict;
-/* dpar_launch, and more of what went wrong. */
+/* Does what dpar_launch does, and also sets *verdict. */
 DPARI_API dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                           const dpar_world_desc *options, dpari_verdict *verdict,
                                           dpar_why *why);
-/* The same with ranks that are new processes of this program, started with the arguments `words`,
- * which end in NULL. Each finds its segment by dpari_job_join. */
+/* Does the same with ranks that are new processes of this program, started with the arguments
+ * `words`, which end with NULL. Each finds its segment by dpari_job_join. */
 DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_world_desc *options,
                                             dpari_verdict *verdict, dpar_why *why);
 
@@ -2300,49 +2312,50 @@ DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t r
 
 /* ==== comm/group.h ==== */
 
-/* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.
- */
+/* Publishes this rank's vote. If it stays, the other fields of the vote are filled in before. */
 DPARI_INTERNAL void dpari_vote_cast(dpari_group *g, uint64_t word);
-/* How many ranks have said something or are gone. look: asks the system who lives. */
+/* Counts the ranks that have voted or, if `look` is set, ended. */
 DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *g, int look);
-/* The list that counts, this rank's where there is none yet. */
+/* Returns the list that counts. Proposes the list of this rank if there is none yet. */
 DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *g);
 DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *g);
 DPARI_INTERNAL int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
-/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+/* The memory of a member: the struct, two tables of pieces (one for each parity), and the staging
+ * memory, which is two slots. */
 DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w);
 DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
 DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank);
 
-/* The rank is gone: breaks the communicator with a message that says so, of this operation. */
+/* Breaks the communicator because a rank that operation k needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
-/* dpari_at gave NULL for this ref: breaks the communicator with a message that says so. */
+/* Breaks the communicator because dpari_at returned NULL for a ref that operation k needs. */
 DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
-/* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
+/* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
+ * not. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
 /* ---- messages ---- */
 
-/* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
+/* Appends "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
 DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
-/* "all-reduce #12 (4 f32, sum)" */
+/* Appends "all-reduce #12 (4 f32, sum)". */
 DPARI_INTERNAL void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
-/* "rank 2 (6 in the world)", "rank 6 on n2" */
+/* Appends "rank 2 (6 in the world)" or "rank 6 on n2". */
 DPARI_INTERNAL void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
-/* The rank in the communicator of one of the world; -1: none. */
+/* Returns the number in the communicator of a rank of the world, or -1 if it is not in it. */
 DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
 
 /* ==== comm/shm.h ==== */
 
-/* Becomes rank `me` of the segment's world; returns its communicator when all ranks have come
- * (E_TIMEOUT names the missing, E_PEER a dead one). own: the segment is closed with the world; not
- * when this fails. COLLECTIVE. */
+/* Joins the world of a segment as rank `me` and makes its communicator. Returns when all ranks have
+ * arrived. Fails with DPAR_E_TIMEOUT (the message names the missing ranks) or DPAR_E_PEER (a rank
+ * died). own: DPARI_OWNS_x; on failure, the segment is left to the caller. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
                                           const dpar_world_desc *options, dpar_comm **comm,
                                           dpar_why *why);
-/* 1: dpar_launch closes the world's communicator, not the user; 0: anyone may. */
+/* lent: 1 if dpar_launch closes the world's communicator and the user must not, otherwise 0. */
 DPARI_INTERNAL void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
 /* ==== comm/kernel.h ==== */
@@ -2391,53 +2404,54 @@ DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_
 
 /* pace_private - private: the functions of pace.h. */
 
-/* Of so many bytes, among DPARI_PACES of them. */
+/* Returns the class of copies of so many bytes; pace is [DPARI_PACES]. */
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
- * become it. */
+/* Chooses the method of the next copy: the ring if it is clearly faster, otherwise the kernel, and
+ * now and then the other one, in case it has become faster. */
 DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p);
+/* Records the time of a copy. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/gate.h ==== */
 
-/* gate - how the ranks of a large group learn that all have come: by levels. Private.
+/* gate - how the ranks of a large group learn, by levels, that all have arrived. Private.
  *
- * Every rank publishes a word of its own (coll.c), and it is true once all words are there. To look
- * at each of them costs each of n ranks n - 1 lines of other cores' caches. So more than 16 ranks
- * are cut into clusters of at most 8, which share a last-level cache where the ranks are bound to
- * one. The first rank of a cluster leads it:
+ * In a step of a collective, every rank publishes a word (coll.c), and a rank may proceed once all
+ * words are published. To look at each of them costs each of n ranks n - 1 cache lines of other
+ * cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
+ * last-level cache if the ranks are bound to one. The first rank of a cluster leads it:
  *
- *     1. it looks at the words of its cluster, and says `up` when all are there;
- *     2. it looks at what the other leaders say;
- *     3. it says `down`, which is all that the others of its cluster look at.
+ *     1. it looks at the words of its cluster, and publishes `up` when all are there;
+ *     2. it looks at `up` of the other leaders;
+ *     3. it publishes `down`, the only word that the other ranks of its cluster look at.
  *
- * 7 + n / 8 - 1 lines for a leader, one for the others. That is only a faster way to learn what the
- * words say anyway: a rank that does not learn it so within a few looks (its leader is busy
- * elsewhere, or gone) looks at all words itself. No rank depends on a leader. tests/model/gate.pml
- * has the protocol as a model.
+ * A leader reads 7 + n / 8 - 1 lines, every other rank one. This only speeds up what a rank can
+ * also learn from the words. If a rank has not learned it after a few looks, because its leader is
+ * busy or dead, it looks at all words itself. No rank depends on a leader. tests/model/gate.pml
+ * models the protocol.
  *
- * With a collective's entries the small things themselves go along: `up` carries what the ranks of
- * the cluster give where 8 of those fit into its line, `down` the result of a reduction. */
+ * In the first step of a collective, small data is passed along: `up` carries the inputs of the
+ * ranks of the cluster if 8 of them fit into its line, and `down` the result of a reduction. */
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
-/* The word of that kind which a rank publishes for the collective k. */
+/* Returns the word of this kind that a rank publishes for the collective k. */
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
                                              int32_t which);
 
 /* How far a rank has looked; all zero before the first look. */
 typedef struct dpari_watch {
-    int32_t cursor; /* words seen, of those that it looks at now */
-    int16_t looks;  /* in vain, by levels */
-    int16_t stage;
+    int32_t cursor; /* words seen, of those that it looks at in this stage */
+    int16_t looks;  /* looks by levels that were in vain */
+    int16_t stage;  /* one of the following */
 } dpari_watch;
 enum {
-    DPARI_AT_CLUSTER, /* a leader looks at its cluster; others at `down` */
-    DPARI_AT_LEADERS,
-    DPARI_AT_ALL,   /* at every word: levels were too slow, or there are none */
-    DPARI_BY_LEVELS /* passed so: `down` may be read */
+    DPARI_AT_CLUSTER, /* a leader looks at its cluster, another rank at `down` */
+    DPARI_AT_LEADERS, /* a leader looks at the other leaders */
+    DPARI_AT_ALL,     /* looks at every word, because levels were too slow or there are none */
+    DPARI_BY_LEVELS   /* has passed by levels, so that `down` may be read */
 };
 
-/* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
+/* Divides a group into clusters, equally on all its ranks. tables: [dpari_gate_bytes] memory. */
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
 DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
 /* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
@@ -2445,17 +2459,17 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
  * equal to the target, or of a later collective. */
 DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
                                    int32_t which, uint64_t target);
-/* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has
- * not, then its cluster; `result` (of `bytes`) goes along. Others do nothing. */
+/* Publishes the words of a leader that has passed, by levels or not: `up`, unless it is published
+ * already, then `down` with `result` (`bytes` of it). Other ranks do nothing. */
 DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
                                     int32_t which, uint64_t target, const void *result,
                                     int64_t bytes);
 
-/* What another rank gave inline in collective k, which all have entered with this word: in the line
- * of its leader if it is there, in its entry otherwise. */
+/* Returns the inline data of a rank in collective k, which all have entered with the word `target`.
+ * It is in the line of the rank's leader if it fits there, otherwise in the rank's entry. */
 DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
                                             uint64_t target);
-/* The result in `down`, for who has passed that way; NULL: there is none. */
+/* Returns the result in `down` for a rank that has passed by levels, or NULL if there is none. */
 DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
 
 /* ==== comm/coll.h ==== */
@@ -2473,24 +2487,27 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 /* ==== comm/p2p.h ==== */
 
 /* p2p - messages between the ranks of a world over shared memory, as steps that never wait.
- * Private; the protocol is at the top of p2p.c, tests/model has it as models.
+ * Private. The protocol is described at the top of p2p.c and modelled in tests/model.
  *
- * Channels belong to a world, whatever communicators its messages are of. A message that is done
- * has left the channels and is in its group's `finished`. */
+ * Channels belong to a world and carry the messages of all its communicators. A message that is
+ * done is removed from its channel and is in `finished` of its group. */
 
-typedef struct dpari_p2p dpari_p2p; /* what a rank keeps of all its channels */
+typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channels */
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w);
 DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p);
-/* OK: done already, MORE: under way (the channels remember it until it is done). */
+/* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
+ * channel then refers to k until it is done. */
 DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
                                            dpar_work *k);
-/* The state of one: OK done, MORE (g->blocker: for whom), negative: failed. */
+/* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank g->blocker,
+ * or a negative status if it failed. */
 DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
-/* Looks at all channels. */
+/* Advances the messages of all channels. */
 DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p);
-/* Forgets works of a group that cannot end: it is broken or closed. Returns how many. */
+/* Removes the messages of a group that is broken or closed, because they cannot end any more.
+ * Returns how many there were. */
 DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
 
 /* ==== comm/meet.h ==== */
@@ -8883,14 +8900,17 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {
-    return &pace[bytes < INT64_C(32) << 10    ? 0
-                 : bytes < INT64_C(512) << 10 ? 1
-                 : bytes < INT64_C(8) << 20   ? 2
-                                              : 3];
+    if (bytes < INT64_C(32) << 10) {
+        return &pace[0];
+    }
+    if (bytes < INT64_C(512) << 10) {
+        return &pace[1];
+    }
+    return &pace[bytes < INT64_C(8) << 20 ? 2 : 3];
 }
 
-/* The other way is tried a few times in a row, for the first time is slow: seldom, the less often
- * the longer it lost; and as soon as the chosen one has become slower than it was. */
+/* True if it is time to try the other method: after `wait` copies, a number that doubles with each
+ * trial, or as soon as the chosen method has become clearly slower than it was. */
 static int32_t dpari_pace_is_due(dpari_pace *p)
 {
     const uint32_t last = 1024;
@@ -8906,7 +8926,10 @@ static int32_t dpari_pace_is_due(dpari_pace *p)
 
 DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
 {
-    enum { TRIALS = 3, FIRST = 64 };
+    enum {
+        TRIALS = 3, /* copies of a trial: several, because the first one is slow */
+        FIRST = 64  /* copies until the first trial */
+    };
     const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
     const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
     if (p->trial > 0) {
@@ -8926,8 +8949,8 @@ DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
     return !way;
 }
 
-/* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
- * at once, the worse by and by. */
+/* A copy may take longer because another rank is late, but nothing makes it faster than it is. A
+ * better time therefore counts at once, a worse one only gradually. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
 {
     double *known = &p->per_byte[way];
@@ -10545,12 +10568,12 @@ DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, i
 /* Implements groups: the ranks of a world that share a communicator.
  *
  * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
- * ranks go on when it shrinks. Most of the file writes the messages of errors: who is missing,
+ * ranks continue when it shrinks. Most of the file writes error messages: which rank is missing,
  * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
  * (halo, points) for one peer, with the same deadline and messages. Called by coll.c, p2p.c, shm.c,
  * and by the exchanges of dpar_halo.h and dpar_points.h. */
 
-/* ---- the memory behind a member ---------------------------------------------------------------
+/* ---- the memory that follows a member ---------------------------------------------------------
  */
 
 static int64_t dpari_table_bytes(const dpari_world *w)
@@ -10583,7 +10606,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
     if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
-        /* who still reads what this rank writes from here on sees the record, too
+        /* so that a rank that sees what this rank writes from here on also sees the record
          * (tests/model/order.c) */
         __atomic_thread_fence(__ATOMIC_RELEASE);
         (void)dpari_repeat(record->status, &g->comm.why, record->text);
@@ -10610,7 +10633,8 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status s
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&g->world->segment);
     }
-    /* another was first; if it died over it, this rank's own finding stands */
+    /* Another rank may have claimed the record first. If it died before it filled the record in,
+     * this rank's own status and text count here. */
     for (int32_t i = 0; i < 1000 && dpari_group_broken(g) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
@@ -10635,7 +10659,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_w
     return 1;
 }
 
-/* ---- who goes on ------------------------------------------------------------------------------
+/* ---- which ranks continue (dpari_vote) ---------------------------------------------------------
  */
 
 DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
@@ -10690,7 +10714,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t ran
 
 DPARI_API DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
 {
-    dpari_text_print(t, "%s%s", g->place != NULL ? " on " : "", g->place != NULL ? g->place : "");
+    if (g->place != NULL) {
+        dpari_text_print(t, " on %s", g->place);
+    }
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
@@ -10749,9 +10775,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g
     dpari_text_print(t, "%d ranks: ", g->comm.size);
 }
 
-enum { DPARI_NAMED = 8 }; /* ranks that a message names */
+enum { DPARI_NAMED = 8 }; /* the most ranks that a message names */
 
-/* When several died, the first that is missed may not be the one to look for. */
+/* Appends the other ranks that died, because the one that was noticed first need not be the cause.
+ */
 static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     int32_t dead = 1;
@@ -10777,7 +10804,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar
     dpari_put_rank(&t, g, rank);
     if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* why, most likely */
+        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* most likely the reason */
     } else {
         dpari_put_ending(&t, g->world, g->world_rank[rank]);
         dpari_put_last(&t, g->world, g->world_rank[rank]);
@@ -10828,8 +10855,8 @@ DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
     return 1;
 }
 
-/* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
- * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
+/* A rank that closes the communicator sends nothing new on it. If its `owes` is 0 afterwards, all
+ * that it had to report is in the channels, so the caller needs only one more look at them. */
 DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
@@ -10867,9 +10894,12 @@ DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, 
 DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;
-    for (r = 0; r < g->comm.size && g->world_rank[r] != world_rank; r++) {
+    for (r = 0; r < g->comm.size; r++) {
+        if (g->world_rank[r] == world_rank) {
+            return r;
+        }
     }
-    return r < g->comm.size ? r : -1;
+    return -1;
 }
 
 DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
@@ -10890,7 +10920,7 @@ DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t w
 
 DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 {
-    const double least = 0.06; /* a sleeper says so each 0.02 s */
+    const double least = 0.06; /* a rank that sleeps reports every 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
 }
 
@@ -10908,9 +10938,10 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_gr
     if (comm->status != DPAR_OK) {
         return comm->status;
     }
-    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)
-               ? DPAR_E_PEER
-               : DPAR_OK;
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)) {
+        return DPAR_E_PEER;
+    }
+    return DPAR_OK;
 }
 
 /* True if the peer has not begun this exchange and waits in a collective that this rank has not
@@ -10964,7 +10995,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
         if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
             p->progress(p->exchange);
         }
-        if (t.resumed != resumed) { /* what was suspected of the others before is too old */
+        if (t.resumed != resumed) { /* this process was suspended: earlier suspicions are void */
             resumed = t.resumed;
             p->since = p->crossed = 0.0;
         }
@@ -10980,7 +11011,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
             status = DPAR_E_TIMEOUT;
         }
         if (status != DPAR_OK && DPARI_LOAD(word) >= value) {
-            status = DPAR_OK; /* its last words */
+            status = DPAR_OK; /* the peer published the word before it ended */
         }
     }
     dpari_wait_end(w, &t);
@@ -11008,8 +11039,8 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
  * member for another communicator. A barrier carries no data, so that does no harm. */
 
 enum {
-    DPARI_LEVELS_FROM = 17, /* ranks: fewer look at all words in a microsecond */
-    DPARI_LEVELS_LOOKS = 512
+    DPARI_LEVELS_FROM = 17,  /* fewer ranks can look at all words within a microsecond */
+    DPARI_LEVELS_LOOKS = 512 /* looks by levels before a rank looks at all words */
 };
 
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
@@ -11032,7 +11063,8 @@ DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
     return 3 * size * (int64_t)sizeof(int32_t);
 }
 
-/* The leader of the cluster that rank r joins: of ranks before it with the same cache and room. */
+/* Returns the leader of the cluster that rank r joins: the last cluster with the same cache that
+ * has fewer than `most` ranks. Returns r itself if there is none. */
 static int32_t dpari_cluster_of(const dpari_group *g, int32_t r, int32_t *members, int32_t most)
 {
     const dpari_levels *l = &g->levels;
@@ -11051,9 +11083,10 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
     dpari_levels *l = &g->levels;
     const int32_t size = g->comm.size;
     const int asked = (g->world->head->plain & DPAR_WORLD_NO_FLAT) != 0;
-    int32_t *members = (int32_t *)tables; /* of the cluster that a rank leads, as long as we cut */
+    /* the sizes of the clusters by leader, in memory that `place` takes over below */
+    int32_t *members = (int32_t *)tables;
     l->clusters = 0;
-    /* ranks that take turns on a core lose a turn at each level */
+    /* levels are slow for ranks that share a core, because each level costs a switch of ranks */
     if (asked ? size < 3 : size < DPARI_LEVELS_FROM || g->world->crowded) {
         return;
     }
@@ -11085,10 +11118,11 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
     }
 }
 
-/* ---- what goes along --------------------------------------------------------------------------
+/* ---- data in `up` and `down` ------------------------------------------------------------------
  */
 
-/* Bytes that each rank of the collective gives in `up`; 0: they do not go there. */
+/* Returns the bytes of input of each rank that `up` carries in this collective, or 0 if it carries
+ * none. */
 static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
 {
     const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
@@ -11130,7 +11164,8 @@ static uint64_t *dpari_gate_down(const dpari_group *g, int32_t rank, int32_t whi
     return which == DPARI_WORD_ENTRY ? &m->down.word : &m->down_last.word;
 }
 
-/* 1: it has come; 0: not yet; -1: an entry of this number that is another. */
+/* Returns 1 if the word has reached the target, 0 if not yet, and -1 if it is an entry with the
+ * same number but another fingerprint. */
 static int dpari_gate_came(const uint64_t *at, int32_t which, uint64_t target)
 {
     const uint64_t word = DPARI_LOAD(at);
@@ -11159,7 +11194,10 @@ static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpa
                                    int32_t which, uint64_t target)
 {
     int came = 1;
-    for (at->cursor = at->cursor > 0 ? at->cursor : 1; at->cursor < g->levels.count; at->cursor++) {
+    if (at->cursor == 0) {
+        at->cursor = 1; /* the leader itself has arrived */
+    }
+    for (; at->cursor < g->levels.count; at->cursor++) {
         came =
             dpari_gate_came(dpari_word_of(g, k, g->levels.mine[at->cursor], which), which, target);
         if (came != 1) {
@@ -11174,7 +11212,8 @@ static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpa
 {
     const dpari_levels *l = &g->levels;
     int came = 1;
-    for (; at->cursor < l->clusters - 1; at->cursor++) { /* from the next on: not all at one line */
+    /* each leader begins with the next one, so that not all read the same line at once */
+    for (; at->cursor < l->clusters - 1; at->cursor++) {
         const int32_t c = (l->own + 1 + at->cursor) % l->clusters;
         came = dpari_gate_came(dpari_gate_up(g, k, l->leaders[c], which), which, target);
         if (came != 1) {
@@ -11211,7 +11250,7 @@ DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_wat
     if (came == 1) {
         at->stage = DPARI_BY_LEVELS;
     } else if (came < 0 || ++at->looks >= DPARI_LEVELS_LOOKS) {
-        at->stage = DPARI_AT_ALL; /* the words themselves say which rank it is */
+        at->stage = DPARI_AT_ALL; /* the words themselves show which rank is missing or differs */
         at->cursor = 0;
         return -1;
     }
@@ -11228,7 +11267,7 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dp
         return;
     }
     if (at->stage == DPARI_AT_ALL &&
-        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* its own word: nobody else's */
+        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* only this rank writes it */
         dpari_gate_tell_leaders(g, k, which, target);
     }
     if (bytes > 0) {
@@ -14848,15 +14887,17 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
  * registered memory, all ranks learn so and use an all-to-all. Called by train/expert.c and
  * train/ulysses.c. */
 
-/* Bytes from which the collectives of shared memory write past the cache, too. */
+/* Copies of at least so many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
+/* True if this mechanism is disabled (dpar_world_desc.disable). */
 static int dpari_peers_plain(const dpari_world *w, int32_t bit)
 {
     return (w->head->plain & bit) != 0;
 }
 
-/* Not dpar_all_gather: that would count as sent. */
+/* Gathers the references of all ranks. Does not call dpar_all_gather, because c->sent must not
+ * count this. */
 static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {
@@ -16474,32 +16515,32 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
  *      timeout_s no rank has advanced its pulse or used its processor, and all are asleep.
  * Threads cannot be killed, and are only joined.
  *
- * Judging. The rank that failed first on its own, rather than because of another's failure,
+ * Result. The rank that failed first on its own, rather than because another one had failed,
  * determines status and message.
  *
  * Joining. dpar_init opens the segment that it inherited, if dpar_init_or_launch started this
  * process; otherwise the ranks of the job agree on one through a socket (meet.c). dpar_mpi.h also
  * uses dpari_job_join, for ranks that are all on one node. */
 
-/* What a launch knows of one rank. The rank writes the first four fields, `ended` and `follows`
- * before it ends, the supervisor writes the rest. It is in memory that both see. */
+/* The state of one rank in a launch, in memory that the rank and the supervisor share. The rank
+ * writes the first four fields, `ended` and `follows` before it ends, the supervisor the rest. */
 typedef struct dpari_seat {
-    int32_t returned;   /* 1: result is what fn returned */
+    int32_t returned;   /* 1 if fn has returned */
     int32_t result;     /* what fn returned; 0 is success */
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* why joining, closing or starting the program failed */
-    double ended;       /* s, when it returned, or was found ended: orders the failures */
-    double found;       /* s, when it was found ended; before: when its pulse last changed */
+    double ended;       /* s, when fn returned or the rank was found ended; orders the failures */
+    double found;       /* s, when it was found ended; until then, when its pulse last changed */
     uint64_t pulse;     /* dpari_segment_pulse at `found` */
-    uint64_t heard;     /* the pulse when the supervisor last looked whether all are silent, */
-    int64_t used;       /* and the nanoseconds of processor time that it had used by then */
-    int32_t follows;    /* 1: its communicator was already broken, by another rank's failure */
+    uint64_t heard;     /* the pulse when the supervisor last checked whether all are silent */
+    int64_t used;       /* ns of processor time that it had used then */
+    int32_t follows;    /* 1 if its communicator was already broken by another rank's failure */
     pid_t pid;
     dpari_thread thread;
-    int32_t gone;                /* 1: it has ended and was waited for */
+    int32_t gone;                /* 1 if it has ended and was waited for */
     int32_t ending;              /* exit status, or -signal, or DPARI_ENDING_UNKNOWN */
-    int32_t killed;              /* 1: by the supervisor */
-    struct dpari_launch *launch; /* for a thread, which gets only its seat */
+    int32_t killed;              /* 1 if the supervisor killed it */
+    struct dpari_launch *launch; /* for a thread, to which only its seat is passed */
 } dpari_seat;
 
 /* How to start ranks that are new processes of this program. The environment begins with dpar's own
@@ -16509,34 +16550,34 @@ typedef struct dpari_image {
     char path[4096];
     char **words;
     char **environment;
-    int64_t bytes; /* of environment */
+    int64_t bytes; /* size of `environment` */
     char text[DPARI_IMAGE_TEXTS][48];
 } dpari_image;
 
 typedef struct dpari_launch {
-    int32_t n, left; /* ranks, and those that have not ended */
+    int32_t n, left; /* number of ranks, and of ranks that have not ended */
     dpar_main fn;
     void *arg;
     dpari_image *image; /* NULL if ranks run fn */
     const dpar_world_desc *options;
-    double grace_s, timeout_s; /* timeout_s <= 0: there is no deadline */
-    double forgiven;           /* s, when it last looked whether the whole job was suspended */
+    double grace_s, timeout_s; /* timeout_s <= 0 if there is no deadline */
+    double forgiven;           /* s, when it last checked whether the whole job was suspended */
     pid_t parent;
-    int64_t threads;      /* of this process when it forked; 1 if ranks do not depend on that */
-    double looked;        /* s, when it last looked whether ranks are silent, */
-    double silent_s;      /* and for how long all of them have been */
-    int32_t silent;       /* 1: all were killed for that */
-    int32_t hung;         /* 1: the remaining ranks made no progress and were killed for that */
-    double nap;           /* s; without pidfds, how long to sleep next */
-    int32_t watching;     /* 1: every rank has a pidfd */
-    struct pollfd *watch; /* [n]; fd -1: the rank has ended */
-    dpari_seat *seat;
+    int64_t threads;      /* threads of this process when it forked; 1 if that does not matter */
+    double looked;        /* s, when it last checked whether ranks are silent */
+    double silent_s;      /* s for which all ranks have been silent */
+    int32_t silent;       /* 1 if all ranks were killed because they were silent */
+    int32_t hung;         /* 1 if the remaining ranks were killed because they made no progress */
+    double nap;           /* s to sleep next if there are no pidfds */
+    int32_t watching;     /* 1 if every rank has a pidfd */
+    struct pollfd *watch; /* [n]; fd is -1 if the rank has ended */
+    dpari_seat *seat;     /* [n] */
     dpari_segment segment;
     dpari_verdict verdict;
 } dpari_launch;
 
-/* The exit status is not known, because the system discarded it (the program ignores SIGCHLD). More
- * than any exit status. */
+/* The exit status is unknown because the system discarded it, as it does if the program ignores
+ * SIGCHLD. The value is larger than any exit status. */
 enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
 
 /* Checks the options that matter to a launch. dpari_segment_make checks the others. */
@@ -16592,8 +16633,8 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
-        dpari_segment_ended(&launch->segment, rank,
-                            1); /* nobody else reports the end of a thread */
+        /* for threads, no supervisor reports the end */
+        dpari_segment_ended(&launch->segment, rank, 1);
         return;
     }
     dpari_shm_lend(world, 1);
@@ -16611,8 +16652,8 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_free(world);
-    /* DPAR_E_ARG: operations were never waited for. If it was broken before, the rank that broke it
-     * has the better message. */
+    /* DPAR_E_ARG means that operations were not waited for. If the communicator was broken before,
+     * the rank that broke it has the better message. */
     if (status == DPAR_E_ARG && !broken) {
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
@@ -16629,7 +16670,7 @@ static void dpari_seat_bind(const dpari_launch *launch)
     prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
 #endif
     if (getppid() != launch->parent) {
-        _exit(1); /* it died before the line above */
+        _exit(1); /* the parent died before the line above */
     }
 }
 
@@ -16697,8 +16738,8 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *laun
     char **mine = dpari_os_environment();
     int64_t count = 0, used = 0;
     if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
-        return dpari_wrong(
-            why, "%d ranks cannot be started: argv does not say which program this is", launch->n);
+        return dpari_wrong(why, "%d ranks cannot be started: argv[0] does not name this program",
+                           launch->n);
     }
     while (mine != NULL && mine[count] != NULL) {
         count++;
@@ -16845,9 +16886,9 @@ static int dpari_seat_sleeps(const dpari_seat *seat)
 }
 
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
- * waits for them in every rank, outside of dpar, so no deadline of an operation ever passes. This
- * is done only if this process had such threads: otherwise ranks may wait for something of their
- * own for as long as they like. */
+ * waits for them in every rank, outside of dpar, so that no deadline of an operation ever passes.
+ * This is done only if this process had other threads. Without such threads, ranks may wait for
+ * events of their own as long as they like. */
 static void dpari_launch_listen(dpari_launch *launch)
 {
     const double now = dpari_os_now();
@@ -17054,7 +17095,7 @@ static dpar_status dpari_launch_threads(dpari_launch *launch, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- judging: which rank failed first, and the message --------------------------------------- */
+/* ---- the result: which rank failed first, and the message ------------------------------------ */
 
 static const char *dpari_signal_name(int number)
 {
@@ -17079,7 +17120,7 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* Writes how a rank ended that is a new process of the program and that no signal killed. */
+/* Writes how a rank ended that was started as a new process and was not killed by a signal. */
 static void dpari_seat_say_program(const dpari_seat *seat, int32_t rank, dpar_text *out)
 {
     if (seat->status != DPAR_OK) {
@@ -17109,7 +17150,7 @@ static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *
                          seat->returned ? " returned and then" : "", -seat->ending,
                          dpari_signal_name(-seat->ending));
     } else if (seat->status != DPAR_OK && seat->returned) {
-        dpar_text_put(out, " returned 0, but had not waited for all that it had posted");
+        dpar_text_put(out, " returned 0 without waiting for all operations that it had posted");
     } else if (seat->status != DPAR_OK) {
         dpari_text_print(out, " could not join: %s", seat->why.text);
     } else if (seat->returned) {
@@ -17152,8 +17193,8 @@ static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *ou
         killed++;
         if (killed == 1) {
             dpar_text_put(out, out->used > 0 ? "; killed because they " : "killed because they ");
-            dpar_text_put(out, launch->hung ? "did nothing more when others had ended: rank "
-                                            : "went on: rank ");
+            dpar_text_put(out, launch->hung ? "made no progress after others had ended: rank "
+                                            : "did not end: rank ");
         }
         if (killed <= 8) {
             dpari_text_print(out, "%s%d", killed > 1 ? ", " : "", r);
@@ -17195,7 +17236,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
             dpari_text_print(&out, " after: %s", broke.text);
         }
         if (dpari_segment_is_behind(&launch->segment, first)) {
-            dpar_text_put(&out, "; others have gone on without it");
+            dpar_text_put(&out, "; the others continue without it");
         }
     }
     killed = dpari_launch_put_killed(launch, &out);
@@ -17206,7 +17247,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
     return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- a whole launch -------------------------------------------------------------------------- */
 
 /* Returns the exit code that a failed rank chose for the program, or 0 if it chose none. */
 static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *seat)
@@ -17217,7 +17258,7 @@ static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *s
     return seat->returned ? seat->result : 0;
 }
 
-/* Makes the segment, runs all ranks to their end and judges them. */
+/* Makes the segment, runs all ranks to their end and determines the result. */
 static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
 {
     dpar_status status = dpari_segment_make(&launch->segment, launch->n, launch->options, why);
@@ -17242,8 +17283,8 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     return status;
 }
 
-/* Starts all ranks and waits for them. n, options and the function are set in l; the rest is
- * zero. */
+/* Starts all ranks and waits for them. In *launch, n, options and the function or the image are
+ * set; the rest is zero. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_world_desc *options = launch->options;
@@ -17317,7 +17358,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *a
     return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
 }
 
-/* ---- ranks that somebody else started -------------------------------------------------------- */
+/* ---- ranks that a launcher started ----------------------------------------------------------- */
 
 DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *options,
                                          dpar_why *why)
@@ -17340,33 +17381,33 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* Checks that all ranks are on one node, as far as the launcher says where they are. */
+/* Checks that all ranks are on one node, as far as the launcher's variables tell. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_wrong(
-            why, "%s says %d ranks: dpar_comm.h joins at most %d of one node; " DPARI_OTHER_NODES,
+            why, "%s says %d ranks: dpar_comm.h joins at most %d, on one node; " DPARI_OTHER_NODES,
             name, job->size, (int32_t)DPARI_MAX_RANKS);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_wrong(why,
-                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins ranks "
-                           "of one node; " DPARI_OTHER_NODES,
+                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins only "
+                           "ranks of one node; " DPARI_OTHER_NODES,
                            name, job->size, job->local_size);
     }
     if (nodes > 1) {
         return dpari_wrong(why,
-                           "%s says %d ranks on %d nodes: dpar_comm.h joins ranks of one "
+                           "%s says %d ranks on %d nodes: dpar_comm.h joins only ranks of one "
                            "node; " DPARI_OTHER_NODES,
                            name, job->size, nodes);
     }
     return DPAR_OK;
 }
 
-/* Opens the segment that the process that started this rank has made. Tries and keeps a copy of the
- * descriptor, and closes the original only if it was the segment: in a second dpar_init the number
- * may be that of another file, which must stay open. */
+/* Opens the segment that the process that started this rank has made. Opens a copy of the
+ * descriptor, and closes the original only if it was a segment: in a second dpar_init the number
+ * may belong to another file, which must stay open. */
 static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
 {
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -17770,7 +17811,8 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
     if (dpar_comm_free(world) == DPAR_E_ARG && whole && result == 0) {
-        dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
+        dpari_main_says(program, "a rank returned 0 without waiting for all operations that it "
+                                 "had posted");
         return 1;
     }
     return dpari_main_code(result);
@@ -17853,7 +17895,7 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
         return 1;
     }
     if (dpar_comm_free(world) == DPAR_E_ARG) {
-        dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
+        dpari_main_says(NULL, "a rank ended without waiting for all operations that it had posted");
         return 1;
     }
     return 0;

@@ -301,7 +301,8 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
     if (dpar_comm_free(world) == DPAR_E_ARG && whole && result == 0) {
-        dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
+        dpari_main_says(program, "a rank returned 0 without waiting for all operations that it "
+                                 "had posted");
         return 1;
     }
     return dpari_main_code(result);
@@ -384,7 +385,7 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
         return 1;
     }
     if (dpar_comm_free(world) == DPAR_E_ARG) {
-        dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
+        dpari_main_says(NULL, "a rank ended without waiting for all operations that it had posted");
         return 1;
     }
     return 0;

@@ -96,7 +96,7 @@ grep -q '^rank [023] of 4: all-reduce #3 (1 f64, max) of 4 ranks: rank 1 was kil
 here 1 2 '--ranks 2 leave' '.*' 'rank 0 of 2: .* rank 1 has ended with status 7.*'
 here 5 2 '--ranks 3 five' '.*' '.*'
 grep -q '^rank [02] of 3: rank 1 returned 5$' "$work/out" || { cat "$work/out"; bad=1; }
-here 1 2 '--ranks 2 post' 'sum 3 of 2' 'start: rank 1 returned 0, but had not waited for all that it had posted'
+here 1 2 '--ranks 2 post' 'sum 3 of 2' 'start: rank 1 returned 0 without waiting for all operations that it had posted'
 here 1 4 '--ranks 2 no' 'sum 3 of 2' "$refused" "$refused" 'start: rank [01] returned 1'
 here 1 3 '--ranks 3 shrink' '.*' '.*' '.*'
 grep -q "^rank [01] of 2: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
@@ -112,7 +112,7 @@ grep -q "^rank [0-2] of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; 
 joined 3 '1 1 1 ' 2 one '.*' '.*'
 grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 joined 3 '1 5 1 ' 2 five '.*' '.*'
-joined 2 '0 1 ' 2 post 'sum 3 of 2' 'start: a rank returned 0, but had not waited for all it had posted'
+joined 2 '0 1 ' 2 post 'sum 3 of 2' 'start: a rank returned 0 without waiting for all operations that it had posted'
 joined 3 '1 137 1 ' 2 die '.*' '.*'
 grep -q '^rank [02] of 3: .* rank 1 has ended' "$work/out" || { cat "$work/out"; bad=1; }
 
