@@ -11304,54 +11304,54 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dp
  * writer wrote before, so release and acquire are sufficient. */
 
 enum {
-    DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
-    DPARI_BUFFERS = 4,             /* chunks under way */
-    DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
-    DPARI_CMA_PIECE = 32 << 10,    /* bytes from which the kernel's copy beats two of ours */
-    DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
-    DPARI_BROADCAST_LEAST = 8 << 10,  /* so many bytes */
-    DPARI_BROADCAST_MOST = 128 << 10, /* to so many */
-    DPARI_BROADCAST_CMA = 12 << 10,   /* bytes from which the kernel may copy one, */
-    DPARI_REDUCTION_CMA = 256 << 10   /* and what is reduced, where that is faster */
+    /* All but DPARI_BUFFERS are in bytes. */
+    DPARI_DIRECT_FROM = 1024,         /* from here on, two waits take less time than a copy */
+    DPARI_BUFFERS = 4,                /* chunks of a rank that are in the slots at a time */
+    DPARI_BLOCK = 64 << 10,           /* most that a rank reads at once to reduce it */
+    DPARI_CMA_PIECE = 32 << 10,       /* from here on, one copy by the kernel beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10,    /* larger broadcasts are faster in several pieces */
+    DPARI_BROADCAST_LEAST = 8 << 10,  /* the smallest such piece */
+    DPARI_BROADCAST_MOST = 128 << 10, /* and the largest */
+    DPARI_BROADCAST_CMA = 12 << 10,   /* from here on, the kernel may copy broadcasts */
+    DPARI_REDUCTION_CMA = 256 << 10   /* and the inputs of reductions */
 };
-/* Measured on two cores of a server (docs/records/performance.md): bytes written by a rank from
- * which stores past the cache are faster. */
+/* Bytes written by a rank from which streaming stores, which bypass the cache, are faster. Measured
+ * on two cores of a server (docs/records/performance.md). */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 
-enum {
-    DPARI_ENTER,
-    DPARI_ENTRIES,
-    DPARI_CHUNKS,
-    DPARI_CMA_RESULTS,
-    DPARI_FINAL /* | the words that it looks at, a, b or c, << 8 */
-};
+/* The phase of a collective, in the low 8 bits of dpar_work.phase. The bits above have the kind of
+ * word, DPARI_WORD_x, that it waits for. */
+enum { DPARI_ENTER, DPARI_ENTRIES, DPARI_CHUNKS, DPARI_CMA_RESULTS, DPARI_FINAL };
 
-/* What a rank offers in its entry when it is not inline. */
+/* What a rank publishes in its entry if its input is not inline. */
 typedef struct dpari_offer {
-    uint64_t in, out;       /* refs; 0: cannot be reached */
-    uint64_t in_at, out_at; /* addresses in its process */
+    uint64_t in, out;       /* refs of its input and output; 0 if the others cannot reach them */
+    uint64_t in_at, out_at; /* their addresses in its process */
     int64_t largest;        /* bytes of the largest piece that it gives to one rank */
-    int64_t flags;
+    int64_t flags;          /* a sum of the following */
 } dpari_offer;
 enum {
-    DPARI_BOXED = 1,
-    DPARI_IN_PLACE = 2,
-    DPARI_CAN_CMA = 4, /* it can read the private memory of all in the group */
-    DPARI_OWN_TAKEN = 8,
-    DPARI_KERNEL = 16 /* the rank that times it wants it copied so */
+    DPARI_BOXED = 1,     /* its input is a copy in its slot */
+    DPARI_IN_PLACE = 2,  /* dpari_in_place */
+    DPARI_CAN_CMA = 4,   /* it can read the private memory of all ranks of the group */
+    DPARI_OWN_TAKEN = 8, /* it has copied its own piece already */
+    DPARI_KERNEL = 16    /* the rank that chooses the method wants the kernel to copy */
 };
 
-/* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
- * back that others have read costs as much as to read one of theirs. */
+/* The layout of dpar_work.state for collectives. It also has copies of what the rank itself has
+ * published, because to read back a line that others have read costs as much as to read a line of
+ * theirs. */
 typedef struct dpari_coll {
-    dpari_watch at; /* ranks seen to have come so far, from the right neighbour on */
-    int64_t target; /* what the word must have reached */
-    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
-    int64_t piece;                              /* bytes of a piece of a chunk */
-    int64_t buffers;                            /* chunks that fit in the slots */
-    int64_t inline_bytes;                       /* > 0: payloads are inline; -1: by offers */
-    uint64_t mine;                              /* the entry's word */
+    dpari_watch at;            /* ranks seen so far, from the right neighbour on */
+    int64_t target;            /* value that the word must reach */
+    int64_t in_step, mid_step; /* chunks put in, and chunks reduced or taken */
+    int64_t out_step;          /* chunks of which the results are taken */
+    int64_t steps;             /* number of chunks */
+    int64_t piece;             /* bytes of a piece of a chunk */
+    int64_t buffers;           /* chunks that fit in the slots */
+    int64_t inline_bytes;      /* bytes of each inline input; -1 if entries have offers */
+    uint64_t mine;             /* word of this rank's entry */
     dpari_offer offer;
 } dpari_coll;
 
@@ -11381,6 +11381,7 @@ static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
 /* ---- pieces: who gives what to whom -----------------------------------------------------------
  */
 
+/* Bytes of an element. */
 static int64_t dpari_unit(const dpar_call *call)
 {
     return dpar_type_bytes(dpari_kern_stored(call->type));
@@ -11395,7 +11396,7 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
     return sum;
 }
 
-/* Bytes of this rank's `in` that go to `to`. */
+/* Returns the piece of this rank's `in` that rank `to` receives. */
 static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, int32_t to)
 {
     const int64_t unit = dpari_unit(call);
@@ -11455,7 +11456,7 @@ static int dpari_gives_one(const dpar_call *call)
            call->kind == DPAR_CALL_ALL_GATHER;
 }
 
-/* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
+/* Returns part q of a reduction, the elements that rank q reduces. */
 static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32_t q)
 {
     const int64_t unit = dpari_unit(call), n = g->comm.size;
@@ -11467,14 +11468,14 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
         p.bytes = unit * (call->variable_counts ? call->in_count[q] : call->count);
         return p;
     }
-    /* even shares, of whole lines */
+    /* equal shares of whole cache lines */
     int64_t all = call->count * unit, lines = (all + 63) / 64, share = (lines + n - 1) / n * 64;
     p.begin = q * share < all ? q * share : all;
     p.bytes = all - p.begin < share ? all - p.begin : share;
     return p;
 }
 
-/* All that a rank of these numbers gives, in bytes; the same on all ranks unless sizes vary. */
+/* Returns the bytes of a rank's whole input, which is the same on all ranks unless sizes vary. */
 static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
 {
     const int64_t one = call->count * dpari_unit(call);
@@ -11509,6 +11510,7 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
+/* Hashes everything of a call that must be equal on all ranks. */
 static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
@@ -11563,7 +11565,8 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 /* ---- entering ---------------------------------------------------------------------------------
  */
 
-/* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
+/* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
+ */
 static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
 {
     int64_t at = 0;
@@ -11580,7 +11583,8 @@ static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *bo
     }
 }
 
-/* Bytes of a box; fills the table where sizes vary, packed or as they lie in `in`. */
+/* Fills in the table of pieces if sizes vary: at their positions in the slot if `packed`, otherwise
+ * in `in`. Returns the bytes of all pieces in the slot. *largest is the largest piece. */
 static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
                                 int64_t *largest)
 {
@@ -11619,6 +11623,7 @@ static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->in, bytes);
 }
 
+/* Returns a reference to `out` if other ranks may store results there, otherwise 0. */
 static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 {
     int takes = call->kind == DPAR_CALL_ALL_REDUCE ||
@@ -11629,8 +11634,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Returns DPARI_IN_PLACE if a rank would overwrite input that others may still read, were
- * everything done in the users' buffers. */
+/* Returns DPARI_IN_PLACE if this rank would overwrite input that others may still read, provided
+ * that they read it in the user's buffer. */
 static int64_t dpari_in_place(const dpar_call *call)
 {
     int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
@@ -11653,8 +11658,8 @@ static int dpari_reads_all(const dpari_group *g, int32_t rank)
     return r == g->comm.size;
 }
 
-/* True if each rank may read the memory of all others. What a rank learns later can only make it
- * offer less. */
+/* True if each rank can read the memory of all others. A result of 1 is kept, because a rank that
+ * cannot read any more only stops to offer DPARI_CAN_CMA. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
@@ -11666,19 +11671,23 @@ static int dpari_all_cma(dpari_group *g)
     return 1;
 }
 
-/* Bytes up to which copying them into the slot is best. */
+/* Returns the bytes up to which an input should be copied into the slot. */
 static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
 {
     int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
-    if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
+    /* each rank reads the whole slot of every other; with many ranks, chunks, of which each rank
+     * reads its part, are faster */
+    if (dpari_is_reduction(call)) {
         return g->slot_bytes * 4 / n;
     }
     if (call->kind == DPAR_CALL_BROADCAST) {
         const int64_t most = DPARI_BROADCAST_BOX;
         return most < g->slot_bytes ? most : g->slot_bytes;
     }
-    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g) ? 0
-                                                                                   : g->slot_bytes;
+    if (largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g)) {
+        return 0;
+    }
+    return g->slot_bytes;
 }
 
 /* Returns the bytes of this rank's input. If sizes vary, a table lists what each other rank may
@@ -11696,8 +11705,10 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
     return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
-/* What this rank knows of the ways in which a call's private memory, `bytes`, can go; NULL: it does
- * not choose. A broadcast's root does; of a reduction, of which all copy as much, rank 0. */
+/* Returns this rank's times for the methods of copying the private memory of a call, and the size
+ * of that memory in *bytes. Returns NULL if this rank does not choose the method, or the call is
+ * small. The root of a broadcast chooses, and rank 0 in a reduction, where all ranks copy equally
+ * much. */
 static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
@@ -11709,11 +11720,13 @@ static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t
     *bytes = call->variable_counts
                  ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
                  : dpari_gives(g, call);
-    return *bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA) ? NULL
-           : reduces ? dpari_pace_of(g->sums, *bytes)
-                     : dpari_pace_of(g->pace, *bytes);
+    if (*bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA)) {
+        return NULL;
+    }
+    return dpari_pace_of(reduces ? g->sums : g->pace, *bytes);
 }
 
+/* Fills in this rank's offer, and copies the input into the slot if that is better. */
 static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
@@ -11744,6 +11757,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
     }
 }
 
+/* True if so many bytes should be written with streaming stores. */
 static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
 {
     return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
@@ -11760,7 +11774,7 @@ static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream
     }
 }
 
-/* The first step: give and enter. */
+/* The first step: makes the input readable and publishes the entry. */
 static void dpari_enter(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11778,7 +11792,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     k->phase = DPARI_ENTRIES;
     o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
     dpari_publish(g->world, &entry->word, o->mine);
-    /* what needs nobody, while the others enter */
+    /* copies the own piece, which needs no other rank, while the others enter */
     if (k->call.kind == DPAR_CALL_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
         !(o->offer.flags & DPARI_BOXED)) {
         dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
@@ -11797,7 +11811,7 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     }
     if (f.root == DPARI_CLOSE) {
         dpar_text_put(t, " closed the communicator or returned");
-        dpari_put_failed(t, g->world, g->world_rank[rank]); /* why, most likely */
+        dpari_put_failed(t, g->world, g->world_rank[rank]); /* most likely the reason */
         return 1;
     }
     dpar_text_put(t, " called ");
@@ -11805,7 +11819,8 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     return 0;
 }
 
-/* Pieces of different sizes, and nothing else that a message could show. */
+/* True if the two calls have pieces of different sizes and differ in nothing that a message shows,
+ * so that only their counts can differ. */
 static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
@@ -11814,13 +11829,15 @@ static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32
            f.op == k->call.op && f.root == k->call.root;
 }
 
+/* Breaks the communicator because another rank has called a different operation. */
 static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
 {
     const int32_t me = g->comm.rank, first = me < other ? me : other;
     dpar_why why;
     dpar_text t;
     int left;
-    for (int32_t r = 0; r < g->comm.size; r++) { /* after a death ranks go different ways */
+    /* if a rank has died, that is why the others call different operations */
+    for (int32_t r = 0; r < g->comm.size; r++) {
         if (dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD) {
             return dpari_fail_peer(g, k, r);
         }
@@ -11848,8 +11865,9 @@ static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
         r = r >= n ? r - n : r;
         uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
         int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
-        /* ahead: it has compared this one and gone on, with this member in another communicator;
-         * after a barrier that closes one that can be, and barriers read nothing */
+        /* If ahead > 0, the rank has compared this entry already and has reused its member for
+         * another communicator. That is possible only after the barrier that closes a
+         * communicator, and a barrier reads no data. */
         if (word == mine || ahead > 0) {
             continue;
         }
@@ -11865,6 +11883,7 @@ static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
     return DPAR_OK;
 }
 
+/* Does the same as dpari_entries_of_all, by levels (gate.h) if possible. */
 static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11891,7 +11910,7 @@ static int dpari_last_words(dpari_group *g, dpar_work *k)
     return came;
 }
 
-/* ---- everything is readable -------------------------------------------------------------------
+/* ---- all input is readable --------------------------------------------------------------------
  */
 
 /* True if a reduction writes over its own input. Those lines are in the caches, where streaming
@@ -11917,7 +11936,7 @@ static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t ou
                       call->op, stream);
 }
 
-/* What another rank gives, inline. */
+/* Returns the inline input of another rank. */
 static const char *dpari_inline_given(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     return (const char *)dpari_gate_given(g, k, rank, dpari_coll_of_const(k)->mine);
@@ -11929,7 +11948,7 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
     if (bytes == 0 || (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank)) {
-        return; /* of nothing `in` and `out` may be NULL */
+        return; /* if there are no elements, `in` and `out` may be NULL */
     }
     result = call->kind == DPAR_CALL_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at)
                                                 : NULL;
@@ -11970,7 +11989,7 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
 /* ---- reductions on offers ---------------------------------------------------------------------
  */
 
-/* Each reduces its part of all inputs, into all outputs. */
+/* Method push: this rank reduces its part of all inputs and stores it into all outputs. */
 static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -12001,7 +12020,7 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* Each reduces all that it needs itself. */
+/* Method box of a reduction: this rank reduces all elements of its own output. */
 static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -12020,15 +12039,15 @@ static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* What all ranks know of the offers. */
+/* A summary of all offers, which all ranks compute equally. */
 typedef struct dpari_offers {
-    int readable; /* all inputs */
-    int writable; /* all outputs that are needed */
-    int boxed;    /* no input is in a user's memory */
-    int in_place; /* some rank reduces over its own input where it lies */
-    int cma;      /* all may read the others' memory */
-    int kernel;   /* the rank that chooses wants that */
-    int64_t largest;
+    int readable;    /* 1 if all inputs can be read */
+    int writable;    /* 1 if all outputs that are needed can be written by others */
+    int boxed;       /* 1 if no input is in a user's memory */
+    int in_place;    /* 1 if a rank overwrites input that the others read in its buffer */
+    int cma;         /* 1 if all ranks can read the others' memory */
+    int kernel;      /* 1 if the rank that chooses wants the kernel to copy */
+    int64_t largest; /* bytes of the largest piece */
 } dpari_offers;
 
 static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
@@ -12050,16 +12069,16 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
     return all;
 }
 
-/* ---- CMA: a reduction through the kernel ------------------------------------------------------
+/* ---- method cma: a reduction that reads through the kernel ------------------------------------
  */
 
-/* number: errno of the read. */
+/* Breaks the communicator because a rank's memory could not be read. number: errno of the read. */
 static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank,
                                                int number)
 {
     dpar_text t;
     dpar_why why;
-    /* a process that dies loses its memory well before its lock */
+    /* a process that dies loses its memory some time before its lock */
     for (int32_t i = 0; i < 2000; i++) {
         if (dpari_rank_state(g->world, g->world_rank[rank]) != DPARI_RANK_HERE) {
             return dpari_fail_peer(g, k, rank);
@@ -12072,12 +12091,11 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     dpari_put_rank(&t, g, rank);
     dpar_text_put(&t, " cannot be read any more (");
     dpari_os_error(&t, number);
-    dpar_text_put(&t,
-                  number == EPERM
-                      ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
-                        " since the start?"
-                      : "");
-    dpar_text_put(&t, "): options.disable = DPAR_WORLD_NO_CMA does without");
+    if (number == EPERM) {
+        dpar_text_put(&t, ": perhaps one of the two has changed its user, its seccomp filter or "
+                          "PR_SET_DUMPABLE since the start");
+    }
+    dpar_text_put(&t, "): set DPAR_WORLD_NO_CMA in dpar_world_desc.disable to copy without it");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -12088,7 +12106,8 @@ static int dpari_cma_read(const dpari_group *g, int32_t rank, void *to, uint64_t
     return dpari_world_read(g->world, g->world_rank[rank], to, from, bytes);
 }
 
-/* This rank's part of all inputs into its own output, block by block through its slots. */
+/* Reduces this rank's part of all inputs into its own output, block by block. The blocks of the
+ * other ranks are read into this rank's slots. */
 static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -12115,7 +12134,7 @@ static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* The parts that the others reduced. */
+/* Reads the parts that the other ranks have reduced. */
 static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
 {
     for (int32_t i = 1; i < g->comm.size; i++) {
@@ -12129,7 +12148,7 @@ static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* ---- moves on offers --------------------------------------------------------------------------
+/* ---- moves (operations that do not reduce) on offers ------------------------------------------
  */
 
 static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32_t from,
@@ -12145,7 +12164,7 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
-/* Where the piece from `from` for this rank lies behind that rank's offer. */
+/* Returns where the piece for this rank is in what rank `from` offers. */
 static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32_t from)
 {
     const dpar_call *call = &k->call;
@@ -12157,6 +12176,7 @@ static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32
     return p;
 }
 
+/* Checks that the other ranks give as much as this rank takes, if sizes vary. */
 static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
 {
     for (int32_t r = 0; r < g->comm.size && k->call.variable_counts; r++) {
@@ -12169,8 +12189,9 @@ static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* An all-to-all's own piece and its right neighbour's, line by line: while one waits for another
- * core the other goes on. 0: not possible here. */
+/* Copies the own piece of an all-to-all and that of the right neighbour in turns, line by line,
+ * because one copy can proceed while the other waits for a line of another core. Returns 0 if that
+ * is not possible here. */
 static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -12184,7 +12205,7 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     }
     in = (const char *)dpari_at(g->world, ref);
     if (!in) {
-        return 0; /* who goes on says why */
+        return 0; /* the caller tries again and writes the message */
     }
     dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
                             (const char *)call->in + own.begin,
@@ -12193,14 +12214,15 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     return 1;
 }
 
-/* Everyone takes its pieces where they are offered, or through the kernel. */
+/* Takes all pieces for this rank from where they are offered, or through the kernel. */
 static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
     const int32_t n = g->comm.size;
     const int32_t stream =
         dpari_streams(g, call->kind == DPAR_CALL_BROADCAST ? largest / 2 : largest * n);
-    /* own memory that the others read too: first, while nobody has touched it */
+    /* if the others read this rank's input in its buffer, the own piece is copied first, before
+     * their reads take its lines out of the cache */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
     for (int32_t i = done; i < n; i++) {
@@ -12230,20 +12252,21 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
     return DPAR_OK;
 }
 
-/* ---- chunks -----------------------------------------------------------------------------------
+/* ---- method chunks ----------------------------------------------------------------------------
  */
 
+/* Returns the buffer in the slots of a rank that chunk `step` uses. */
 static char *dpari_buffer(const dpari_group *g, const dpari_coll *o, int32_t rank, int64_t step)
 {
     return dpari_staging(g, rank) + (step % o->buffers) * (2 * g->slot_bytes / o->buffers);
 }
 
-/* The part of a piece that goes with chunk `step`: empty past its end. */
+/* Returns the part of a piece that is in chunk `step`, with 0 bytes past the end of the piece. */
 static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
 {
     int64_t skip = step * size;
-    dpari_piece c = {p.begin + skip, p.bytes - skip};
-    c.bytes = c.bytes < 0 ? 0 : c.bytes < size ? c.bytes : size;
+    dpari_piece c = {p.begin + skip, dpari_least(p.bytes - skip, size)};
+    c.bytes = dpari_most(c.bytes, 0);
     return c;
 }
 
@@ -12268,7 +12291,8 @@ static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_
     o->steps = (largest + o->piece - 1) / o->piece;
 }
 
-/* A rank that gives nothing says so once, and so does one that takes nothing. */
+/* Begins the chunks. A rank that gives nothing publishes all of its word `a` at once, and a rank
+ * that takes nothing all of its word `b`. */
 static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12309,7 +12333,7 @@ static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll 
     }
 }
 
-/* Takes its pieces of the chunk. */
+/* Takes this rank's pieces of the chunk. */
 static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -12326,7 +12350,8 @@ static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_col
     }
 }
 
-/* Reduces its part of the chunk, into its own output and, for others to take, into its buffer. */
+/* Reduces this rank's part of the chunk into its own output and, for the others to take, into its
+ * buffer. */
 static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -12351,6 +12376,7 @@ static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_c
     }
 }
 
+/* Takes the parts of the chunk that the other ranks have reduced. */
 static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -12367,14 +12393,15 @@ static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_
     }
 }
 
-/* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
+/* Returns the word that a rank publishes last for a chunk: c if results are taken, otherwise b. */
 static int32_t dpari_last_word(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
                                                                                 : DPARI_WORD_B;
 }
 
-/* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
+/* Advances the chunks. Chunk j is put in while j - 1 is reduced or taken and the results of j - 2
+ * are taken. */
 static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12417,10 +12444,11 @@ static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* ---- the way ----------------------------------------------------------------------------------
+/* ---- choosing the method ----------------------------------------------------------------------
  */
 
-/* This rank is done with the others' memory; so will all be. */
+/* Publishes that this rank is done with the memory of the others. The collective ends once all are.
+ */
 static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, int64_t step)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12429,7 +12457,8 @@ static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, 
     dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
 }
 
-/* The rank that chose the way of k times it, until all are done. */
+/* Begins to time the method of k, on the rank that chose it. dpari_timed ends that once all ranks
+ * are done. */
 static void dpari_time_way(dpari_group *g, dpar_work *k)
 {
     int64_t bytes;
@@ -12451,7 +12480,8 @@ static void dpari_timed(dpari_group *g, const dpar_work *k)
     }
 }
 
-/* OK: all is done; MORE: go on by phase. */
+/* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if that is all, or
+ * DPAR_MORE if the work continues at its phase. */
 static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -12492,6 +12522,7 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
+/* Does the same for an operation that does not reduce. */
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -12515,6 +12546,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
+/* All ranks have entered: passes that on by levels and begins the collective. */
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12541,7 +12573,9 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
     }
     if ((k->phase & 0xff) == DPARI_ENTRIES) {
         status = dpari_entries(g, k);
-        status = status == DPAR_OK ? dpari_coll_choose(g, k) : status;
+        if (status == DPAR_OK) {
+            status = dpari_coll_choose(g, k);
+        }
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
         status = dpari_chunks(g, k);
@@ -13638,31 +13672,31 @@ DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
 
 /* A communicator of this rank. */
 typedef struct dpari_shm {
-    dpari_group group; /* first: a dpar_comm is one of these */
+    dpari_group group; /* must be first: dpari_shm_of casts a dpar_comm of this engine */
     struct dpari_node *node;
-    struct dpari_shm *next; /* of the open ones */
-    int64_t bytes;          /* of this */
-    int32_t closing;        /* the barrier that ends it is under way */
-    int32_t voted;          /* it broke, and this rank has gone on from it, or tried to */
-    int32_t generation;     /* so many times ranks went on without others to come to it */
+    struct dpari_shm *next; /* in the list of open communicators */
+    int64_t bytes;          /* bytes allocated for this struct and its tables */
+    int32_t closing;        /* 1 while the barrier that closes it is under way */
+    int32_t voted;          /* 1 if this rank has shrunk it, or tried to */
+    int32_t generation;     /* number of shrinks from the world to this communicator */
 } dpari_shm;
 
-/* What all communicators of this rank share; private memory. */
+/* What all communicators of this rank share, in private memory. */
 typedef struct dpari_node {
     dpari_world *world;
     dpari_p2p *p2p;
-    dpari_shm *open; /* communicators */
+    dpari_shm *open; /* list of open communicators */
     dpari_ended closed;
-    uint64_t spare;    /* ref of a member for the next one; 0: none */
-    uint32_t highest;  /* name of a communicator that this rank was in */
-    int32_t lent;      /* dpar_launch closes the world's, not the user */
-    int32_t posted;    /* works under way */
-    uint32_t tests;    /* fruitless calls of dpar_test so far */
-    double looked;     /* when dpar_test last looked whether peers live */
-    double suspended;  /* seconds between its looks that do not count: dpari_os_suspended */
-    uint64_t seen;     /* what the last look at a wait's progress saw */
-    uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
-    uint32_t progress; /* 1: there is one; 2: it is to end */
+    uint64_t spare;    /* ref of an unused member, the head of a list; 0 if none */
+    uint32_t highest;  /* the highest id of a communicator that this rank was in */
+    int32_t lent;      /* 1 if dpar_launch closes the world's communicator, not the user */
+    int32_t posted;    /* number of works under way */
+    uint32_t tests;    /* calls of dpar_test so far that found nothing done */
+    double looked;     /* when dpar_test last checked peers and deadlines */
+    double suspended;  /* s between these checks that do not count (dpari_os_suspended) */
+    uint64_t seen;     /* hash of the state at the last check of a wait's progress */
+    uint32_t lock;     /* protects this struct and its communicators from the progress thread */
+    uint32_t progress; /* 1 while there is a progress thread, 2 while it must end */
     dpari_thread thread;
 } dpari_node;
 
@@ -13701,13 +13735,15 @@ static void dpari_unlock(dpari_node *n)
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
+/* True if operation k waits for this rank. */
 static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(g, k, rank)
                                                      : rank == k->call.root;
 }
 
-/* The first that is missing because it waits for a rank that has come to k, and for whom. */
+/* Appends the first missing rank that itself waits for a rank which has arrived at k, and that
+ * rank. */
 static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
     const double quiet = dpari_quiet(g->comm.timeout_s);
@@ -13727,6 +13763,8 @@ static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work
     }
 }
 
+/* Breaks the communicator because its deadline has passed. The message names the missing ranks with
+ * the last operation of each. */
 static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
@@ -13750,15 +13788,17 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
     return dpari_group_break(g, DPAR_E_TIMEOUT, why.text);
 }
 
-/* What k really waits for: a collective waits for those posted before it. */
+/* Returns the operation that k waits for: if k is a collective, the first one in the queue, because
+ * collectives run in the order of posting, otherwise k. */
 static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 {
     return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT && g->first ? g->first : k;
 }
 
-/* After an error elsewhere a close waits for nobody: others may have seen that error before they
- * had this communicator at all. It ends with that error here, too. Those that went on after that
- * error have all of them seen it. */
+/* True if closing this communicator must not wait because another communicator of this rank is
+ * broken: the other ranks may have seen that error before they even made this communicator. It is
+ * then broken by the same error. Communicators of earlier generations do not count, because all
+ * ranks that shrank them have seen their errors. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -13771,8 +13811,9 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
-/* Checks now and then whether a wait still makes sense. Returns DPAR_OK if it does, DPAR_E_PEER if
- * *rank is gone, or DPAR_E_TIMEOUT. */
+/* Checks now and then whether a wait can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
+ * *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status of a broken
+ * communicator. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
     dpari_group *g = &s->group;
@@ -13794,7 +13835,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             dpari_group_closes(g, g->world_rank[r])) {
             state = DPARI_RANK_LEFT;
         }
-        /* one that died before one that left: others leave because of it */
+        /* a rank that died counts before one that left, because ranks leave when another dies */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;
             *rank = r;
@@ -13803,14 +13844,16 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     if (gone) {
         return DPAR_E_PEER;
     }
-    return missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s
-               ? DPAR_E_TIMEOUT
-               : DPAR_OK;
+    if (missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s) {
+        return DPAR_E_TIMEOUT;
+    }
+    return DPAR_OK;
 }
 
 /* ---- progress ---------------------------------------------------------------------------------
  */
 
+/* Ends an operation with this status. */
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
     dpari_group *g = &s->group;
@@ -13824,10 +13867,11 @@ static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
     dpari_flight_end(g->world, k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
     k->status = status;
-    DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
+    DPARI_STORE(&k->comm, NULL); /* last, because from here on the user may reuse it */
 }
 
-/* The collectives of one communicator, in order, until one has to wait. */
+/* Advances the collectives of one communicator in order, until one must wait. If the communicator
+ * is broken, fails those that cannot end any more. */
 static void dpari_queue_progress(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -13835,12 +13879,14 @@ static void dpari_queue_progress(dpari_shm *s)
         dpar_work *k = g->first;
         const dpar_status broken = g->comm.status;
         dpar_status status = broken;
-        /* what all had done before it broke has all its words: it ends well everywhere */
+        /* of a collective before the first failed one, all words are published, so it succeeds on
+         * all ranks */
         if (broken == DPAR_OK || k->sequence < g->broken_from) {
             status = dpari_coll_advance(g, k);
         }
-        /* who was stopped may have read what others had given up, and had written to again: they
-         * break it before they do */
+        /* If this rank was stopped for long, the others may have given up the collective and
+         * written to memory that it has just read. They break the communicator before they do so,
+         * hence this second check. */
         if (status == DPAR_OK) {
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             status = dpari_group_broken(g);
@@ -13856,6 +13902,7 @@ static void dpari_queue_progress(dpari_shm *s)
     }
 }
 
+/* Advances one operation, a collective together with those before it in the queue. */
 static void dpari_step(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -13900,15 +13947,15 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
         return;
     }
     if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_queue_progress(s); /* fails all of them: the communicator is broken */
+        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
     } else {
         dpari_p2p_forget(s->node->p2p, g);
         dpari_work_done(s, k, status);
     }
 }
 
-/* True if the operation has made progress since the last look. The deadline limits waits without
- * progress only. */
+/* True if the operation has made progress since the last call, by a hash of its state. The deadline
+ * limits only waits without progress. */
 static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 {
     uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
@@ -13920,7 +13967,8 @@ static int dpari_gets_on(dpari_node *n, const dpar_work *k)
     return seen != before;
 }
 
-/* Checks all that an operation waits for, and fails it if a rank will not arrive. */
+/* Checks the ranks that an operation waits for and its deadline, and fails it if a rank will not
+ * arrive. */
 static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpari_group *g = &s->group;
@@ -13940,7 +13988,7 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began
     if (status == DPAR_OK) {
         return;
     }
-    dpari_step(s, k); /* the last words of a rank that is gone may have come just before */
+    dpari_step(s, k); /* a rank that has ended may have published its part just before */
     if (!k->comm) {
         return;
     }
@@ -13952,9 +14000,10 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began
     dpari_give_up(s, k, status);
 }
 
-enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything */
+enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
 
-/* Until k is done. The caller holds the lock. */
+/* Waits until k is done and returns its status. The caller holds the lock, which is released during
+ * each turn of the wait. */
 static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -13995,12 +14044,13 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 /* ---- the engine's functions -------------------------------------------------------------------
  */
 
+/* The number of this rank's next operation, which numbers its messages. */
 static int64_t dpari_flights_of(const dpari_world *w)
 {
     return (int64_t)w->rank[w->me].flights + 1;
 }
 
-/* Posts it; OK when it was done at once. */
+/* Starts an operation in k. k->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -14017,7 +14067,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     k->sequence = is_message ? dpari_flights_of(w) : ++g->sequence;
     k->record = dpari_flight_begin(w, g->id, k->sequence, call);
     s->node->posted++;
-    status = dpari_group_broken(g); /* too late: the others have given it up */
+    status = dpari_group_broken(g); /* if so, the others do not wait for this operation */
     if (status != DPAR_OK) {
         dpari_work_done(s, k, status);
         return;
@@ -14077,8 +14127,8 @@ static dpar_status dpari_shm_wait(dpar_work *k)
     return status;
 }
 
-enum { DPARI_TESTS_CROWDED = 16 }; /* tests between two offers of the core to who needs it */
-#define DPARI_LOOK_EVERY 10e-3     /* seconds between two looks at peers and deadline */
+enum { DPARI_TESTS_CROWDED = 16 }; /* tests after which a rank sleeps briefly if cores are shared */
+#define DPARI_LOOK_EVERY 10e-3     /* seconds between two checks of peers and deadline */
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
@@ -14109,14 +14159,14 @@ static dpar_status dpari_shm_test(dpar_work *k)
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(n);
     if (status == DPAR_MORE && n->world->crowded && n->tests % DPARI_TESTS_CROWDED == 0) {
-        dpari_os_sleep(10e-6); /* a yield would come back at once, or after another's whole slice */
+        dpari_os_sleep(10e-6); /* a yield would return at once, or only after a whole time slice */
     }
     return status;
 }
 
-enum { DPARI_BATCH = 12 }; /* works that fit on the stack */
+enum { DPARI_BATCH = 12 }; /* works that are kept on the stack */
 
-/* Posts receives first, so that messages arrive directly in their place. */
+/* Posts receives first, so that messages are copied directly to their destination. */
 static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
@@ -14152,7 +14202,7 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     dpar_text_init(&t, why->text, sizeof why->text);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
     dpari_text_print(&t, "%ld of at most %ld in use, in ", w->users, w->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 pieces (", w->used_count);
+    dpari_text_print(&t, "%d of at most 65536 allocations (", w->used_count);
     dpari_put_lack(&t, w);
     dpari_text_char(&t, ')');
 }
@@ -14192,7 +14242,7 @@ static void *dpari_progress_main(void *arg)
     int32_t idle = 0;
     while (DPARI_LOAD(&n->progress) == 1) {
         int32_t posted = 0;
-        /* the user's thread makes progress while it waits; two would be in each other's way */
+        /* while the user's thread waits, it makes progress itself, and two would only compete */
         if (!DPARI_LOAD(&n->world->waiting)) {
             dpari_lock(n);
             dpari_progress_all(n);
@@ -14219,7 +14269,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
             return dpari_say(DPAR_E_SYSTEM, &c->why, "no thread could be started for progress");
         }
     } else if (!on && n->progress) {
-        DPARI_STORE(&n->progress, 2U); /* it still takes the lock, once */
+        DPARI_STORE(&n->progress, 2U); /* not 0, because the thread may still take the lock once */
         dpari_os_join(n->thread);
         DPARI_STORE(&n->progress, 0U);
     }
@@ -14229,7 +14279,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
 /* ---- report -----------------------------------------------------------------------------------
  */
 
-enum { DPARI_REPORTED = 4 }; /* operations a rank */
+enum { DPARI_REPORTED = 4 }; /* operations that a report shows of each rank */
 
 static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 {
@@ -14248,9 +14298,11 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
         dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
         dpar_text_put(out, "\n    ");
         dpari_flight_text(out, &now.f);
-        dpar_text_put(out, now.f.state == DPARI_FLIGHT_DONE     ? " done"
-                           : now.f.state == DPARI_FLIGHT_FAILED ? " failed"
-                                                                : " not done");
+        if (now.f.state == DPARI_FLIGHT_DONE) {
+            dpar_text_put(out, " done");
+        } else {
+            dpar_text_put(out, now.f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
+        }
         if (now.f.comm) {
             dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
         }
@@ -14279,7 +14331,7 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         return;
     }
     reads = DPARI_LOAD(&w->rank[w->me].reads);
-    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read in place, other ");
     if (reads == 0) {
         dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
         return;
@@ -14288,11 +14340,11 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
     dpari_put_unread(out, w);
 }
 
-/* ---- making and ending ------------------------------------------------------------------------
+/* ---- making and closing communicators ---------------------------------------------------------
  */
 
-/* Room for a member, its tables and slots in this rank's heap. One that was used before has counted
- * to *sequence. */
+/* Takes an unused member, or allocates one with its tables and slots in this rank's heap. *sequence
+ * is the last sequence number that the member has used. */
 static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequence)
 {
     dpari_world *w = n->world;
@@ -14314,6 +14366,7 @@ static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequ
     return status;
 }
 
+/* Keeps the member of a closed communicator for a later one. */
 static void dpari_member_spare(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -14323,8 +14376,8 @@ static void dpari_member_spare(dpari_shm *s)
     s->node->spare = g->member_ref;
 }
 
-/* Works that nobody waited for end here; where one was not done, the others must not wait either.
- */
+/* Ends the works that the user has not waited for, and returns how many of them were not done. If
+ * there are any, the communicator is broken, so that the other ranks do not wait for them. */
 static int32_t dpari_shm_lost(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -14345,7 +14398,7 @@ static int32_t dpari_shm_lost(dpari_shm *s)
         dpari_work_done(s, g->finished, g->finished->status);
     }
     if (lost > 0) {
-        dpari_queue_progress(s); /* fails them all: it is broken */
+        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
     }
     return lost;
 }
@@ -14387,7 +14440,7 @@ static void dpari_node_close(dpari_node *n)
     dpari_os_unmap(n, (int64_t)sizeof *n);
 }
 
-/* Out of the list of open ones. */
+/* Moves a communicator from the list of open ones to the closed ones. */
 static void dpari_shm_drop(dpari_shm *s)
 {
     dpari_shm **link = &s->node->open;
@@ -14412,8 +14465,8 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     s->closing = 1;
     lost = dpari_shm_lost(s);
     if (!s->voted && dpari_group_broken(&s->group) != DPAR_OK) {
-        dpari_vote_cast(&s->group,
-                        DPARI_VOTE_LEAVES); /* who shrinks it need not wait for this one */
+        /* so that ranks that shrink the communicator do not wait for this one */
+        dpari_vote_cast(&s->group, DPARI_VOTE_LEAVES);
     }
     dpari_unlock(n);
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
@@ -14506,7 +14559,8 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     g->member = (dpari_member **)(void *)(s + 1);
     g->in = (const void **)(void *)(g->member + size);
     g->out = (void **)(void *)(g->in + size);
-    g->world_rank = (int32_t *)(void *)(g->out + size + 1); /* a result, and where others take it */
+    /* `out` has one more: a rank's own result, and the places where the others take it from */
+    g->world_rank = (int32_t *)(void *)(g->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
         g->member[r] = (dpari_member *)dpari_at(w, member[r]);
         g->world_rank[r] = world_rank[r];
@@ -14528,7 +14582,7 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     return DPAR_OK;
 }
 
-/* The world's communicator: the ref of each rank's member is where all can read it. */
+/* Makes the world's communicator, of the members that all ranks have published. */
 static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
 {
     const dpari_world *w = n->world;
@@ -14553,7 +14607,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
-    dpar_text_put(&t, "joining: a rank's memory: ");
+    dpar_text_put(&t, "memory for this rank: ");
     dpari_put_lack(&t, n ? n->world : NULL);
 }
 
@@ -14572,10 +14626,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int
     if (status != DPAR_OK) {
         dpari_join_why(n, why);
     }
-    if (!n) { /* nobody else tells those that wait for it */
+    if (!n) { /* so that the other ranks do not wait for this one */
         dpari_segment_ended(s, me, 1);
     }
-    status = status == DPAR_OK ? entered : status;
+    if (status == DPAR_OK) {
+        status = entered;
+    }
     if (status != DPAR_OK && n) {
         n->world->owns = DPARI_OWNS_NOTHING;
         dpari_node_close(n);
@@ -14595,7 +14651,8 @@ static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b
     return a->key != b->key ? a->key < b->key : i < j;
 }
 
-/* Picks those of this rank's color, in order; the place of this rank in *rank. */
+/* Lists the ranks of this rank's color, ordered by key and then by rank. *rank is the position of
+ * this rank. Returns how many there are. */
 static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
                                    int32_t *world_rank, uint64_t *member, int32_t *rank)
 {
@@ -14650,11 +14707,11 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     }
     (*out)->timeout_s = c->timeout_s;
     dpari_shm_of(*out)->generation = s->generation;
-    s->node->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
+    s->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
     return DPAR_OK;
 }
 
-/* An all-gather with a name of its own. */
+/* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
 static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
 {
     dpar_call call;
@@ -14687,7 +14744,7 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     dpari_unlock(n);
     mine.id = (int64_t)n->highest + 1;
     if (!card) {
-        return dpari_split_failed(c, c->rank); /* the others wait in vain, and say so */
+        return dpari_split_failed(c, c->rank); /* the others fail with a timeout */
     }
     status = dpari_split_gather(c, &mine, card);
     for (int32_t r = 0; r < c->size && status == DPAR_OK; r++) {
@@ -14704,14 +14761,14 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     return status;
 }
 
-/* ---- going on without others ------------------------------------------------------------------
+/* ---- shrinking --------------------------------------------------------------------------------
  *
- * The new communicator is one of the same world, over members that no rank which is left behind
- * knows. Such a one may only be stopped, in the middle of a copy into memory that its operation
- * was given: so what lies in this rank's heap now is not given out again, unless all that are left
- * behind are dead. */
+ * The new communicator belongs to the same world and has members that the ranks which are left
+ * behind do not know. Such a rank may only be stopped, in the middle of a copy into memory of its
+ * operation. The memory that this rank's heap has used so far is therefore not allocated again,
+ * unless all ranks that are left behind are dead. */
 
-/* Until all have said whether they stay, or the deadline is over. */
+/* Waits until all ranks have voted or the deadline has passed. */
 static void dpari_shrink_wait(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -14738,7 +14795,7 @@ static void dpari_shrink_wait(dpari_shm *s)
     dpari_wait_end(w, &t);
 }
 
-/* "ranks 1, 3" of those that stay. */
+/* Appends the ranks that stay: "rank 1, 3". */
 static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
 {
     int32_t named = 0;
@@ -14755,12 +14812,13 @@ static dpar_status dpari_shrink_late(const dpari_group *g, const uint64_t *stay,
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, g, g->comm.rank);
-    dpar_text_put(&t, " came too late: the others have gone on without it: ");
+    dpar_text_put(&t, " came too late: the others continue without it: ");
     dpari_put_stayers(&t, g, stay);
     return DPAR_E_TIMEOUT;
 }
 
-/* For the launcher, and for this rank's heap, that was given out up to `floor` by others' leave. */
+/* Marks the ranks that are left behind, for the launcher. If all of them are dead, this rank's heap
+ * may be allocated again from floor_before on. */
 static void dpari_shrink_leave(const dpari_group *g, const uint64_t *stay, int64_t floor_before)
 {
     dpari_world *w = g->world;
@@ -14827,7 +14885,7 @@ static void dpari_shrink_break(dpari_shm *s)
     dpari_shm_lost(s);
 }
 
-/* This rank's vote, with a member for its next communicator. */
+/* Publishes this rank's vote, with a member for its next communicator. */
 static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
 {
     dpari_group *g = &s->group;
@@ -14840,10 +14898,11 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
     status = dpari_member_make(n, &v->member, &v->sequence);
     v->id = (int64_t)n->highest + 1;
     dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
-    return status == DPAR_OK
-               ? status
-               : dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
-                           g->comm.rank);
+    if (status != DPAR_OK) {
+        return dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
+                         g->comm.rank);
+    }
+    return DPAR_OK;
 }
 
 static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
@@ -14855,7 +14914,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_wrong(why, "shrink: rank %d did so before", c->rank);
+        return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", c->rank);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);
