@@ -962,10 +962,12 @@ DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribu
 
 /* ==== comm/os.h ==== */
 
-/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that
- * includes system headers, which the private functions that headers share do not. */
+/* os - small functions for what ranks need of POSIX and Linux. Private. This is the only file that
+ * includes system headers. The private functions that other headers of dpar share do not need them.
+ */
 
-/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
+/* Accesses to shared words. LOAD acquires and STORE releases; the others are sequentially
+ * consistent. */
 #define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
@@ -974,56 +976,59 @@ DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribu
 #define DPARI_CLAIM(p, old, now)                                                                   \
     __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 
-/* Seconds of a clock that only grows. */
+/* Returns the seconds of a monotonic clock. */
 DPARI_API double dpari_os_now(void);
-/* For how many of the seconds since the last look at the clock this process did not run, because
- * its job was suspended and continued, or its machine slept. Whoever waits adds them to the moment
- * at which the wait began, so that nobody is late for time in which nobody ran. A wait looks each
- * 20 ms; of a longer gap a quarter of a second counts, which a busy machine may take. *looked is 0
- * before the first look. */
+/* Returns the seconds since the last look at the clock for which this process did not run, because
+ * its job was suspended and continued or its machine slept. A wait adds them to the time at which
+ * it began, so that no rank is late because of time in which no rank ran. A wait looks every 20 ms.
+ * Of a longer gap, the first quarter of a second still counts as time in which the process ran,
+ * because a busy machine may cause such a gap. *looked is 0 before the first look. */
 DPARI_API double dpari_os_suspended(double *looked, double now);
-/* The seconds since the first call with this stopwatch, which is zeroed before, without those for
- * which this process was suspended. To be called each 0.2 s at least. */
+/* Returns the seconds since the first call with this stopwatch, which must be zeroed before,
+ * without the time for which this process was suspended. Must be called at least every 0.2 s. */
 typedef struct dpari_stopwatch {
     double began, looked;
 } dpari_stopwatch;
 DPARI_API double dpari_os_waited(dpari_stopwatch *s);
 DPARI_API void dpari_os_sleep(double seconds);
 
-/* Private pages, zeroed; NULL when there are none. */
+/* Returns zeroed private pages, or NULL if there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
-/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
- * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+/* Moves a descriptor that took the number of a closed stdin, stdout or stderr to 3 or more, because
+ * otherwise what the program prints would be written into it. Returns -1 and errno if fd is -1 or
+ * no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
-/* The CPU that this thread runs on now; -1 if the system cannot tell. 5 ns. */
+/* Returns the CPU on which this thread runs now, or -1 if the system cannot tell. Takes 5 ns. */
 DPARI_API int32_t dpari_os_cpu(void);
-/* Moves this thread to that CPU, one of those that it may use, which stay the same: the system may
- * move it again at once. 1 if it runs there now. About 10 us. */
+/* Moves this thread to a CPU that it may use. The set of these CPUs does not change, so the system
+ * may move the thread again at once. Returns 1 if it runs there now. Takes about 10 us. */
 DPARI_API int dpari_os_move_to(int32_t cpu);
 
-/* A process that is to be read, and the proof that it is the one that is meant: a word that only
- * its memory holds at this address. A pid alone proves nothing: in another PID namespace, or once
- * the process has ended, it is that of someone else. */
+/* A process whose memory is to be read, with a proof of its identity: `word`, which only the memory
+ * of that process has at address `at`. A pid proves nothing, because in another PID namespace, or
+ * once the process has ended, it may belong to another process. */
 typedef struct dpari_os_target {
     int32_t pid;
     uint64_t at, word;
 } dpari_os_target;
-/* Copies from another process (bytes 0: only proves that it can). The word is read in the same
- * system call as the bytes, so both come from one memory. 0, or -1 with errno: what the kernel
- * says, ESRCH where the process is another one. What is at `to` then is undefined. */
+/* Copies from another process; if bytes is 0, only checks whether it can. The word is read in the
+ * same system call as the bytes, so that both are from the same memory. Returns 0, or -1 with the
+ * errno of the kernel, or ESRCH if the word is another one. On failure the bytes at `to` are
+ * undefined. */
 DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                  int64_t bytes);
-/* Shows a name that processes of this user see within one network namespace of one machine, for as
- * long as the descriptor is open; -1: not possible here. */
+/* Publishes a name that processes of this user can see within one network namespace of one machine
+ * while the returned descriptor is open. Returns -1 if that is not possible here. dpari_os_sees
+ * tests whether this process sees such a name. */
 DPARI_API int dpari_os_show(uint64_t *name);
 DPARI_API int dpari_os_sees(uint64_t name);
-/* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
+/* Returns the number of this process's namespace of a kind ("pid", "user"), or 0 if unknown. */
 DPARI_API uint64_t dpari_os_namespace(const char *kind);
-/* Bytes of physical memory; 0 where it cannot be had. */
+/* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
 /* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
@@ -1031,14 +1036,15 @@ DPARI_API int64_t dpari_os_page(void);
  * microseconds in a virtual machine. */
 DPARI_API int dpari_os_wide(void);
 
-/* Threads; -1 where the program is linked without them. The handle is the system's. */
+/* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
+ * The handle is the system's. */
 typedef struct dpari_thread {
     uint64_t handle;
 } dpari_thread;
 DPARI_API int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg);
 DPARI_API void dpari_os_join(dpari_thread thread);
 
-/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
+/* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *t, int number);
 
 /* ==== comm/pace.h ==== */
@@ -1669,9 +1675,9 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 
 /* ==== comm/strided.h ==== */
 
-/* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
- * at every step: each is prepared once (dims merged, order and loop chosen) and then run, without
- * a division or a decision for each element.
+/* strided - private: copies boxes between strided arrays. A halo exchange moves the same boxes at
+ * every step. Each box is therefore prepared once (dims merged, order and loop chosen) and then
+ * run, without a division or a decision for each element.
  *
  *     dpari_stride_piece p = {0};
  *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
@@ -1683,20 +1689,22 @@ enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
-/* What is to be done. Zero it and fill in what differs; types must be said. */
+/* Describes a copy of one box. Zero it and set the fields that differ; the types must be set. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* narrower than both types: values are rounded to it on the way; 0: not */
-    int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
-    int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
-    int32_t clear;   /* 1: what was read becomes 0 */
-    int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
-    int32_t ahead;  /* that side lies densely, and another core has used it last: it is asked for */
-    int32_t wide;   /* dpari_os_wide */
-    int64_t beside; /* elements of `to` from each sum to one that becomes 0 with it; 0: none */
-    /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
-     * side, of either sign; `from` all 0: one element everywhere */
+    int32_t through; /* a narrower type to which values are rounded on the way; 0 if none */
+    int32_t op;      /* DPAR_COPY, or DPAR_SUM, DPAR_MAX, DPAR_MIN for to = to op value */
+    int32_t negate;  /* 1 to negate the value (flips the sign bit of floats; integers wrap) */
+    int32_t clear;   /* 1 to set what was read to 0 */
+    int32_t back;    /* 1 to go from the last element to the first, when a walk in the other
+                        direction has just used the same memory */
+    int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
+                        another core, so that its lines are prefetched; 0 if none */
+    int32_t wide;    /* dpari_os_wide */
+    int64_t beside;  /* elements of `to` from each sum to one that becomes 0 with it; 0 if none */
+    /* Elements along each dim, 0 if there is nothing to do, and steps from one to the next on both
+     * sides, in elements, of either sign. All steps of `from` are 0 to copy one element to all. */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride_piece;
 
@@ -1704,85 +1712,88 @@ typedef struct dpari_stride_dim {
     int64_t count, to, from; /* steps in bytes */
 } dpari_stride_dim;
 
-/* A prepared one; what a walk needs lies together. The first two may be read. */
+/* A prepared copy. Callers may read elements and run. */
 typedef struct dpari_stride {
-    int64_t elements; /* of the box */
-    int64_t run;      /* bytes that lie in one piece on both sides */
+    int64_t elements; /* elements of the box */
+    int64_t run;      /* bytes that are contiguous on both sides */
     int32_t loop, dims, asks, clear, ahead, back;
-    int32_t simple;      /* one call of the loop does it */
-    int32_t wide;        /* by vectors of 32 bytes */
-    int32_t packs;       /* by way of near memory to what another core has */
-    int32_t op;          /* with the types that follow: of what is not just copied */
-    int64_t part, turn;  /* rows, and elements or runs of each, at a time */
-    int64_t first, each; /* bytes asked for ahead: at first, for each such element */
-    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0: nothing does */
-    int64_t to_start, from_start;            /* from index 0 to where the walk begins */
+    int32_t simple;      /* 1 if one call of the loop is enough */
+    int32_t wide;        /* 1 to use vectors of 32 bytes */
+    int32_t packs;       /* 1 to copy through near memory to memory that another core has */
+    int32_t op;          /* used with the types below if values are not just copied */
+    int64_t part, turn;  /* rows at a time, and elements or runs of each */
+    int64_t first, each; /* bytes to prefetch at the beginning, and for each such element */
+    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0 if nothing does */
+    int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
-/* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
- * op is not DPAR_COPY, negate or through is given they reduce. A type that has bytes. No element of
- * `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+/* Prepares a copy. The types must have bytes and be equal, or two of {F64, F32}, or two of {F32,
+ * F16, BF16} of which one is F32. If op is not DPAR_COPY, or negate or through is set, they must be
+ * types that can be reduced. No element of `to` may occur twice, and no offset may overflow 63 bits
+ * in bytes. O(dims^2). */
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
-/* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
- * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
- * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
- * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
+/* Runs a prepared copy. to, from: the addresses of index 0 of the box on both sides, aligned to
+ * their types; with negative steps, elements precede them. The two sides must not overlap. Combines
+ * values as dpari_kern_reduce does, `to` first: 16-bit floats in f32, rounded to nearest even. A
+ * NaN that results from a narrowing conversion, SUM, MAX or MIN is the quiet one. Copies keep every
+ * bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
-/* What halo_beside adds to: two boxes in one loop, and lists of tiny ones. */
+/* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
 /* Rows of n runs each. */
 typedef struct dpari_stride_rows {
     unsigned char *to;
     const unsigned char *from;
-    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
+    unsigned char *zero; /* what becomes 0 once the first run has been moved, if zeroes is set */
     int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
     int64_t run; /* bytes */
     int zeroes;
 } dpari_stride_rows;
 
-/* The rows of k by a loop of strided_loops.h. k->zeroes only where the loop can do it. */
+/* Moves the rows of k by a loop of strided_loops.h. k->zeroes may be set only if the loop can do
+ * it. */
 DPARI_API void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
 
-/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
- * where a walk is. */
+/* Prefetches `bytes` bytes of the side that another core has, `after` bytes after the position of a
+ * walk. */
 DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes);
 
-/* All of one piece, or of two of one shape, `part` rows of each in turn, `turn` runs of a row. */
+/* Runs one piece, or two of the same shape in turns: `part` rows of each, `turn` runs of a row. */
 DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
                                  const unsigned char **from, int32_t pieces, int64_t part,
                                  int64_t turn);
 
 /* ==== comm/elements.h ==== */
 
-/* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
- * for all types. Header-only. */
+/* elements - private: loads and stores floats of any type as blocks of doubles, so that loops over
+ * parameters have one form for all types. Header-only. */
 
-enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
+enum { DPARI_ELEMENTS = 128 }; /* elements of a block, which is 1 KiB of doubles */
 
 DPARI_FN int dpari_is_float(int32_t type)
 {
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
 }
 
-/* F64 and F32: what the host's own loops over scores, gates and moments take. */
+/* True for F64 and F32, the types of the host's loops over scores, gates and moments. */
 DPARI_FN int dpari_is_wide(int32_t type)
 {
     return type == DPAR_F64 || type == DPAR_F32;
 }
 
-/* F64 to F32, F32 to 16 bits: how elements may be rounded. */
+/* True for the roundings that are allowed: F64 to F32, and F32 to 16 bits. */
 DPARI_FN int dpari_narrows(int32_t from, int32_t to)
 {
     return (from == DPAR_F64 && to == DPAR_F32) ||
            (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
 }
 
-/* One element of a wide type. */
+/* Access one element of a wide type. */
 DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
 {
     return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
@@ -1797,14 +1808,14 @@ DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
     }
 }
 
-/* Bits from one type to another. */
+/* Copies the bits of a value to one of another type. */
 #if defined(__GNUC__)
 #define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #else
 #define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
 #endif
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
+/* Loads elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
 DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
 {
     const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
@@ -1819,7 +1830,7 @@ DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64
     }
 }
 
-/* And back, rounded to nearest even (16 bits by way of F32). */
+/* Stores them, rounded to nearest even; 16 bits are rounded to F32 first. */
 DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
 {
     unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
@@ -1836,7 +1847,8 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
     dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
-/* The CPU's own square root, exactly rounded, where a library's would set errno and need -lm. */
+/* The square root of the CPU, which is exactly rounded. That of the library would set errno and
+ * need -lm. */
 #if defined(__GNUC__) && defined(__AVX__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("vsqrtsd %1, %1, %0" : "=x"(y) : "x"(x))
 #elif defined(__GNUC__) && defined(__x86_64__) && !defined(DPARI_NO_VECTOR)
@@ -1845,7 +1857,7 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("fsqrt %d0, %d1" : "=w"(y) : "w"(x))
 #endif
 
-/* sqrt(x), 0 for x <= 0. */
+/* Returns sqrt(x), or 0 for x <= 0. */
 #if defined(DPARI_ELEMENTS_ROOT)
 DPARI_FN double dpari_elements_sqrt(double x)
 {
@@ -1856,8 +1868,8 @@ DPARI_FN double dpari_elements_sqrt(double x)
     return y;
 }
 #else
-/* Within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that have no
- * division, one of Heron's. */
+/* Without such an instruction: within 2^-52, and 0 below 1e-300. Takes a first 1 / sqrt(x) from the
+ * bits (Lomont 2003), then four Newton steps, which need no division, and one step of Heron. */
 DPARI_FN double dpari_elements_sqrt(double x)
 {
     uint64_t bits;
@@ -1879,95 +1891,105 @@ DPARI_FN double dpari_elements_sqrt(double x)
 
 /* ==== comm/mem_private.h ==== */
 
-/* mem_private - private: operations of mem.h in the memory that a communicator's strategies work
- * in: its table's, or the host's. What goes wrong breaks the communicator, so that all hear of it.
- */
+/* mem_private - private: operations of mem.h in the memory in which the strategies of a
+ * communicator work, that of its table comm->mem or the host's. A failure breaks the communicator,
+ * so that all ranks fail. */
 
-/* The host's. */
+/* dpar_mem.span in the host's memory. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
-/* Those of c. */
+/* The operations of dpar_mem in the memory of c. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n);
 DPARI_API dpar_status dpari_do_wait(dpar_comm *c);
 DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
 DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
-/* How an operation `what` of c's table ended: an error breaks c. */
+/* Breaks c if the operation `what` of its table returned an error st. Returns st. */
 DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what);
-/* `bytes` as they are, or zeros (from NULL). */
+/* Copies bytes, or writes zeros if `from` is NULL. */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
-/* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
+/* Copies rows of `count` elements that begin to_step and from_step elements apart, or adds them if
+ * op is DPAR_SUM. */
 DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
                                     int32_t op);
-/* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
+/* Sets to[i] to from[i], or to to[i] + from[i] if `add` is set. The types may differ. */
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);
 
 /* ==== comm/agree.h ==== */
 
-/* agree - private: what ranks compare before they plan something together, and the caller's memory
- * in pieces. */
+/* agree - private: compares the arguments of all ranks before they make a plan together, reports
+ * wrong calls, and divides the caller's memory into pieces. */
 
-/* A hash h, of 0 and more numbers, with one more. */
+/* Adds a number to a hash. */
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
-/* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
- * others get the worst status and "rank 2: " before its message (its status in words, where its
- * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
+/* Makes all ranks fail if one has failed. A rank that has failed passes its status, and keeps it
+ * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
+ * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
+ * broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
-/* What all ranks must have given alike: numbers with names, one after another. A function states
- * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
+/* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
+ * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
+ * '#' in a name stands for `index`. Only the hash and one of the facts are stored. */
 typedef struct dpari_facts {
-    uint64_t hash;    /* of all so far */
-    int64_t count;    /* so many */
-    const char *of;   /* "field #: ", what the names that follow begin with; NULL: nothing */
-    int64_t of_index; /* its '#' */
-    int64_t keep;     /* the one that is remembered, */
-    uint64_t before;  /* with the hash of those before it, */
-    int64_t value;
-    const char *name; /* NULL: there are no more than `keep` */
-    const char *kept_of;
+    uint64_t hash;       /* hash of all facts so far */
+    int64_t count;       /* number of facts so far */
+    const char *of;      /* prefix of the names that follow, such as "field #: ", or NULL */
+    int64_t of_index;    /* the number for its '#' */
+    int64_t keep;        /* number of the fact to store, from 0 on */
+    uint64_t before;     /* hash of the facts before the stored one */
+    int64_t value;       /* the stored fact: value, name and prefix */
+    const char *name;    /* NULL if there are no more than `keep` facts */
+    const char *kept_of; /* its prefix */
     int64_t index, kept_of_index;
-    int32_t kind;
+    int32_t kind; /* number, type, real or hash (agree.c) */
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
+/* Add one fact. */
 DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
 DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
 DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
-/* Of what is too long for a message. */
+/* For a value that is too long for a message, which then names only the ranks. */
 DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
-/* Of what all state for this kind of plan, never 0. */
+/* Returns the hash of all facts of this kind of plan, which is never 0. */
 DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
-/* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
- * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
- * what the message begins with. given is read when st is OK; state NULL: there is nothing to
- * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
- * facts, twice.
+/* Does what dpari_agree does, and also compares the facts if no rank has failed. If they differ,
+ * all ranks fail with DPAR_E_MISMATCH, and the message names the first fact in which two ranks
+ * differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3".
+ *
+ * plan:  the kind of the plan, with which the message begins.
+ * state: NULL if there is nothing to compare.
+ * given: read only if st is DPAR_OK.
+ *
+ * COLLECTIVE. If facts differ, there are some more broadcasts, twice the logarithm of their number.
  */
 DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
 DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
-/* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
- * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
+/* Posts a collective whose tag is a hash of arguments that must be equal on all ranks. Engines that
+ * compare calls thus compare these arguments too, at no cost. If they differ, c->why begins with
+ * `what`. */
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work);
 
-/* Reports a call that one rank makes wrongly: returns st, with a message in c->why, as dpari_say
- * does. On a broken communicator it returns that one's status and keeps its message, which says
- * what went wrong first. */
+/* Reports a wrong call of this rank: returns st and writes the message into c->why, as dpari_say
+ * does. If the communicator is broken, returns its status and keeps its message, which has the
+ * first error. */
 DPARI_API dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG. */
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
+/* The same for a call in which other ranks wait: breaks the communicator, so that all ranks fail.
+ */
 DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
@@ -1976,7 +1998,8 @@ DPARI_FN int64_t dpari_room_up(int64_t bytes)
     return dpari_ceil_div(bytes, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
 }
 
-/* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
+/* Memory that is divided into pieces at multiples of DPARI_ROOM_ALIGN. If `at` is NULL, the bytes
+ * are only counted. */
 typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
@@ -2137,94 +2160,102 @@ DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_
 #include <emmintrin.h>
 #endif
 
-/* What is used of the system is POSIX 2008 and what every system shows beside it, as compilers do
- * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
- * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
+/* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
+ * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. Under -std=c99, a
+ * system header that was included before has hidden POSIX, which cannot be undone here. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
 #endif
 
-/* Between two looks at a word that another core will write. */
+/* Pauses briefly between two looks at a word that another core will write. */
 DPARI_INTERNAL void dpari_os_pause(void);
-/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
- * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+/* Sleeps while *word is `value`, at most `seconds`. May return early. Without futexes it sleeps up
+ * to 50 us. dpari_os_futex_wake wakes all that sleep on the word. own: 1 if all of them are threads
+ * of this process. */
 DPARI_INTERNAL void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
 DPARI_INTERNAL void dpari_os_futex_wake(uint32_t *word, int own);
 
-/* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
- * without memfd, one whose name is gone on return. -1 with errno. */
+/* Makes a file of `bytes` that processes can share by its descriptor, which exec closes. It has no
+ * name, or, without memfd, its name is removed before this returns. Returns -1 and errno on
+ * failure.
+ */
 DPARI_INTERNAL int dpari_os_segment(int64_t bytes, int without_memfd);
-/* Maps [begin, begin + bytes) of the file; NULL with errno. */
+/* Maps [begin, begin + bytes) of the file. Returns NULL and errno on failure. */
 DPARI_INTERNAL void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
-/* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
- * shared mapping, and take a page of memory for each page of it that was never used. */
+/* Leaves mapped memory out of core files, or includes it again. By default the system writes all of
+ * a shared mapping, and allocates a page for each page of it that was never used. */
 DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
-/* True if that process is writing a core file. */
+/* True if this process is writing a core file. */
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
-/* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
+/* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Bytes of addresses that this process may have (ulimit -v); INT64_MAX: any number. */
+/* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
 DPARI_INTERNAL int64_t dpari_os_addresses(void);
-/* "out of addresses (ulimit -v is 4000000 KiB)". */
+/* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *t);
-/* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
+/* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
-/* Small pages that exist become large ones where whole ones fit into the range, if the system can
- * (it can where shared memory gets none of its own accord, too; a second a GB). */
+/* Replaces small pages in a range by large ones, where whole large pages fit and the system can do
+ * that. It also works if the system gives shared memory no large pages by default. Takes a second
+ * for each GB. */
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 
-/* Locks byte `at` of the file for as long as this process lives; the second tests whether another
- * process has locked it. */
+/* dpari_os_hold locks byte `at` of the file until this process ends. dpari_os_is_held tests whether
+ * another process has locked it. */
 DPARI_INTERNAL int dpari_os_hold(int fd, int64_t at);
 DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 
-/* The first CPU of the last-level cache that all these CPUs share; -1: they share none, or nobody
- * can tell. */
+/* Returns the first CPU of the last-level cache that all these CPUs share, or -1 if they share none
+ * or that is unknown. */
 DPARI_INTERNAL int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
 
-/* "NAME=value" each, then NULL. */
+/* Returns the environment: texts "NAME=value", then NULL. */
 DPARI_INTERNAL char **dpari_os_environment(void);
-/* Nanoseconds of processor time that a process has used, all its threads together; -1 where the
- * system does not say. */
+/* Returns the nanoseconds of processor time that all threads of a process have used, or -1 if
+ * unknown. */
 DPARI_INTERNAL int64_t dpari_os_used(int32_t pid);
-/* Path of the program that this process runs; `name` (its argv[0]) where the system does not say.
- * Returns 0, or -1 where it does not fit. */
+/* Stores the path of the program that this process runs, or `name` (its argv[0]) if the system does
+ * not tell. Returns 0, or -1 if it is too long. */
 DPARI_INTERNAL int dpari_os_program(const char *name, char *path, size_t bytes);
 
-/* Lets an OpenMP runtime in this process end its threads, if there is one; os.c says why. */
+/* Makes an OpenMP runtime in this process end its threads, if there is one. os.c has the reason. */
 enum { DPARI_OPENMP_SOFT = 1, DPARI_OPENMP_HARD = 2 };
 DPARI_INTERNAL void dpari_os_pause_openmp(int kind);
 
-/* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
+/* Finds the process and user at the other end of a local socket; *pid is 0 if unknown. Returns -1
+ * if the system cannot tell. */
 DPARI_INTERNAL int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
-/* A number that no other call gives, here or on another machine. */
+/* Returns a random number, different for each call on any machine. */
 DPARI_INTERNAL uint64_t dpari_os_random(void);
-/* One page, zeroed, that reads as zeros in children that this process forks; NULL: no memory. */
+/* Returns one zeroed page that reads as zeros in children that this process forks, or NULL if there
+ * is no memory. */
 DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
-/* The number of this process's user outside of its user namespace, as far as it is known. */
+/* Returns the number that this process's user has outside of its user namespace, if known,
+ * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* What memory can be had now, and who limits it. */
+/* How much memory and how many processors are available, and what limits them. */
 typedef struct dpari_available {
-    int64_t bytes;   /* INT64_MAX: unknown */
-    int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
-    char group[128]; /* that group, below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas of time allow, at least 1; INT32_MAX: all */
-    int32_t room;
-    uint64_t who; /* the same for processes in one group, and so under one quota */
+    int64_t bytes;   /* INT64_MAX if unknown */
+    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
+    char group[128]; /* path of that group below the directory where groups are mounted */
+    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
+    int32_t padding;
+    uint64_t who; /* equal for processes of one control group, and so under one quota */
 } dpari_available;
-/* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
- * root. Page cache that the system can drop counts as available. Also the processors that the
- * groups' quotas allow (cpu.max, cpu.cfs_quota_us). */
+/* Looks at the machine, and at each control group (version 1 or 2) of this process, up to the root.
+ * Page cache that the system can drop counts as available. Processors are limited by the quotas of
+ * the groups (cpu.max, cpu.cfs_quota_us). */
 DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
- * directory where groups are mounted: lowers bytes and cpus of *a. */
+/* Does this only for control groups, from the text of /proc/self/cgroup and the directory where
+ * groups are mounted. Lowers bytes and cpus of *a. */
 DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
-/* The message "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+/* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
+ * 0. */
 DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 /* ==== comm/world.h ==== */
@@ -2374,7 +2405,7 @@ DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to
 
 /* ==== comm/mem_private.h ==== */
 
-/* The host's. */
+/* dpar_mem.reduce in the host's memory. */
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
 
 /* ==== comm/job.h ==== */
@@ -2512,39 +2543,47 @@ DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
 
 /* ==== comm/meet.h ==== */
 
-/* meet - private: how the ranks of a job that somebody else started come to one segment.
+/* meet - private: how the ranks of a job that a launcher started come to share one segment.
  *
- * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
- * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
- * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens, and is seen
- * within one network namespace. Ranks that do not meet there within a second try a file in /tmp as
- * well, which joins network namespaces that have /tmp in common; elsewhere than on Linux it is the
- * only name. The file is unlinked once all have come; one that stays because rank 0 was
- * killed goes when the next job of this user starts a minute later. Both sides ask the system for
- * the other's user, and a connection that does not speak this protocol is dropped and tried again
- * until the deadline. */
+ *     1. Rank 0 makes the segment and listens on a local socket, whose name it makes of user and
+ *        job.
+ *     2. Each other rank connects and sends HELLO with its rank. Rank 0 answers WELCOME, with the
+ *        descriptor of the segment.
+ *     3. The rank maps the segment and sends MAPPED.
+ *     4. Once all ranks have done so, rank 0 sends GO to all, or REFUSED with a message if the job
+ *        cannot start.
+ *
+ * On Linux the name is abstract: it disappears with its process in any case, and is visible within
+ * one network namespace. Ranks that do not meet there within a second also try a file in /tmp,
+ * which network namespaces may have in common. On other systems that file is the only name. It is
+ * unlinked once all ranks have arrived. If rank 0 was killed before, the file is removed when the
+ * next job of this user starts, at least a minute later. Both sides ask the system for the user of
+ * the other. A connection that does not speak this protocol is dropped, and tried again until the
+ * deadline. */
 
 enum { DPARI_HELLO = 1, DPARI_WELCOME, DPARI_MAPPED, DPARI_GO, DPARI_REFUSED };
 
-/* The one message of the protocol; the same bytes in each direction. */
+/* The only message of the protocol, with the same bytes in each direction. */
 typedef struct dpari_hello {
     uint64_t magic;
     uint64_t job;    /* hash of launcher and id */
-    uint64_t nonce;  /* of the rank that connects: an answer repeats it */
-    uint32_t layout; /* of what lies in the segment */
+    uint64_t nonce;  /* chosen by the rank that connects; answers repeat it */
+    uint32_t layout; /* hash of the version and of the layout of the segment */
     int32_t kind;    /* DPARI_HELLO ... */
     int32_t rank, size;
-    int32_t status; /* REFUSED: why, with the text */
-    char text[DPARI_WHY_TEXT];
-    char room[4];
+    int32_t status;            /* of MAPPED and REFUSED: the error, */
+    char text[DPARI_WHY_TEXT]; /* and its message */
+    char padding[4];
 } dpari_hello;
 
-/* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
+/* Makes name number k of the socket of a job, and returns its bytes. There are DPARI_NAMES, because
+ * another user may have taken one. named: 1 for the file in /tmp, 0 for the abstract name. */
 enum { DPARI_NAMES = 4 };
 DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
                                          struct sockaddr_un *name);
-/* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
- * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
+/* Returns the segment once all ranks have mapped it. Fails with DPAR_E_TIMEOUT if ranks do not
+ * arrive, DPAR_E_MISMATCH if a rank has another version of dpar or another size, and DPAR_E_PEER if
+ * a rank ends meanwhile. The message names these ranks. COLLECTIVE over the job. */
 DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
                                             dpari_segment *segment, dpar_why *why);
 
@@ -3012,7 +3051,7 @@ DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 
 DPARI_API double dpari_os_suspended(double *looked, double now)
 {
-    const double most = 0.25; /* seconds: what a busy machine may take between two looks */
+    const double most = 0.25; /* seconds that may pass between two looks on a busy machine */
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
     *looked = now;
     return gap > most ? gap - most : 0.0;
@@ -3317,7 +3356,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
 #endif
 }
 
-/* ---- who is alive -----------------------------------------------------------------------------
+/* ---- signs of life ----------------------------------------------------------------------------
  *
  * A rank proves that it lives by a lock on one byte of the shared file. The system releases the
  * lock when the process ends, however it ends, and a fork does not hand it on. */
@@ -3474,7 +3513,7 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
 
 DPARI_INTERNAL DPARI_COLD char **dpari_os_environment(void)
 {
-    extern char **environ; /* as POSIX wants it: no header declares it */
+    extern char **environ; /* POSIX requires this declaration, because no header has it */
     return environ;
 }
 
@@ -3503,7 +3542,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, siz
         if (access(path, X_OK) == 0) {
             return 0;
         }
-        name = "/proc/self/exe"; /* the file is gone, the program still runs */
+        name = "/proc/self/exe"; /* works although the file was deleted */
         length = dpari_length(name);
     }
 #endif
@@ -6065,17 +6104,18 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
  * Called by halo_prepare.c, grid.c and mem.c. */
 
+/* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
-#define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
+#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely still in the cache afterwards */
 #define DPARI_STRIDE_NEAR_BYTES 16384
-#define DPARI_STRIDE_FIRST 32768  /* of long ones, at once: what the first level holds */
-#define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
+#define DPARI_STRIDE_FIRST 32768  /* bytes of long runs that are prefetched first (one L1 cache) */
+#define DPARI_STRIDE_LONGEST 1024 /* bytes; memcpy is faster for longer rows (measured) */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as one: measured, EPYC */
-#define DPARI_STRIDE_SOME 512   /* elements from which their lines are asked for: measured */
-#define DPARI_STRIDE_WITHIN 512 /* bytes that accesses lie apart which meet: measured, EPYC */
+#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as a whole (measured) */
+#define DPARI_STRIDE_SOME 512   /* elements from which their lines are prefetched (measured) */
+#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page disturb each other */
 #define DPARI_STRIDE_PAGE 4096
-#define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
+#define DPARI_STRIDE_PACKED 65536 /* bytes up to which boxes are packed (measured) */
 
 static void dpari_stride_ask_to_read(const unsigned char *f)
 {
@@ -6112,8 +6152,8 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
 }
 
 #if DPARI_STRIDE_WIDE
-/* A run of 65 to 1024 bytes: the library's copy asks too much of each (halos of 24^3 in full 1.9
- * us, 1.55 so). */
+/* Copies a run of 65 to 1024 bytes. memcpy has a higher cost per call: full halos of 24^3 take 1.9
+ * us with it and 1.55 us with this. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
 dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
 {
@@ -6237,7 +6277,7 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
     }
 }
 
-/* To or from a dense buffer, whose rows follow each other. */
+/* Copies to a dense buffer, whose rows follow each other; the next function copies from one. */
 static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
 {
     dpari_stride_rows g = *k;
@@ -6256,7 +6296,7 @@ static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, 
     dpari_stride_move(&g, dpari_stride_loop_of(size));
 }
 
-/* At most DPARI_STRIDE_ROOM elements. */
+/* Converts, negates and combines at most DPARI_STRIDE_ROOM elements in a buffer. */
 static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
@@ -6292,19 +6332,19 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     dpari_stride_scatter(k, value, to_size);
 }
 
-/* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
- * short. The first few one by one until vectors are aligned (a vector across two lines is stored
- * twice), four vectors at a time as long as their sum, which is NaN if one is, is none, vectors,
- * the last few. */
+/* Adds rows with the results of dpari_kern_reduce but without the cost of a call, because rows of a
+ * box are short. First, single elements until vectors are aligned, because a vector across two
+ * lines is stored twice. Then four vectors at a time, as long as their sum is not NaN, which it is
+ * if one element is NaN. Then single vectors, and last the remaining elements. */
 #if DPARI_STRIDE_VECTOR
-/* A row, a pointer into each array, and where it ends; zero: what was read becomes 0. */
+/* A row: a pointer into each array, and its end. If `zero` is set, what was read becomes 0. */
 typedef struct dpari_stride_sides {
     unsigned char *t;
     const unsigned char *f, *end;
     int zero;
 } dpari_stride_sides;
 
-/* By `width` up to `end`: elements, or vectors. */
+/* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *d, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
@@ -7002,6 +7042,7 @@ static int dpari_mem_box_meet(int32_t a, int32_t b)
     return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
 }
 
+/* True if types, dims and operation of a box are allowed. */
 static int dpari_mem_box_fits(const dpar_mem_box *b)
 {
     return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
@@ -7012,7 +7053,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Of one that fits. */
+/* Moves a box that fits. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
@@ -7061,10 +7102,12 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
+/* True if types and numbers of a span are allowed. */
 static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
-    const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
+    const int one = s->scale >= 1.0 && s->scale <= 1.0;
+    const int none = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
         dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
@@ -7075,7 +7118,7 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
     return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
 
-/* As DPARI_ELEMENTS doubles each. */
+/* Computes a span of any types in f64, DPARI_ELEMENTS elements at a time. */
 static void dpari_mem_span_some(const dpar_mem_span *s)
 {
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
@@ -7101,8 +7144,9 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* to[i] + from[i], of F32 or 16 bits, as a sum in F32: one of two of them in f64 that is rounded to
- * F32 is the same (Figueroa 1995). */
+/* Adds a span of F32 or 16-bit elements in F32. The result is the same as that of a sum in f64,
+ * because a sum of two such numbers in f64 that is rounded to F32 equals their sum in F32 (Figueroa
+ * 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -7117,6 +7161,7 @@ static void dpari_mem_span_add(const dpar_mem_span *s)
     dpari_kern_reduce(out, 1, in, 2, s->count, s->to_type, DPAR_SUM, 0);
 }
 
+/* Computes one span by the fastest kernel that it allows. */
 static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
@@ -7155,7 +7200,7 @@ DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int3
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Elements i .. i + n - 1 of a part, as `sums`. */
+/* Loads elements i .. i + n - 1 of a part and converts them to the type `sums`. */
 static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t type, int64_t i,
                            int64_t n)
 {
@@ -7169,7 +7214,8 @@ static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t typ
     }
 }
 
-/* What is done with n results in f64 or f32: (x / parts) scale + what is there. */
+/* Stores n results, which are in f64 or f32: divides them by the number of parts (AVG), multiplies
+ * them by the scale, and adds the old values if required. */
 static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS] = {0.0};
@@ -7199,7 +7245,7 @@ static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i,
     }
 }
 
-/* An integer with its sign drawn out. */
+/* Loads an integer, sign-extended to 64 bits. */
 static uint64_t dpari_mem_int(const void *at, int64_t i, int32_t type)
 {
     switch (type) {
@@ -7223,7 +7269,8 @@ static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
 static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
 {
     const int32_t type = r->to_type;
-    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63; /* the least becomes 0 */
+    /* maps the smallest signed number to 0, so that unsigned comparisons order signed numbers */
+    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63;
     int64_t i, p;
     for (i = 0; i < r->count; i++) {
         uint64_t x = dpari_mem_int(r->from, i, type);
@@ -7238,7 +7285,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
         }
         dpari_mem_put_int(r->to, i, type, x);
         if (r->op == DPAR_AVG) {
-            x = dpari_mem_int(r->to, i, type); /* as it wrapped */
+            x = dpari_mem_int(r->to, i, type); /* the sum, wrapped to the type */
             x = flip != 0 ? (uint64_t)((int64_t)x / r->parts) : x / (uint64_t)r->parts;
             dpari_mem_put_int(r->to, i, type, x);
         }
@@ -7353,7 +7400,7 @@ DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *w
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
-        (void)dpari_say(st, &why, "rank %d: its memory's %s failed", c->rank, what);
+        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", c->rank, what);
         dpar_comm_abort(c, st, why.text);
     }
     return st < 0 ? st : DPAR_OK;
@@ -7383,7 +7430,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int
     return dpari_do_ended(c, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n), "span");
 }
 
-/* By c's table, or the host's. */
+/* Define dpari_do_reduce and dpari_do_finite. */
 #define DPARI_DO(name)                                                                             \
     DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
     {                                                                                              \
@@ -7518,7 +7565,7 @@ static const char *dpari_plan_words(void)
            "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
-           "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
+           "=redistribute|dpar_redistribute=dpar_comm_check_equal|dpar_comm_check_equal=";
 }
 
 DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
@@ -8508,10 +8555,11 @@ DPARI_API DPARI_NOINLINE uint64_t dpari_hash(uint64_t h, int64_t v)
     return h ^ h >> 29;
 }
 
+/* Returns the bits of a real number as an integer. */
 static int64_t dpari_real_bits(double v)
 {
     int64_t bits;
-    v += 0.0; /* -0.0 is 0.0 */
+    v += 0.0; /* makes -0.0 equal to 0.0 */
     dpari_elements_bits(&bits, &v, 8);
     return bits;
 }
@@ -8574,7 +8622,12 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 }
 
 /* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
- * message. Both are -1 if none differ, a rank has failed, or this rank cannot know. */
+ * message. Both are -1 if none differ, a rank has failed, or this rank cannot know.
+ *
+ * One all-reduce finds three minima: the worst status with its rank, the smallest hash with its
+ * rank, and the negative of the largest hash with its rank. A result that cannot be such a minimum
+ * means that the all-reduce was matched with another operation, which an engine that does not
+ * compare calls allows. */
 static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
@@ -8610,8 +8663,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
         rank[1] >= c->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank %d: a smallest number of %d ranks came back that is none of theirs: "
-                         "another rank called another operation",
+                         "rank %d: the all-reduce of %d ranks before a plan has a result that no "
+                         "rank gave: another rank called another operation",
                          c->rank, c->size);
     }
     if (worst != DPAR_OK) {
@@ -8620,9 +8673,9 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
     }
-    if (out[1] / ranks == 0) { /* its hash is that of no plan */
+    if (out[1] / ranks == 0) { /* a hash of 0 means that the rank does not make a plan */
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank %ld begins a plan, where rank %ld called another operation", rank[1],
+                         "rank %ld begins a plan, but rank %ld called another operation", rank[1],
                          rank[0]);
     }
     who[0] = (int32_t)dpari_least(rank[0], rank[1]);
@@ -8640,6 +8693,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
+/* Adds a fact to the hash, and stores it if it is number `keep`. */
 static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
                                      int32_t kind)
 {
@@ -8688,7 +8742,7 @@ static uint64_t dpari_facts_plan(const char *plan)
     return h;
 }
 
-/* With number `keep` remembered. */
+/* States all facts and stores number `keep`. */
 static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
                               const void *given, int64_t keep)
 {
@@ -8706,7 +8760,7 @@ DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *st
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
-    return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
+    return f.hash | UINT64_C(1) << 63; /* not 0, even without the low bits that are not compared */
 }
 
 /* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
@@ -8729,7 +8783,9 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
         before = f.before;
         st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
         alike = before == f.before;
-        st = st == DPAR_OK ? dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL) : st;
+        if (st == DPAR_OK) {
+            st = dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL);
+        }
         low = alike ? middle + 1 : low;
         high = alike ? high : middle;
     }
@@ -8737,6 +8793,7 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
     return st;
 }
 
+/* Appends a name, with the index in place of '#'. */
 static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
 {
     for (; name != NULL && *name != 0; name++) {
@@ -8755,12 +8812,13 @@ static double dpari_fact_real_of(int64_t value)
     return real;
 }
 
-/* With digits enough to tell it from `other`. */
+/* Appends a value, with enough digits to distinguish it from `other`. */
 static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
 {
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
-        const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
+        const double apart = x > y ? x - y : y - x;
+        const double size = x > 0.0 ? x : -x;
         dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
         dpar_text_put(t, dpar_type_name((int32_t)value));
@@ -8769,7 +8827,8 @@ static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int6
     }
 }
 
-/* What f keeps is `other` on rank who[0]; alike: that begins the same plan, of as many facts. */
+/* Writes the message on rank who[1]. other: the value of the stored fact on rank who[0]. alike: 1
+ * if that rank makes the same kind of plan and has this fact, too. */
 static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
@@ -8778,7 +8837,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "%s: ", plan);
     if (f->name == NULL || !alike) {
-        dpari_text_print(&t, "rank %d begins such a plan, rank %d another one", who[1], who[0]);
+        dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
         return;
     }
     dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
@@ -8803,8 +8862,11 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     dpar_why found;
     int64_t first = 0, shown[3];
     int32_t who[2];
-    st = dpari_agree_pair(
-        c, st, plan, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0, who, why);
+    uint64_t hash = 0;
+    if (st == DPAR_OK && state) {
+        hash = dpari_facts_hash(plan, state, given);
+    }
+    st = dpari_agree_pair(c, st, plan, hash, who, why);
     if (who[0] == who[1]) {
         return st;
     }
@@ -8814,16 +8876,20 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     shown[0] = f.name != NULL;
     shown[1] = f.value;
     shown[2] = (int64_t)dpari_facts_plan(plan);
-    st = st == DPAR_OK ? dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL);
+    }
     if (st == DPAR_OK && c->rank == who[1]) {
         const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
         dpari_facts_say(&f, plan, alike, shown[1], who, &found);
     }
-    st = st == DPAR_OK
-             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
-             : st;
-    return st == DPAR_OK ? dpari_repeat(DPAR_E_MISMATCH, why, found.text)
-                         : dpari_repeat(st, why, c->why.text);
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_repeat(st, why, c->why.text);
+    }
+    return dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -8841,7 +8907,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
     return st;
 }
 
-/* ---- calls that are wrong ---------------------------------------------------------------------
+/* ---- reporting wrong calls --------------------------------------------------------------------
  */
 
 static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *c, dpar_status st, const char *form,
@@ -15766,7 +15832,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
  * the protocol or belong to other users. The other ranks are guests, which retry until the
  * deadline. */
 
-#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
+#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064) /* "dparmet1" */
 
 #if !defined(MSG_NOSIGNAL)
 #define MSG_NOSIGNAL 0
@@ -15775,37 +15841,39 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 #define MSG_CMSG_CLOEXEC 0
 #endif
 
-/* One descriptor as the side matter of a message. */
+/* A descriptor that is passed with a message. */
 typedef union dpari_rights {
     struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof(int))];
+    char space[CMSG_SPACE(sizeof(int))];
 } dpari_rights;
 
 /* A connection to rank 0. */
 enum { DPARI_GUEST_NEW, DPARI_GUEST_WELCOME, DPARI_GUEST_MAPPED };
 typedef struct dpari_guest {
-    int32_t state, rank; /* rank -1: has not said */
+    int32_t state, rank; /* rank is -1 until its HELLO */
     size_t got;          /* bytes of `in` so far */
     dpari_hello in;
 } dpari_guest;
 
-/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i, poll[1 + guests] the
- * listener in /tmp where there are two (fd -1: nobody). */
+/* The state of rank 0 while it waits for the others. */
 typedef struct dpari_host {
     const dpar_launcher_info *job;
     dpari_segment *segment;
-    int32_t guests, mapped; /* places, ranks that have the segment */
-    int32_t named;          /* the only listener is in /tmp */
-    int32_t strangers;      /* connections that did not speak the protocol, were of others */
+    int32_t guests;    /* the most connections at a time */
+    int32_t mapped;    /* ranks that have mapped the segment */
+    int32_t named;     /* 1 if the only listener is in /tmp */
+    int32_t strangers; /* connections of other users or without the protocol */
     double deadline, began;
-    double looked;                 /* at the clock, last */
-    struct sockaddr_un name, file; /* file: of the listener in /tmp, if there is one */
-    struct pollfd *poll;
-    dpari_guest *guest;
-    int32_t *place; /* of each rank: its guest + 1, 0: has not come */
+    double looked;           /* last look at the clock */
+    struct sockaddr_un name; /* of the listener that was made last */
+    struct sockaddr_un file; /* of the listener in /tmp, if there is one */
+    struct pollfd *poll;     /* [guests + 2] the listener, the guests, a second listener in /tmp;
+                                fd is -1 for one that does not exist */
+    dpari_guest *guest;      /* [guests] */
+    int32_t *place;          /* [size] 1 + the guest of this rank; 0 if it has not arrived */
 } dpari_host;
 
-/* ---- names, greetings, sockets ----------------------------------------------------------------
+/* ---- names, messages, sockets -----------------------------------------------------------------
  */
 
 /* 64-bit FNV-1a, continued from h. */
@@ -15851,6 +15919,7 @@ DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *jo
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
+/* Fills in a HELLO of this rank. */
 static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
@@ -15866,7 +15935,8 @@ static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hel
     h->size = job->size;
 }
 
-/* Abstract names are Linux's own; a test of what others do may forgo them. */
+/* True if the socket is a file, because only Linux has abstract names. DPARI_MEET_NAMED lets tests
+ * do on Linux what other systems do. */
 static int32_t dpari_meet_is_named(void)
 {
 #if defined(__linux__) && !defined(DPARI_MEET_NAMED)
@@ -15885,7 +15955,7 @@ static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number
     return DPAR_E_SYSTEM;
 }
 
-/* A socket that neither blocks nor outlives an exec; -1 with errno. */
+/* Makes a socket that does not block and is closed by exec. Returns -1 and errno on failure. */
 static int dpari_meet_socket(void)
 {
     int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
@@ -15909,7 +15979,7 @@ static int dpari_meet_is_mine(int fd)
     return dpari_os_peer(fd, &pid, &user) == 0 && user == (int64_t)getuid();
 }
 
-/* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */
+/* Sends one message, with a descriptor unless it is -1. Returns 1 if all of it was sent. */
 static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
 {
     dpari_hello copy = *h;
@@ -15937,9 +16007,9 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
     return sent == (ssize_t)sizeof copy;
 }
 
-/* Continues to read a greeting into h from byte *got. A descriptor that arrives with it is stored
- * in *passed, whose previous one is closed. Returns 1 if the greeting is complete, 0 if not yet,
- * and -1 if the other end is closed. */
+/* Continues to read a message into h from byte *got. A descriptor that arrives with it is stored in
+ * *passed, whose previous one is closed. Returns 1 if the message is complete, 0 if not yet, and -1
+ * if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -15971,13 +16041,17 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
     return n == 0 ? -1 : *got == sizeof *h;
 }
 
+/* Converts the remaining time for poll. At most 100 ms, so that other conditions are checked. */
 static int dpari_meet_milliseconds(double seconds)
 {
-    return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+    if (seconds <= 0.0) {
+        return 0;
+    }
+    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
-/* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
- * name to listening at it (until then it refuses as well). */
+/* Unlinks a socket of this user in /tmp at which no process listens. It must be at least a minute
+ * old, because a new one refuses connections as well until its process listens. */
 DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
@@ -16002,7 +16076,7 @@ DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
     }
 }
 
-/* What jobs of this user left in /tmp when their rank 0 was killed. */
+/* Removes the sockets that jobs of this user left in /tmp when their rank 0 was killed. */
 static void dpari_meet_sweep(void)
 {
     char begin[32];
@@ -16024,9 +16098,10 @@ static void dpari_meet_sweep(void)
 /* ---- rank 0 -----------------------------------------------------------------------------------
  */
 
-/* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
- * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
- * listens in *listener; 0: not now; -1: never, with errno. */
+/* Listens at a name of the job. If a name is taken by this user and a process answers, this is a
+ * process of the same job that has not ended yet; if none answers, it is an old file, which is
+ * unlinked. A name that another user has taken is skipped. Returns 1 and sets *listener, 0 if the
+ * caller must try again, or -1 and errno if it fails. */
 static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
 {
     int32_t k;
@@ -16069,6 +16144,7 @@ static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
     return 0;
 }
 
+/* Closes the connection of guest i. */
 static void dpari_host_drop(dpari_host *h, int32_t i)
 {
     dpari_guest *g = &h->guest[i];
@@ -16141,7 +16217,8 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "one process says that it is rank %d of %d, rank 0 says that there are %d",
+                         "a process says that it is rank %d of %d, but rank 0 says that there are "
+                         "%d ranks",
                          rank, g->in.size, h->job->size);
     }
     if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
@@ -16149,7 +16226,8 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (h->place[rank] != 0) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "two processes say that they are rank %d of %d (do two jobs run as one?)",
+                         "two processes say that they are rank %d of %d: perhaps two jobs have the "
+                         "same id",
                          rank, h->job->size);
     }
     g->rank = rank;
@@ -16163,7 +16241,7 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* What a guest has to say. Negative: the job cannot start. */
+/* Handles what a guest has sent. Fails if the job cannot start. */
 static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &h->guest[i];
@@ -16174,9 +16252,11 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(h, i);
-        return mapped ? dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting",
-                                  rank, h->job->size)
-                      : DPAR_OK;
+        if (!mapped) {
+            return DPAR_OK; /* it may connect again */
+        }
+        return dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting", rank,
+                         h->job->size);
     }
     if (whole == 0) {
         return DPAR_OK;
@@ -16199,19 +16279,19 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* What may keep ranks from finding each other. */
+/* Appends what may keep ranks from finding each other. */
 static void dpari_meet_put_reasons(dpar_text *t, const dpar_launcher_info *job)
 {
-    if (strncmp(job->id, "process ", 8) == 0) { /* of dpari_job_here: of the process that starts */
+    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
         dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
     }
     dpar_text_put(t, "; ranks need one user, and one network namespace or /tmp");
-    if (job->local_size < 0) { /* a launcher that does not say who is on this node */
-        dpar_text_put(t, "; on other nodes? dpar_mpi.h, dpar_nccl.h join them");
+    if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
+        dpar_text_put(t, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
 
-/* "ranks 2, 3 of 4 did not come within 5.0 s". */
+/* Fails with "ranks 2, 3 of 4 did not come within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
 {
     int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
@@ -16232,14 +16312,14 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     }
     dpari_text_print(&t, " within %.1f s", dpari_os_now() - h->began);
     if (h->strangers > 0) {
-        dpari_text_print(&t, "; connections that were of no rank of this job: %d", h->strangers);
+        dpari_text_print(&t, "; %d connections did not belong to ranks of this job", h->strangers);
     }
     dpari_meet_put_reasons(&t, h->job);
     return DPAR_E_TIMEOUT;
 }
 
-/* Ranks that have not come by now may be in another network namespace, where abstract names are not
- * seen and files are. A second, in which ranks that are where they should be come. */
+/* Seconds after which ranks also try the file in /tmp: ranks that have not arrived by then may be
+ * in another network namespace, where abstract names are not visible but files are. */
 #define DPARI_MEET_WIDER 1.0
 
 static void dpari_host_widen(dpari_host *h)
@@ -16249,10 +16329,10 @@ static void dpari_host_widen(dpari_host *h)
         return;
     }
     dpari_meet_sweep();
-    (void)dpari_host_listen(h, 1, &second->fd); /* in vain: the first one is left */
+    (void)dpari_host_listen(h, 1, &second->fd); /* if that fails, the first one must be enough */
 }
 
-/* Until all have the segment, or it cannot be. */
+/* Waits until all ranks have mapped the segment, or the job cannot start. */
 static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
@@ -16303,7 +16383,8 @@ static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const 
     dpari_host_drop(h, i);
 }
 
-/* A job that cannot start: ranks that come a little later learn why as well. */
+/* The job cannot start: waits up to a second for ranks that arrive later, so that they fail with
+ * the same message. told: ranks that have the message already. */
 static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
 {
     const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
@@ -16333,7 +16414,7 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
     }
 }
 
-/* Tells all how it ended, and listens no more. */
+/* Sends the result to all guests and closes the listeners. */
 static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
 {
     int32_t i, told = 0;
@@ -16364,6 +16445,7 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
+/* The part of rank 0. */
 static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
                                               const dpar_world_desc *o, double deadline,
                                               dpari_segment *segment, dpar_why *why)
@@ -16382,7 +16464,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_meet_failed(why, "a table of the ranks to come", ENOMEM);
+        return dpari_meet_failed(why, "the table of ranks", ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -16416,7 +16498,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
 /* ---- the other ranks --------------------------------------------------------------------------
  */
 
-/* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
+/* Waits for a whole message. Returns 1, 0 after the deadline, or -1 if the other end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
 {
     size_t got = 0;
@@ -16451,14 +16533,15 @@ static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine
            answer->nonce == mine->nonce && answer->rank == 0;
 }
 
-/* The message of a refusal. */
+/* Fails with the status and message of a refusal. */
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
     return dpari_repeat(answer->status < 0 ? answer->status : DPAR_E_PEER, why, answer->text);
 }
 
-/* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
+/* Steps 3 and 4 of a guest, once rank 0 has sent the descriptor: maps the segment, reports that,
+ * and waits for GO. */
 static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
                                   dpari_segment *segment, dpar_why *why)
 {
@@ -16470,11 +16553,11 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     mine->status = status;
     dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
                     sizeof mine->text);
-    dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
+    dpari_meet_send(fd, mine, -1); /* if this fails, rank 0 may have sent the reason before */
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, said.text);
     }
-    /* rank 0 counts the time; its message is the better one */
+    /* waits longer than rank 0, whose message names the missing ranks */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
@@ -16486,14 +16569,17 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     if (got > 0 && dpari_meet_answers(&answer, mine)) {
         return dpari_meet_refused(&answer, why);
     }
-    return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
-                                "rank 0 of %d let rank %d in and then said nothing more",
-                                mine->size, mine->rank)
-                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting",
-                                mine->size);
+    if (got == 0) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "rank 0 of %d accepted rank %d, but then did not answer any more",
+                         mine->size, mine->rank);
+    }
+    return dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting", mine->size);
 }
 
-/* One try at one name. MORE: not there, or not this job's rank 0. */
+/* Tries to connect at one name. Returns DPAR_MORE if there is no process, or not rank 0 of this
+ * job.
+ */
 static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
                                    dpari_hello *mine, double deadline, dpari_segment *segment,
                                    int32_t *strangers, dpar_why *why)
@@ -16513,7 +16599,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     mine->status = DPAR_OK;
     mine->nonce = dpari_os_random();
     got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
-    if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
+    if (got > 0) { /* rank 0 answers at once, unless it is stopped */
         got =
             dpari_meet_receive(fd, &answer, &passed, dpari_leastf(deadline, dpari_os_now() + 2.0));
     }
@@ -16533,6 +16619,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
+/* The part of all other ranks. */
 static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
@@ -16551,19 +16638,19 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
                 return status;
             }
         }
-        looked = dpari_os_now(); /* a call to a rank 0 that is stopped lasts 2 s, which count */
+        looked = dpari_os_now(); /* so that the 2 s of a call to a stopped rank 0 do count */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
         deadline += dpari_os_suspended(&looked, now);
         if (widens && now - began > DPARI_MEET_WIDER) {
-            named = !named; /* both in turn */
+            named = !named; /* tries both kinds of names in turn */
         }
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
-                     strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+                     strangers > 0 ? "; another process has its socket, or it ended early" : "");
     dpari_meet_put_reasons(&t, job);
     return DPAR_E_TIMEOUT;
 }
@@ -16572,10 +16659,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
                                                        const dpar_world_desc *o,
                                                        dpari_segment *segment, dpar_why *why)
 {
-    double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
-    double deadline = dpari_os_now() + timeout;
-    return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
-                          : dpari_meet_guest(job, deadline, segment, why);
+    double timeout = 300.0; /* the default, as dpar_world_desc says */
+    double deadline;
+    if (o->timeout_s < 0.0) {
+        timeout = 1e15; /* none */
+    } else if (o->timeout_s > 0.0) {
+        timeout = o->timeout_s;
+    }
+    deadline = dpari_os_now() + timeout;
+    if (job->rank == 0) {
+        return dpari_meet_host(job, o, deadline, segment, why);
+    }
+    return dpari_meet_guest(job, deadline, segment, why);
 }
 
 /* ==== comm/launch.c ==== */
@@ -17608,21 +17703,21 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
 /* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
  * dpar_max and the like, and dpar_comm_check_equal.
  *
- * dpar_fail prints one message per job. Ranks that share memory claim the right to print by a word
- * in the segment; over MPI rank 0 prints, and a rank whose communicator is not broken yet.
- * dpar_comm_check_equal compares hashes, and if they differ finds the first different element by
- * bisection, with one all-reduce for each bit of the count. */
+ * dpar_fail prints one message for the whole job. If ranks share memory, the first one that fails
+ * claims a word in the segment and prints. Over MPI, rank 0 prints, and so does a rank whose
+ * communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it finds
+ * the first different element by bisection, with one all-reduce for each bit of the count. */
 
 /* ---- the error exit ----------------------------------------------------------------------------
  */
 
-/* A line to stderr, in one piece, after what the program has printed so far. */
+/* Writes a line to stderr in one piece, after what the program has printed so far. */
 static void dpari_main_write(dpar_text *t)
 {
     size_t done = 0, n;
     dpari_text_char(t, '\n');
     n = t->used < t->capacity ? t->used : t->capacity - 1;
-    t->buffer[n - 1] = '\n'; /* of a line that was cut, too */
+    t->buffer[n - 1] = '\n'; /* also if the line was too long and was cut off */
     fflush(NULL);
     while (done < n) {
         const ssize_t got = write(2, t->buffer + done, n - done);
@@ -17633,8 +17728,7 @@ static void dpari_main_write(dpar_text *t)
     }
 }
 
-/* True if this rank prints the error for all. Where ranks share memory it is the first one that
- * fails; elsewhere it is rank 0, and a rank whose c is not broken yet. */
+/* True if this rank prints the error for all ranks. */
 static int dpari_fail_speaks(dpar_comm *c)
 {
     dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
@@ -17663,10 +17757,17 @@ static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
 
 DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 {
-    const char *text = why != NULL ? why->text : c != NULL ? c->why.text : "";
+    const char *text = "";
     char line[400];
     dpar_text t;
-    text = text[0] != 0 ? text : "it failed, and nothing said why";
+    if (why != NULL) {
+        text = why->text;
+    } else if (c != NULL) {
+        text = c->why.text;
+    }
+    if (text[0] == 0) {
+        text = "it failed without a message";
+    }
     if (c != NULL) {
         dpari_fail_text(c, ": ", text);
         return 1;
@@ -17680,7 +17781,7 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 /* ---- main -------------------------------------------------------------------------------------
  */
 
-/* "heat: " and the message. */
+/* Prints "heat: " and the message, where heat is the name of the program. */
 static void dpari_main_says(const char *program, const char *text)
 {
     const char *name = program != NULL ? program : "dpar";
@@ -17694,7 +17795,7 @@ static void dpari_main_says(const char *program, const char *text)
     dpari_main_write(&t);
 }
 
-/* What stands behind --ranks, the last one; NULL: there is none. "" where nothing follows it. */
+/* Returns the value of the last --ranks, "" if it has none, or NULL if there is no --ranks. */
 static const char *dpari_main_ranks(int argc, char **argv)
 {
     static const char name[] = "--ranks";
@@ -17722,7 +17823,8 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
     if (*word != '-') {
         return 0;
     }
-    for (; *word == '-'; word++) {
+    while (*word == '-') {
+        word++;
     }
     for (; *word != 0 && *word != '=' && !(*word >= '0' && *word <= '9'); word++) {
         if (n == 6) {
@@ -17766,20 +17868,21 @@ static void dpari_main_take(int *argc, char **argv)
     }
 }
 
-/* Nobody said how many ranks; a word that was to say it would pass in silence. */
+/* Fails if an argument looks like a misspelled --ranks. Called if the number of ranks is not set,
+ * because such an argument would otherwise be ignored in silence. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
     int i;
     for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
         if (dpari_main_nearly(argv[i])) {
-            return dpari_wrong(why, "\"%s\": it is --ranks N that says how many ranks there are",
+            return dpari_wrong(why, "\"%s\" is unknown: --ranks N sets the number of ranks",
                                argv[i]);
         }
     }
     return DPAR_OK;
 }
 
-/* As many as this process may have cores, 4 at most. */
+/* Returns the default number of ranks: the cores that this process may use, at most 4. */
 static int32_t dpari_main_cores(void)
 {
     uint64_t mask[DPARI_CPU_WORDS];
@@ -17793,7 +17896,7 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* A number of ranks; 0 where there is no text. */
+/* Reads a number of ranks. *asked is 0 if there is no text. */
 static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
                                      dpar_why *why)
 {
@@ -17804,7 +17907,7 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
         return DPAR_OK;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "%s takes a number of 1 .. %d, not \"", name, DPARI_MAX_RANKS);
+    dpari_text_print(&t, "%s takes a number from 1 to %d, not \"", name, DPARI_MAX_RANKS);
     return dpari_wrong(why, "%s%s\"", line, text);
 }
 
@@ -17842,6 +17945,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     return DPAR_OK;
 }
 
+/* Converts the result of a rank into an exit code: 1 if it does not fit into one. */
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
@@ -17861,6 +17965,7 @@ static int dpari_main_ends(const char *program, dpar_status st, const dpari_verd
     return dpari_main_code(verdict->result);
 }
 
+/* Launches n ranks that run fn. */
 static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
 {
     dpari_verdict verdict;
@@ -17924,8 +18029,7 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
     return dpari_main_fork(n > 0 ? n : dpari_main_cores(), program, fn, arg);
 }
 
-/* ---- two lines in a main that was serial
- * ---------------------------------------------------------
+/* ---- two calls in a main that was serial ------------------------------------------------------
  */
 
 DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
@@ -17947,7 +18051,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
         return dpari_wrong(why, "dpar_init_or_launch: world is NULL");
     }
     if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
-        return dpari_wrong(why, "dpar_init_or_launch: ranks is 0 .. %d, not %d",
+        return dpari_wrong(why, "dpar_init_or_launch: ranks must be 0 to %d, not %d",
                            (int32_t)DPARI_MAX_RANKS, o.ranks);
     }
     dpari_site_here(&site);
@@ -17975,7 +18079,7 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     if (world == NULL) {
         return 1;
     }
-    dpar_barrier(world, NULL); /* its why survives, that of the close does not */
+    dpar_barrier(world, NULL); /* if it fails, dpar_fail can print why, unlike after the close */
     if (world->status < 0) {
         dpar_fail(world, NULL);
         (void)dpar_comm_free(world);
@@ -17988,9 +18092,10 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     return 0;
 }
 
-/* ---- one number from all ------------------------------------------------------------------------
+/* ---- reductions of one number -----------------------------------------------------------------
  */
 
+/* Returns NaN if the all-reduce fails. */
 DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {
     double all = 0.0;
@@ -18023,6 +18128,7 @@ DPAR_API double dpar_mean(dpar_comm *c, double x)
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
 
+/* The data of one rank. */
 typedef struct dpari_alike {
     const unsigned char *data;
     int64_t count;
@@ -18030,6 +18136,7 @@ typedef struct dpari_alike {
     int64_t unit; /* bytes of an element */
 } dpari_alike;
 
+/* The arguments that must be equal before the data can be compared (agree.h). */
 static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
 {
     const dpari_alike *s = (const dpari_alike *)given;
@@ -18037,8 +18144,9 @@ static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "type", 0, s->type);
 }
 
-/* Of n bytes, in four lanes of whole words: one step is longer than a word takes to come. A step
- * maps different words to different hashes, so that one word that differs is always seen. */
+/* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
+ * word. A step maps different words to different hashes, so that a single word that differs is
+ * always noticed. */
 static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
 {
     uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
@@ -18074,7 +18182,7 @@ static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t 
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
-/* The bits of an element, in a word's first bytes. */
+/* Returns the bits of an element in the first bytes of a word. */
 static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 {
     int64_t bits = 0;
@@ -18082,7 +18190,7 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
     return bits;
 }
 
-/* An element from its bits; digits: how many of a float. */
+/* Appends an element, given by its bits. digits: significant digits of a float. */
 DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
@@ -18110,7 +18218,8 @@ DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, in
     }
 }
 
-/* "element 7 is 0.25 on rank 0, 0.75 on rank 3", with digits enough to tell them apart. */
+/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two.
+ */
 static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
                             int32_t who)
 {
@@ -18128,10 +18237,10 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
     }
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "element %ld is %s on rank 0, %s%s%d", at, word[0], word[1],
-                     digits < 20 ? " on rank " : " of other bits on rank ", who);
+                     digits < 20 ? " on rank " : " with other bits on rank ", who);
 }
 
-/* They differ somewhere: the first element in which a rank differs from rank 0, by halves. */
+/* Finds the first element in which a rank differs from rank 0, by bisection. */
 static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
@@ -18144,27 +18253,35 @@ static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why
         high = st == 1 ? high : middle;
     }
     bits[0] = bits[1] = dpari_alike_bits(s, low);
-    st = st < 0 ? st : dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
-    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
-    st = st < 0 ? st : dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
-    st = st < 0 ? st : dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
-    if (st == DPAR_OK) {
-        dpari_alike_say(found, low, s->type, bits, who);
+    if (st >= 0) {
+        st = dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
     }
-    return st < 0 ? st : DPAR_E_MISMATCH;
+    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
+    if (st >= 0) {
+        st = dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
+    }
+    if (st >= 0) {
+        st = dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
+    }
+    if (st < 0) {
+        return st;
+    }
+    dpari_alike_say(found, low, s->type, bits, who);
+    return DPAR_E_MISMATCH;
 }
 
 static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 {
     if (s->unit == 0) {
-        return dpari_wrong(why, "agree: type %s is not one of whole bytes",
+        return dpari_wrong(why, "dpar_comm_check_equal: type %s has no elements of whole bytes",
                            dpar_type_name(s->type));
     }
     if (s->count < 0 || s->count > (INT64_C(1) << 62) / s->unit) {
-        return dpari_wrong(why, "agree: a count of %ld", s->count);
+        return dpari_wrong(why, "dpar_comm_check_equal: count must be 0 to 2^62 bytes, not %ld",
+                           s->count);
     }
     if (s->count > 0 && s->data == NULL) {
-        return dpari_wrong(why, "agree: data is NULL");
+        return dpari_wrong(why, "dpar_comm_check_equal: data is NULL");
     }
     return DPAR_OK;
 }
@@ -18176,7 +18293,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     dpar_why found;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "agree: the communicator is NULL");
+        return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
     s.data = (const unsigned char *)data;
     s.count = count;
@@ -18184,10 +18301,15 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
     st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(c, st, "agree", st == DPAR_OK ? dpari_alike_state : NULL, &s, &found);
+    st = dpari_agree_on(c, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+                        &s, &found);
     if (st == DPAR_OK) {
         st = dpari_alike_part(c, &s, 0, count);
-        st = st == 0 ? dpari_alike_find(c, &s, &found) : st == 1 ? DPAR_OK : st;
+        if (st == 0) {
+            st = dpari_alike_find(c, &s, &found);
+        } else if (st == 1) {
+            st = DPAR_OK;
+        }
     }
     if (st != DPAR_OK) {
         c->why = found.text[0] != 0 ? found : c->why;

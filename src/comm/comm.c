@@ -83,7 +83,7 @@ static const char *dpari_plan_words(void)
            "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
-           "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
+           "=redistribute|dpar_redistribute=dpar_comm_check_equal|dpar_comm_check_equal=";
 }
 
 DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)

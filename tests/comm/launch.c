@@ -514,7 +514,7 @@ static void test_handed_over(void)
 static int device_fails(dpar_comm *c, void *arg)
 {
     CHECK_INT(dpari_do_ended(c, DPAR_E_SYSTEM, "span"), DPAR_E_SYSTEM);
-    CHECK_TEXT(c->why.text, "rank 0: its memory's span failed");
+    CHECK_TEXT(c->why.text, "rank 0: span of its dpar_mem failed");
     CHECK(c->status == DPAR_E_SYSTEM && arg == NULL);
     return 0;
 }
