@@ -110,7 +110,7 @@ static int each(dpar_comm *c, void *arg)
             char word[80];
             snprintf(word, sizeof word, "\nWRONG: rank %d on ", (int)c->size - 1);
             says(word);
-            snprintf(word, sizeof word, ": gives up on others after %g s, rank 0 after %g s",
+            snprintf(word, sizeof word, ": waits at most %g s for others, rank 0 %g s",
                      2 * deadline, deadline);
             says(word);
         }
