@@ -1609,30 +1609,33 @@ DPARI_API int dpari_shm_speaks(dpar_comm *c);
 
 /* ==== comm/kernel.h ==== */
 
-/* kernel - private: the loops over memory of the shared-memory engine. What a collective costs is
- * reading every input once and writing every output once; these loops come near to it by plain C
+/* kernel - private: the loops over memory of the shared-memory engine. A collective must at least
+ * read every input once and write every output once; these loops come close to that cost in plain C
  * at -O2. */
 
-/* Each of `count` elements of every out[j] becomes in[0][e] op in[1][e] op ..., in that order. F16
- * and BF16 accumulate in f32 and round once, to nearest even; AVG is the sum (of 16 bits: in f32)
- * divided by `ins`; sums and products of integers wrap, AVG of integers divides what wrapped
- * towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either. A NaN that comes out is the
- * quiet one without sign or payload. One input is copied bit by bit. The bits of an element do not
- * depend on alignment, on `stream`, on `count` nor on its place.
- * Of type DPARI_KERN_THROUGH(wire), wire F16 or BF16, elements are F32: each input, one alone too,
- * and the result are rounded to `wire`, as dpari_kern_convert does, and what lies between is F32:
- * the bits of rounded arrays that are reduced as `wire` and widened.
+/* Reduces: sets each of `count` elements of every out[j] to in[0][e] op in[1][e] op ..., in that
+ * order. F16 and BF16 accumulate in f32 and are rounded once, to nearest even. AVG is the sum (of
+ * 16-bit types the sum in f32) divided by `ins`. Sums and products of integers wrap, and AVG of
+ * integers divides the wrapped sum towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either
+ * of them. A NaN in the result is the quiet one without sign or payload. A single input is copied
+ * bit by bit. The bits of an element depend neither on alignment, `stream` and `count` nor on its
+ * position.
  *
- * Domain: types that can be reduced, or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
- * ins, outs >= 1; count >= 0. Pointers are aligned to the type; an out may be exactly an in,
- * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
- * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
- * O((ins + outs) count). */
+ * For type DPARI_KERN_THROUGH(wire) with wire F16 or BF16, elements are F32. Each input, also a
+ * single one, and the result are rounded to `wire` as dpari_kern_convert does, and the sums between
+ * are F32. The bits are those of arrays that are rounded, reduced as `wire`, and widened.
+ *
+ * type:   one that can be reduced, or DPARI_KERN_THROUGH for SUM and AVG.
+ * stream: not 0 to bypass the cache. For outputs larger than the cache; up to 12 times slower for
+ *         small ones. The outputs are visible to all that see a later store.
+ *
+ * op is DPAR_SUM .. DPAR_MIN; ins, outs >= 1; count >= 0. Pointers are aligned to the type. An out
+ * may be exactly an in; otherwise nothing may overlap. Local; O((ins + outs) count). */
 #define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
 DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream);
 
-/* The type that lies in memory, and the one that a message would hold. */
+/* The type of the elements in memory, and the type in which a message would have them. */
 DPARI_FN int32_t dpari_kern_stored(int32_t type)
 {
     return type & 255;
@@ -1642,35 +1645,37 @@ DPARI_FN int32_t dpari_kern_wire(int32_t type)
     return type < 256 ? type : type / 256;
 }
 
-/* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
- * is nothing to do). `stream` as above. Local; O(bytes). */
+/* Copies `bytes`, nothing if <= 0. `to` must not overlap `from`, but may be equal to it; then
+ * nothing is done. `stream` as above. Local; O(bytes). */
 DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
 
-/* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
- * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
+/* Copies one of many rows of `bytes` each, and prefetches the next one at `next`. If stream is not
+ * 0, it bypasses the cache, and dpari_kern_rows_end must be called after the last row. */
 DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
                               int32_t stream);
 DPARI_API void dpari_kern_rows_end(int32_t stream);
 
-/* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
+/* Prefetches memory that will be read soon, at most its first 4 KiB. */
 DPARI_API void dpari_kern_ask(const void *at, int64_t bytes);
 
-/* to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ..., n of them, in f64 and in that order, rounded
- * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
- * dpari_kern_row. */
+/* Computes to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ... with n terms for e < count, in f64
+ * and in that order, rounded once. type is F64 or F32. `ahead` rows of next[] are prefetched.
+ * stream as in dpari_kern_row. */
 DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
                               int32_t stream);
-/* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
+/* Computes to[i] = by x[i] for n f32, rounded once. `by` must be exact in f32. `to` may be x. */
 DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
 
-/* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
- * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
- * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
+/* Converts `count` elements: F64 to F32 and F32 to F16 or BF16, to nearest even, where a NaN
+ * becomes the quiet one without sign or payload; and back, exactly, where a NaN keeps sign and
+ * payload, and becomes quiet if it is F16 or becomes F64. Runs at the speed of memory, f16 at half
+ * of it. The arrays must not overlap. */
 DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
                                   int64_t count);
 
-/* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
+/* Returns the index of the first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite,
+ * or count if there is none. */
 DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
 
 /* ==== comm/strided.h ==== */
@@ -2391,15 +2396,16 @@ DPARI_INTERNAL void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
 /* ==== comm/kernel.h ==== */
 
-/* to[i] = by x[i], the product in f64, rounded once; NaN without sign and payload. `to` may be x.
- */
+/* Computes to[i] = by x[i], the product in f64, rounded once. A NaN has no sign or payload. `to`
+ * may be x. */
 DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
-/* to[i] += x[i], x of BF16 or F16; NaN likewise. */
+/* Adds x, of BF16 or F16, to `to`. A NaN has no sign or payload. */
 DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
 
-/* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
+/* Does what dpari_kern_copy does, for memory that another core has just written: copies line by
+ * line and prefetches. */
 DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
-/* Two of dpari_kern_fetch at once, line by line. */
+/* Runs two dpari_kern_fetch in turns, line by line. */
 DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
                                             const void *from_2, int64_t bytes);
 
@@ -2592,11 +2598,12 @@ DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const
 
 /* ==== comm/strided_loops.h ==== */
 
-/* strided_loops - private: how one run of a box is copied or added, inlined into the loops of
- * strided and of halo_beside with constants. The code of both headers holds it once. */
+/* strided_loops - private: copies or adds one run of a box. These functions are inlined with
+ * constant arguments into the loops of strided.c and of halo_beside. */
 
-/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
- * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
+/* The loops, named for the bytes that are moved at a time. A run between two powers of 2 is moved
+ * as two overlapping pieces at its ends (TWO), and one of 33 to 64 bytes as two from each end
+ * (FOUR). */
 enum {
     DPARI_STRIDE_NONE,
     DPARI_STRIDE_1,
@@ -2610,7 +2617,7 @@ enum {
     DPARI_STRIDE_TWO_16,
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
-    DPARI_STRIDE_MIDDLE,  /* long, but not for the C library's copy, by vectors of 32 bytes */
+    DPARI_STRIDE_MIDDLE,  /* long, but too short for memcpy; vectors of 32 bytes */
     DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
     DPARI_STRIDE_SUM_F32_2,
     DPARI_STRIDE_SUM_F32_3,
@@ -2620,16 +2627,16 @@ enum {
     DPARI_STRIDE_SUM_F64_2,
     DPARI_STRIDE_SUM_F64_4,
     DPARI_STRIDE_SUM_F64_7,
-    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_DENSE, /* combined in place, row by row */
     DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
 };
 
-#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before the other's: measured */
-#define DPARI_STRIDE_AHEAD 1024 /* bytes asked for before they are met, of short runs: measured */
+#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before runs of the other (measured) */
+#define DPARI_STRIDE_AHEAD 1024 /* bytes by which short runs are prefetched ahead (measured) */
 #define DPARI_STRIDE_LINE 64
-#define DPARI_STRIDE_PACK 2048 /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_PACK 2048 /* bytes packed at a time (measured, EPYC) */
 
-/* x87 rounds when it stores, not when it adds. */
+/* Not with x87, which rounds when it stores and not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
 #define DPARI_STRIDE_ADDS 0
 #else
@@ -2652,7 +2659,8 @@ enum {
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-/* Vectors of 32 bytes where the CPU has them: a store takes as long as one of 16. */
+/* Vectors of 32 bytes if the CPU has them, because a store of 32 bytes takes as long as one of 16.
+ */
 #if DPARI_STRIDE_VECTOR && defined(__x86_64__)
 #define DPARI_STRIDE_WIDE 1
 #define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
@@ -2665,13 +2673,15 @@ DPARI_STRIDE_INLINE unsigned char *dpari_stride_writable(const unsigned char *at
     return (unsigned char *)(uintptr_t)at;
 }
 
-/* ---- asking for lines ---- */
+/* ---- prefetching ---- */
 
-/* The line at t is going to be written: asks for it. Touches nothing. */
+/* Prefetches the line at t, which will be written. */
 DPARI_STRIDE_INLINE void dpari_stride_ask_line(const unsigned char *t)
 {
 #if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+    __asm__ volatile("prefetchw %0"
+                     :
+                     : "m"(*t)); /* the builtin would prefetch the line for reading */
 #elif defined(__GNUC__)
     __builtin_prefetch(t, 1);
 #else
@@ -2686,8 +2696,8 @@ DPARI_STRIDE_INLINE void dpari_stride_ask_lines(const unsigned char *at, int64_t
     }
 }
 
-/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
- * asked for comes at once. */
+/* Prefetches the lines that are written next. Stores wait for their lines one after the other,
+ * whereas prefetches run in parallel. */
 DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows,
                                           int64_t n)
 {
@@ -2715,7 +2725,7 @@ DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
-/* The bytes of a piece, and how many pieces a run is moved in. */
+/* The bytes of a piece; the next function returns the number of pieces of a run. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
     switch (loop) {
@@ -2750,7 +2760,7 @@ DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
     }
 }
 
-/* All is read before any is written. last: bytes from a run's beginning to its last piece. */
+/* Reads the whole run before it writes. last: offset of the last piece of the run, in bytes. */
 DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
                                                int64_t last, int32_t width, int32_t pieces)
 {
@@ -2787,7 +2797,7 @@ DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, i
     }
 }
 
-/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+/* Adds f to t. Each NaN becomes the same one, as in dpari_kern_reduce. */
 DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -2819,7 +2829,7 @@ typedef double dpari_stride_d2 __attribute__((vector_size(16)));
 typedef float dpari_stride_f4 __attribute__((vector_size(16)));
 typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
 
-/* The first `bytes` bytes, 8 or 16, of a vector, and back. */
+/* Load and store the first `bytes` bytes, 8 or 16, of a vector. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
 {
     dpari_stride_u2 v = {0, 0};
@@ -2851,7 +2861,7 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t 
                : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
 }
 
-/* Seldom: what is behind it may be slow. */
+/* True if a mask has any bit set. Marked as unlikely, so the code after it may be slow. */
 DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
 {
 #if defined(__SSE2__)
@@ -2868,7 +2878,7 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, con
     return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
 }
 
-/* One NaN for all. */
+/* Replaces each NaN by the same one. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
 {
     const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
@@ -2876,7 +2886,9 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_
     return (x & ~bad) | (both & bad);
 }
 
-/* As dpari_stride_copy_run. A sum of all is NaN if one is. */
+/* Adds a run, as dpari_stride_copy_run copies one. The sum of all elements is NaN if one of them
+ * is.
+ */
 DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
                                               int64_t last, int32_t width, int32_t pieces,
                                               int32_t f64)
@@ -2908,7 +2920,7 @@ DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned c
 }
 #endif
 
-/* Moves the run at f to t, or adds it there; zero: that at z becomes 0. */
+/* Copies the run at f to t, or adds it there. If `zero` is set, the run at z becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
                                           unsigned char *z, int64_t last, int32_t loop, int zero)
 {
@@ -2952,7 +2964,7 @@ dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f6
     return dpari_stride_plus_wide(&x, &y, f64);
 }
 
-/* Of f64, one NaN for all. */
+/* Replaces each NaN by the same one. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
 dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 {
@@ -2965,7 +2977,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* The steps of k's two innermost dims, and what becomes 0. */
+/* Sets the steps of the two innermost dims in k, and what becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
 {
     k->to_step = s->dim[0].to;
@@ -2990,7 +3002,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
     return step < 0 ? -step : step;
 }
 
-/* All loops of short copies, and of sums. Those of the other sums are in no list. */
+/* Lists of all loops of short copies and of sums. */
 #define DPARI_STRIDE_COPIES(X)                                                                     \
     X(DPARI_STRIDE_1)                                                                              \
     X(DPARI_STRIDE_2)                                                                              \
@@ -4090,7 +4102,7 @@ static void dpari_kern_move(void *to, const void *from, int64_t bytes)
 }
 #endif
 
-/* What a reduction is asked to do; [at, end): the bytes of whole lines. */
+/* The arguments of a reduction. [at, end) are the bytes that are whole lines. */
 typedef struct dpari_kern_job {
     void *const *out;
     const void *const *in;
@@ -4111,7 +4123,7 @@ typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
 typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
 typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
 
-/* What is reduced at once: a line of memory; of 16-bit elements half a line, as f32. */
+/* What is reduced at a time: a line of memory, or half a line of 16-bit elements as f32. */
 typedef struct dpari_kern_quad {
     dpari_kern_u4 v[4];
 } dpari_kern_quad;
@@ -4148,9 +4160,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_all(uint32_t x)
     return v;
 }
 
-/* The f32 of the f16 in the high half of each word. Exponents move from bias 15 to 127, twice as
- * far for infinity and NaN; subnormals get the exponent of 2^-14 and then lose that 2^-14: exact,
- * and no f32 is subnormal, so that no mode of the floating-point unit matters. */
+/* Converts the f16 in the high half of each word to f32. Exponents move from bias 15 to 127, and
+ * twice as far for infinity and NaN. Subnormals get the exponent of 2^-14, which is then subtracted
+ * again. This is exact, and no f32 is subnormal, so no mode of the floating-point unit matters. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
 {
     const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
@@ -4161,8 +4173,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
     return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
 }
 
-/* f32 to f16 in the low half of each word, to nearest even, below 65536. Adding 2^13 times the
- * power of two below it (at least 2^-14) leaves the rounded digits in the last bits of the sum. */
+/* Converts f32 below 65536 to f16 in the low half of each word, to nearest even. Adding 2^13 times
+ * the power of two below the value (at least 2^-14) leaves the rounded digits in the last bits of
+ * the sum. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu, exponent = size & 0x7f800000u;
@@ -4183,7 +4196,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
     return dpari_kern_pick(over, top, dpari_kern_narrow_f16(x));
 }
 
-/* f32 to bf16 in the high half of each word, to nearest even; the low half is of no meaning. */
+/* Converts f32 to bf16 in the high half of each word, to nearest even. The low half is undefined.
+ */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_bf16(dpari_kern_u4 x)
 {
     return x + 0x7fffu + ((x >> 16) & 1u);
@@ -4195,7 +4209,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
     return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
 }
 
-/* The same, out of line: what a loop seldom needs and would otherwise hold many times. */
+/* The same, not inlined, because a loop seldom needs it and would otherwise contain it many times.
+ */
 DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
@@ -4206,8 +4221,8 @@ DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_any_bf16(x);
 }
 
-/* Eight 16-bit elements to the f32 of the low and of the high halves of words: no shuffles, and no
- * matter which half comes first in memory. */
+/* Converts eight 16-bit elements to f32: those in the low halves of words, and those in the high
+ * halves. This needs no shuffles and does not depend on the byte order. */
 DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_kern_u4 *low,
                                         dpari_kern_u4 *high)
 {
@@ -4220,7 +4235,8 @@ DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_k
     }
 }
 
-/* And back. Of bf16 only NaN is special, and the sum of both is NaN if one is. */
+/* Converts them back. For bf16 only NaN is special, and the sum of both is NaN if one of them is.
+ */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
                                                   int32_t type)
 {
@@ -4267,7 +4283,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_rare_bf16(x) & 0xffff0000u;
 }
 
-/* f32 to those that bf16 has. The sum of four is NaN if one is. */
+/* Rounds f32 to values that bf16 has. The sum of four is NaN if one of them is. */
 DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
@@ -4317,9 +4333,9 @@ DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad 
     x->v[3] = dpari_kern_plus(x->v[3], y->v[3], type);
 }
 
-/* Which of two NaN a sum hands on is up to the order of an instruction's operands, which compilers
- * choose as they like: one NaN for all. The sum of four is NaN if one is; when infinities or an
- * overflow make it NaN, no element changes. */
+/* Replaces each NaN by the same one. Which of two NaN a sum returns depends on the order of the
+ * operands of an instruction, which compilers choose freely. The sum of four is NaN if one of them
+ * is; if infinities or an overflow make it NaN, no element changes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
 {
     return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
@@ -4374,7 +4390,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_times(dpari_kern_u4 x, float n)
     return (dpari_kern_u4)((dpari_kern_f4)x * f);
 }
 
-/* 16 bytes past the cache; `to` is aligned to 16. */
+/* Stores 16 bytes without using the cache. `to` is aligned to 16. */
 DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
 {
 #if !DPARI_KERN_STREAM
@@ -4386,7 +4402,7 @@ DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
 #endif
 }
 
-/* Stores past the cache are ordered with nothing until a fence. */
+/* Orders streaming stores before later stores, which only a fence does. */
 static void dpari_kern_fence(void)
 {
 #if DPARI_KERN_STREAM
@@ -4409,14 +4425,15 @@ DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad
     }
 }
 
-/* Prefetches. The address may be behind the array, because a prefetch never faults. It is computed
- * as a number, so that it is no pointer out of bounds. */
+/* Prefetches. The address may be past the array, because a prefetch never faults. It is computed as
+ * a number, because a pointer out of bounds would be undefined. */
 DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
 {
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
 }
 
-/* From accumulators to what is stored; x / divide_by, unless that is 0, and x times. */
+/* Divides accumulators by divide_by, unless it is 0, multiplies those of f16 by `times`, and
+ * converts them to the type that is stored. */
 DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32_t divide_by,
                                          float times)
 {
@@ -4451,14 +4468,16 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
     return from;
 }
 
-/* Sums of the lines of [at, end), all whole. Inlined with constants for what it pays to have
- * constant. Of 16-bit elements a line is two quads: more that a core can work on at once. */
+/* Sums the lines of [at, end), all of them whole. It is inlined with constant arguments where that
+ * makes it faster. A line of 16-bit elements is two quads, so that a core can work on both at once.
+ */
 DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
                                       int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t average = job->op == DPAR_AVG, stream = job->stream;
     const int32_t two = dpari_kern_is16(type);
-    /* by a power of two a product is the same; one without a branch keeps sums in registers */
+    /* for a power of two a product gives the same bits as a division; without a branch, the sums
+     * stay in registers */
     const int32_t product = type == DPAR_F16 && (ins & (ins - 1)) == 0;
     const int32_t divide_by = average && !product ? ins : 0;
     const float times = average && product ? 1 / (float)ins : 1;
@@ -4496,9 +4515,10 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
 
 /* ---- any type and operation, block by block: one loop for each ---- */
 
-enum { DPARI_KERN_BLOCK = 32 }; /* vectors: few enough to stay in the first cache */
+enum { DPARI_KERN_BLOCK = 32 }; /* vectors, few enough to stay in the first-level cache */
 
-/* The n vectors of accumulators of memory at `from`: at `room`, or where they lie. */
+/* Returns n vectors of accumulators for the memory at `from`: converted to `room`, or in place if
+ * no conversion is needed. */
 static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsigned char *from,
                                                 int32_t n, int32_t type)
 {
@@ -4525,7 +4545,7 @@ static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsig
     return (const unsigned char *)room;
 }
 
-/* to = x op y, n vectors; `to` may be x. Of each vector s is that of x, t that of y. */
+/* Computes to = x op y for n vectors; `to` may be x. s and t are the vectors of x and y. */
 #define DPARI_KERN_EACH(TYPE, RESULT)                                                              \
     for (k = 0; k < n; k++) {                                                                      \
         const TYPE s = (TYPE)dpari_kern_get(x + 16 * k), t = (TYPE)dpari_kern_get(y + 16 * k);     \
@@ -4564,8 +4584,8 @@ static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
     }
 }
 
-/* s where `above` is greater than `below` (x and y, or y and x), else t; of floats also where s is
- * NaN, which no integer is. */
+/* Returns s where `above` is greater than `below` (x and y, or y and x) or s is NaN, otherwise t.
+ */
 #define DPARI_KERN_BEYOND(TYPE)                                                                    \
     DPARI_KERN_EACH(TYPE, dpari_kern_pick((dpari_kern_u4)((TYPE)dpari_kern_get(above + 16 * k) >   \
                                                           (TYPE)dpari_kern_get(below + 16 * k)) |  \
@@ -4600,8 +4620,8 @@ static void dpari_kern_meet_any(dpari_kern_u4 *to, const unsigned char *x, const
     }
 }
 
-/* x = x / by. Integers by elements: compilers have no better way. by >= 1, so that nothing
- * overflows; it may pass what 8 bits hold. */
+/* Computes x = x / by. Integers are divided one by one, because compilers have no better method. by
+ * is >= 1, so that nothing overflows; it may be larger than 8 bits hold. */
 static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int32_t by)
 {
     const int32_t width = dpar_type_bytes(type);
@@ -4695,7 +4715,7 @@ static void dpari_kern_store_any(unsigned char *to, const dpari_kern_u4 *x, int6
     __builtin_memcpy(to + at, (const unsigned char *)x + at, (size_t)(bytes - at));
 }
 
-/* Bytes [at, end) of the arrays. */
+/* Reduces bytes [at, end) of the arrays, of any type and operation. */
 DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
 {
     const int32_t wide = dpari_kern_is16(job->type) ? 2 : 1;
@@ -4736,14 +4756,14 @@ DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at,
     }
 }
 
-/* ---- sums of gradients: what training waits for ---- */
+/* ---- sums of gradients, for which training waits ---- */
 
 DPARI_KERN_INLINE void dpari_kern_sum_many(const dpari_kern_job *job, int32_t type)
 {
     dpari_kern_sum(job->out, job->outs, job->in, job->ins, job, type);
 }
 
-/* Of two ranks on one node, whose pointers stay in registers. */
+/* Sums two inputs, whose pointers stay in registers. */
 DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t outs, int32_t type)
 {
     const void *in[2];
@@ -4755,10 +4775,11 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
     dpari_kern_sum(out, outs, in, 2, job, type);
 }
 
-/* The fewer instructions an element takes, the more it pays to have constant: of f32 and f64 both
- * numbers (without, 26 % longer in the first cache), of f32 by way of bf16 that of inputs (6 %), of
- * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by
- * way of f16 there is no loop: block by block takes 8 % longer. */
+/* The fewer instructions an element needs, the more constant arguments help. For f32 and f64 the
+ * numbers of inputs and of outputs are constant (otherwise 26 % slower in the first-level cache),
+ * for f32 through bf16 the number of inputs (6 %), for bf16 and f16 none, because two long arrays
+ * use vectors of 32 bytes if the CPU has them. There is no loop for f32 through f16, because block
+ * by block it takes only 8 % longer. */
 DPARI_STATIC_NOINLINE void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
@@ -4800,7 +4821,7 @@ DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
     dpari_kern_sum_many(job, DPAR_F16);
 }
 
-/* ---- the largest and the smallest: of floats s where it is NaN, too ---- */
+/* ---- MAX and MIN, which are NaN if one input is ---- */
 
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4 t, int32_t type,
                                                   int32_t most)
@@ -4897,7 +4918,7 @@ static void dpari_kern_whole(const dpari_kern_job *job)
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
 #endif
 
-/* Lines begin where those of the first destination do, if there are several. */
+/* Runs a reduction. Lines are those of the first destination if there are several. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
     const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
@@ -4960,7 +4981,7 @@ static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
     if (type != DPAR_F16) {
         return bits;
     }
-    if (size >= 0x7c00u) { /* a NaN quiet, as arithmetic makes it */
+    if (size >= 0x7c00u) { /* infinity, or NaN, which becomes quiet as in arithmetic */
         return sign | (size << 13) | (size > 0x7c00u ? 0x7fc00000u : 0x7f800000u);
     }
     if (size >= 0x400u) {
@@ -4969,14 +4990,14 @@ static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
     if (size == 0) {
         return sign;
     }
-    while (size < 0x400u) { /* a subnormal: at most 10 times */
+    while (size < 0x400u) { /* a subnormal is shifted at most 10 times */
         size <<= 1;
         exponent -= 0x800000u;
     }
     return sign | (exponent + ((size & 0x3ffu) << 13));
 }
 
-/* `bits` shifted out, to nearest even. */
+/* Shifts `bits` out, rounding to nearest even. */
 static uint32_t dpari_kern_shift(uint32_t x, uint32_t bits)
 {
     const uint32_t half = (uint32_t)1 << (bits - 1);
@@ -4999,20 +5020,20 @@ static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
     if (type != DPAR_F16) {
         return bits;
     }
-    if (size >= 0x47800000u) { /* 65536 and above; NaN */
+    if (size >= 0x47800000u) { /* 65536 and above, infinity and NaN */
         return size > 0x7f800000u ? 0x7e00u : sign | 0x7c00u;
     }
     if (exponent >= 113) {
         return sign | dpari_kern_shift(size - 0x38000000u, 13);
     }
-    if (exponent < 102) { /* below half the smallest */
+    if (exponent < 102) { /* below half the smallest subnormal */
         return sign;
     }
     return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
 }
 
-/* Each result goes through memory, which is where x87 rounds (of f32 as if at once; of f64 perhaps
- * twice). */
+/* Stores each result in memory, because x87 rounds only then: f32 as if at once, f64 perhaps twice.
+ */
 static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
 {
     uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
@@ -5055,7 +5076,7 @@ static int dpari_kern_signed(int32_t type)
     return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
 }
 
-/* The integer whose low bits these are, its sign drawn out. */
+/* Returns the integer whose low bits these are, sign-extended. */
 static int64_t dpari_kern_int(uint64_t bits, int32_t type)
 {
     const uint64_t sign = (uint64_t)1 << (8 * dpar_type_bytes(type) - 1);
@@ -5076,7 +5097,7 @@ static uint64_t dpari_kern_meet_int(uint64_t x, uint64_t y, int32_t type, int32_
     }
 }
 
-/* Accumulators x op y; AVG divides x by the number y. */
+/* Computes x op y for accumulators. AVG divides x by the number y. */
 static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op)
 {
     switch (type) {
@@ -5106,7 +5127,7 @@ static uint64_t dpari_kern_number(int32_t n, int32_t type)
     }
 }
 
-/* As the type on the wire has it. */
+/* Rounds an accumulator to the type `wire`. */
 static uint64_t dpari_kern_round(uint64_t x, int32_t wire, int32_t type)
 {
     return wire == type ? x : dpari_kern_widen(dpari_kern_narrow(x, wire), wire);
@@ -5142,7 +5163,8 @@ static void dpari_kern_run(dpari_kern_job *job)
 #endif /* DPARI_KERN_VECTOR */
 
 #if DPARI_KERN_STREAM
-/* By lines of the destination, which begin behind an unaligned head; `to` has at least one. */
+/* Copies whole lines of the destination with streaming stores, after an unaligned head. `to` has at
+ * least one line. */
 static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, int64_t bytes)
 {
     const int64_t head = (int64_t)((0 - (uintptr_t)to) & (DPARI_KERN_LINE - 1));
@@ -5180,7 +5202,7 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 {
     const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
     const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
-    /* to the second level: more lines can be under way to it than to the first */
+    /* into the second-level cache, because more lines can be under way to it than to the first */
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
     __builtin_memcpy(to, &a, 16);
     __builtin_memcpy(to + 16, &b, 16);
@@ -5268,7 +5290,8 @@ DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
 }
 
 #if DPARI_KERN_VECTOR
-/* A loss or a norm: one f32, without what a line of them takes. The same bits. */
+/* Reduces one f32, such as a loss or a norm, faster than a whole line would be and with the same
+ * bits. */
 static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                int32_t average)
 {
@@ -5289,7 +5312,8 @@ static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const
 }
 #endif
 
-/* One input to many outputs, its bytes: by pieces that stay near until all have them. */
+/* Copies one input to many outputs, in pieces that stay in the cache until all outputs have them.
+ */
 static void dpari_kern_spread(const dpari_kern_job *job)
 {
     const int64_t piece = 16384;
@@ -5331,13 +5355,13 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
     }
 }
 
-/* ---- other types ------------------------------------------------------------------------------
+/* ---- conversions ------------------------------------------------------------------------------
  */
 
 #if DPARI_KERN_VECTOR
-enum { DPARI_KERN_GROUP = 16 }; /* elements: a line of f32 */
+enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
 
-/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+/* A vector of words i, j, k, l of a (0..3) and b (4..7). */
 #if defined(__clang__)
 #define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
     ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
@@ -5356,14 +5380,15 @@ DPARI_KERN_INLINE void dpari_kern_put(unsigned char *to, dpari_kern_u4 v)
     __builtin_memcpy(to, &v, 16);
 }
 
-/* In memory the even elements of 16 bits come first: the low halves of words, or the high ones. */
+/* In memory, even 16-bit elements come first. They are the low halves of words, or the high halves
+ * on a big-endian CPU. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 enum { DPARI_KERN_HIGH_FIRST = 1 };
 #else
 enum { DPARI_KERN_HIGH_FIRST = 0 };
 #endif
 
-/* Eight elements of f32 from 16 bits, and back. */
+/* Convert eight 16-bit elements to f32, and back. */
 DPARI_KERN_INLINE void dpari_kern_wide(unsigned char *to, const unsigned char *from, int32_t type)
 {
     dpari_kern_u4 low, high, even, odd;
@@ -5383,7 +5408,7 @@ DPARI_KERN_INLINE void dpari_kern_thin(unsigned char *to, const unsigned char *f
                                              : dpari_kern_narrow(even, odd, type));
 }
 
-/* Four of f32 from f64, and back. */
+/* Convert four f64 to f32, and back. */
 DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned char *from)
 {
     const dpari_kern_d2 a = (dpari_kern_d2)dpari_kern_get(from);
@@ -5393,7 +5418,7 @@ DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned cha
     dpari_kern_put(to, dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), (dpari_kern_u4)f));
 }
 
-/* Two of f32 at `from`, in f64: compilers see one instruction. */
+/* Loads two f32 as f64, which compilers turn into one instruction. */
 DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
 {
     float f[2];
@@ -5409,7 +5434,7 @@ DPARI_KERN_INLINE void dpari_kern_wide_f64(unsigned char *to, const unsigned cha
     dpari_kern_put(to + 16, (dpari_kern_u4)dpari_kern_two(from + 8));
 }
 
-/* A group. */
+/* Converts one group of DPARI_KERN_GROUP elements. */
 DPARI_KERN_INLINE void dpari_kern_group(unsigned char *to, int32_t to_type,
                                         const unsigned char *from, int32_t from_type)
 {
@@ -5435,7 +5460,7 @@ DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_ty
     dpari_kern_group(to, to_type, from, from_type);
 }
 
-/* Whole groups; returns their elements. A loop for each pair of types. */
+/* Convert whole groups, with a loop for each pair of types. Return the number of their elements. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
     DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
@@ -5453,12 +5478,12 @@ DPARI_KERN_GROUPS(dpari_kern_f32_f16, DPAR_F16, 2, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f32_f64, DPAR_F64, 8, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
 
-/* ---- the same by vectors of 32 bytes: casts that compute ---- */
+/* ---- the same with vectors of 32 bytes ---- */
 
 #if defined(__x86_64__)
 #define DPARI_KERN_WIDE 1
 #define DPARI_KERN_IN_WIDE __attribute__((target("avx2,f16c"))) static
-enum { DPARI_KERN_ASKS = 131072 }; /* elements from which on asking the CPU pays */
+enum { DPARI_KERN_ASKS = 131072 }; /* elements from which it is worth to query the CPU's features */
 typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
 typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
 typedef float dpari_kern_f8 __attribute__((vector_size(32)));
@@ -5466,7 +5491,7 @@ typedef double dpari_kern_d4 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Groups with a NaN, which is seldom, go one by one. */
+/* Groups with a NaN, which are rare, are converted one by one. */
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
                                                  int64_t count)
 {
@@ -5553,8 +5578,8 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
     }
 }
 
-/* Sums of two, from job->at on; where those that are left begin. Sixteen with a NaN go one by one.
- */
+/* Sums two inputs from job->at on. Returns where the rest begins. Sixteen elements with a NaN are
+ * summed one by one. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
 dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
 {
@@ -5614,7 +5639,7 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
 }
 
-/* 0: there is no such loop. */
+/* Converts groups if there is a loop for these types. Returns 0 if there is none. */
 static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
                                   int32_t from_type, int64_t count)
 {
@@ -5662,7 +5687,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 #define DPARI_KERN_WIDE 0
 enum { DPARI_KERN_GROUP = 1 };
 
-/* One element. The f32 of an f64 goes through memory: there x87 rounds. */
+/* Converts one element. The f32 of an f64 is stored in memory, because x87 rounds only then. */
 static void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
                                  int32_t from_type)
 {
@@ -5716,11 +5741,11 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
     }
 }
 
-/* ---- rows and numbers ------------------------------------------------------------------------
+/* ---- rows and scaling -------------------------------------------------------------------------
  */
 
 #if DPARI_KERN_VECTOR
-/* Four of f64 as f32, rounded. */
+/* Rounds four f64 to f32. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b)
 {
 #if defined(__SSE2__)
@@ -5732,7 +5757,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b
 #endif
 }
 
-/* A line of f32. */
+/* Mixes a line of f32. */
 DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const *row,
                                            const double *by, int32_t n, int64_t at)
 {
@@ -5792,7 +5817,8 @@ DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by
 }
 
 #if DPARI_KERN_WIDE
-/* Whole groups; one with a NaN stays as it is and ends it. Returns how many elements were done. */
+/* Scales whole groups up to the first with a NaN, which is left unchanged. Returns the number of
+ * elements that were scaled. */
 DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, double by, int64_t n)
 {
     const dpari_kern_d4 times = {by, by, by, by};
@@ -5826,7 +5852,7 @@ DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, dou
 }
 #endif
 
-/* Of at most 8, with one NaN for all. */
+/* Scales at most 8 elements; each NaN becomes the same one. */
 static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -5910,7 +5936,7 @@ dpari_kern_widen_eight(dpari_kern_f8 *to, const unsigned char *from, int32_t typ
     }
 }
 
-/* Sixteen at a time, until there is a NaN; returns how many elements were done. */
+/* Adds sixteen elements at a time up to the first NaN. Returns the number of elements added. */
 DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsigned char *from,
                                                   int32_t type, int64_t n)
 {
@@ -5936,7 +5962,7 @@ DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsig
 }
 #endif
 
-/* Eight at a time, with one NaN for all. */
+/* Adds eight elements at a time; each NaN becomes the same one. */
 static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64_t n)
 {
     const unsigned char *f = (const unsigned char *)from;
@@ -5986,7 +6012,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_VECTOR
-    /* the product of two f32 is exact in f64: rounded there and then, or at once, is the same */
+    /* the product of two f32 is exact in f64, so a product in f32 rounds it equally */
     const dpari_kern_f4 times = {(float)by, (float)by, (float)by, (float)by};
     for (; n - i >= 4; i += 4) {
         dpari_kern_f4 v = (dpari_kern_f4)dpari_kern_get((const unsigned char *)x + i * 4);
@@ -5999,7 +6025,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
     }
 }
 
-/* ---- looking for NaN and Inf ------------------------------------------------------------------
+/* ---- searching for NaN and infinity -----------------------------------------------------------
  */
 
 /* True if all bits of the exponent are set, as in NaN and infinity. */
@@ -6020,14 +6046,14 @@ static int dpari_kern_odd(const unsigned char *at, int32_t type)
 #if DPARI_KERN_VECTOR
 typedef uint16_t dpari_kern_u8 __attribute__((vector_size(16)));
 
-/* The bits of 8 bytes, all along a vector. */
+/* A vector that repeats 8 bytes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_mask(uint64_t bits)
 {
     const dpari_kern_u2 v = {bits, bits};
     return (dpari_kern_u4)v;
 }
 
-/* Where the exponents are `found`; the half of an f64 that has none never is. */
+/* Compares exponents with `found`. The half of an f64 that has no exponent never matches. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_kern_u4 exponent,
                                                 dpari_kern_u4 found, int32_t halves)
 {
@@ -6036,7 +6062,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_k
                   : (dpari_kern_u4)(x == found);
 }
 
-/* The first line of [0, end) with one of them, or end. */
+/* Returns the first line of [0, end) with a NaN or infinity, or end. */
 DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, uint64_t exponent,
                                           uint64_t found, int32_t halves)
 {
@@ -6057,7 +6083,7 @@ DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, 
 }
 #endif
 
-/* A multiple of lines: before it there is nothing to be found. */
+/* Returns the bytes of the whole lines at the beginning that have no NaN or infinity. */
 static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t type)
 {
 #if DPARI_KERN_VECTOR
@@ -6211,7 +6237,7 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
 
 DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
-    const dpari_stride_rows r = *k; /* read here, not by each loop */
+    const dpari_stride_rows r = *k; /* a copy, so that the loops need not read it again */
     switch (2 * loop + k->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
@@ -6267,7 +6293,7 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
             x4 = real ? x4 ^ ((uint32_t)1 << 31) : 0 - x4;
             dpari_stride_copy(at, &x4, 4);
             break;
-        case 2: /* floats alone */
+        case 2: /* only floats */
             dpari_stride_copy(&x2, at, 2);
             x2 = (uint16_t)(x2 ^ 0x8000u);
             dpari_stride_copy(at, &x2, 2);
@@ -6439,7 +6465,7 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stri
 }
 #endif
 
-/* A row of `bytes` bytes at d->t and d->f. `width`: of the vectors that begin aligned. */
+/* Begins a row of `bytes` bytes at d->t and d->f. width: bytes of the vectors that are aligned. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
                                                   int32_t width, int32_t f64)
 {
@@ -6525,7 +6551,8 @@ dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* NULL: there is none. clear: what was read becomes 0, which k->zeroes says too. */
+/* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
+ * must agree with k->zeroes. */
 static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
 {
     const int32_t f64 = s->to_type == DPAR_F64;
@@ -6544,9 +6571,10 @@ static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int cle
     return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
 }
 
-/* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
- * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Of lines alike in
- * both it keeps one. */
+/* True if two addresses are twins, which means that a Zen core keeps only one of their lines in its
+ * first-level cache. It finds lines there by bits 6 to 11 of their addresses and by a hash: bits 12
+ * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Lines that agree in
+ * both are twins. */
 static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
 {
     const uint64_t both = (uint64_t)((uintptr_t)t ^ (uintptr_t)f), high = both >> 20;
@@ -6554,7 +6582,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Adds rows by way of the buffer `room`, and sets to 0 what was read. */
+/* Adds rows through the buffer `room`, and sets to 0 what was read. */
 static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -6575,9 +6603,9 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
     add(&aside);
 }
 
-/* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
- * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
- * the rows are: 17.5 us, 15 so). */
+/* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
+ * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
+ * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
 static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -6613,7 +6641,7 @@ static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_r
 }
 #endif
 
-/* 1: what was read is 0, if it was to be. */
+/* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
 static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
@@ -6642,7 +6670,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 
 /* ---- the walk ---- */
 
-/* Zeroes over what was read, which is still near. */
+/* Sets to 0 what was read, which is still in the cache. */
 DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
@@ -6676,7 +6704,7 @@ static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
     dpari_stride_copy(k->to, room, k->rows * row);
 }
 
-/* `rows` rows of n. */
+/* Runs `rows` rows of n runs. */
 static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
                               int64_t rows, int64_t n)
 {
@@ -6721,7 +6749,7 @@ DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char
     }
 }
 
-/* `rows` rows of each piece, `turn` elements of each at a time. */
+/* Runs `rows` rows of each piece, in turns of `turn` elements of each. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
@@ -6794,8 +6822,8 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 
 /* ---- preparing ---- */
 
-/* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
- * the smallest steps first. */
+/* Lists the dims of more than one element, with steps in bytes, ordered by step from the smallest
+ * one. Dims that go backwards on both sides are reversed. */
 static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
@@ -6825,7 +6853,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
     }
 }
 
-/* Takes dim d out. */
+/* Removes dim d. */
 DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
@@ -6833,7 +6861,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
     }
 }
 
-/* Dims that go on where the one below ends are one. */
+/* Merges a dim with the one below it if it continues where that one ends on both sides. */
 static void dpari_stride_merge(dpari_stride *s)
 {
     int32_t d = 0;
@@ -6849,7 +6877,8 @@ static void dpari_stride_merge(dpari_stride *s)
     }
 }
 
-/* A loop of two or three elements is none: better the next dim's. */
+/* Exchanges a dim of less than 8 elements with the next one if that is longer, because a short loop
+ * is slow. */
 DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
     if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
@@ -6901,9 +6930,9 @@ static void dpari_stride_turn_back(dpari_stride *s)
     }
 }
 
-/* How far what another core has is asked for ahead: of short runs as the walk goes on; of long
- * ones, which a core fetches ahead by itself when it reads them, all that is written at first.
- * Returns how many runs or elements may then be moved at a time. */
+/* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
+ * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
+ * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
 static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
 {
     const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);

@@ -121,7 +121,7 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
 
 DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
-    const dpari_stride_rows r = *k; /* read here, not by each loop */
+    const dpari_stride_rows r = *k; /* a copy, so that the loops need not read it again */
     switch (2 * loop + k->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
@@ -177,7 +177,7 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
             x4 = real ? x4 ^ ((uint32_t)1 << 31) : 0 - x4;
             dpari_stride_copy(at, &x4, 4);
             break;
-        case 2: /* floats alone */
+        case 2: /* only floats */
             dpari_stride_copy(&x2, at, 2);
             x2 = (uint16_t)(x2 ^ 0x8000u);
             dpari_stride_copy(at, &x2, 2);
@@ -349,7 +349,7 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stri
 }
 #endif
 
-/* A row of `bytes` bytes at d->t and d->f. `width`: of the vectors that begin aligned. */
+/* Begins a row of `bytes` bytes at d->t and d->f. width: bytes of the vectors that are aligned. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
                                                   int32_t width, int32_t f64)
 {
@@ -435,7 +435,8 @@ dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* NULL: there is none. clear: what was read becomes 0, which k->zeroes says too. */
+/* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
+ * must agree with k->zeroes. */
 static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
 {
     const int32_t f64 = s->to_type == DPAR_F64;
@@ -454,9 +455,10 @@ static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int cle
     return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
 }
 
-/* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
- * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Of lines alike in
- * both it keeps one. */
+/* True if two addresses are twins, which means that a Zen core keeps only one of their lines in its
+ * first-level cache. It finds lines there by bits 6 to 11 of their addresses and by a hash: bits 12
+ * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Lines that agree in
+ * both are twins. */
 static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
 {
     const uint64_t both = (uint64_t)((uintptr_t)t ^ (uintptr_t)f), high = both >> 20;
@@ -464,7 +466,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Adds rows by way of the buffer `room`, and sets to 0 what was read. */
+/* Adds rows through the buffer `room`, and sets to 0 what was read. */
 static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -485,9 +487,9 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
     add(&aside);
 }
 
-/* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
- * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
- * the rows are: 17.5 us, 15 so). */
+/* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
+ * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
+ * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
 static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -523,7 +525,7 @@ static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_r
 }
 #endif
 
-/* 1: what was read is 0, if it was to be. */
+/* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
 static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
@@ -552,7 +554,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 
 /* ---- the walk ---- */
 
-/* Zeroes over what was read, which is still near. */
+/* Sets to 0 what was read, which is still in the cache. */
 DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
@@ -586,7 +588,7 @@ static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
     dpari_stride_copy(k->to, room, k->rows * row);
 }
 
-/* `rows` rows of n. */
+/* Runs `rows` rows of n runs. */
 static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
                               int64_t rows, int64_t n)
 {
@@ -631,7 +633,7 @@ DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char
     }
 }
 
-/* `rows` rows of each piece, `turn` elements of each at a time. */
+/* Runs `rows` rows of each piece, in turns of `turn` elements of each. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
@@ -704,8 +706,8 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 
 /* ---- preparing ---- */
 
-/* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
- * the smallest steps first. */
+/* Lists the dims of more than one element, with steps in bytes, ordered by step from the smallest
+ * one. Dims that go backwards on both sides are reversed. */
 static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
@@ -735,7 +737,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
     }
 }
 
-/* Takes dim d out. */
+/* Removes dim d. */
 DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
@@ -743,7 +745,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
     }
 }
 
-/* Dims that go on where the one below ends are one. */
+/* Merges a dim with the one below it if it continues where that one ends on both sides. */
 static void dpari_stride_merge(dpari_stride *s)
 {
     int32_t d = 0;
@@ -759,7 +761,8 @@ static void dpari_stride_merge(dpari_stride *s)
     }
 }
 
-/* A loop of two or three elements is none: better the next dim's. */
+/* Exchanges a dim of less than 8 elements with the next one if that is longer, because a short loop
+ * is slow. */
 DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
     if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
@@ -811,9 +814,9 @@ static void dpari_stride_turn_back(dpari_stride *s)
     }
 }
 
-/* How far what another core has is asked for ahead: of short runs as the walk goes on; of long
- * ones, which a core fetches ahead by itself when it reads them, all that is written at first.
- * Returns how many runs or elements may then be moved at a time. */
+/* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
+ * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
+ * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
 static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
 {
     const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);

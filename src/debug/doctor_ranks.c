@@ -588,8 +588,8 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
         dpar_text *out = dpari_doctor_accuse(t, j);
         dpari_text_print(
             out,
-            ": waits at most %.3g s for others, rank 0 %.3g s (0 or less: no limit) -> set the "
-            "same deadline (timeout_s, DPAR_TIMEOUT) on all\n",
+            ": the deadline is %.3g s, on rank 0 %.3g s (0 or less: none) -> set the same "
+            "deadline (timeout_s, DPAR_TIMEOUT) on all\n",
             j->chart[other].timeout_s, j->chart[0].timeout_s);
     }
 }

@@ -620,7 +620,7 @@ static void test_compare(void)
             "WRONG: rank 6 on n2: MPI is libmpi.so.40.20.3, on rank 0 libmpi.so.40.30.4 -> ");
     strcpy(chart[6].mpi, chart[0].mpi);
     chart[2].timeout_s = 20;
-    COMPARE(job, 1, "WRONG: rank 2 on n1: waits at most 20 s for others, rank 0 300 s ");
+    COMPARE(job, 1, "WRONG: rank 2 on n1: the deadline is 20 s, on rank 0 300 s ");
     chart[2].timeout_s = 300;
     who[2].share = who[3].share = 2;
     COMPARE(

@@ -77,8 +77,8 @@ here 2 1 '--ranks=4x' 'start: --ranks takes .*, not "4x"'
 for word in --rank -ranks -rank --Ranks --RANKS --rnaks --rakns --ransk --rankss --raanks --renks --nranks --ranks4 ---ranks; do
     here 2 1 "$word 3" "start: \"$word\" is unknown: --ranks N sets the number of ranks"
 done
-here 2 1 '--rank=3' 'start: "--rank=3": it is --ranks N that says.*'
-here 2 1 '-ranks=3' 'start: "-ranks=3": it is --ranks N that says.*'
+here 2 1 '--rank=3' 'start: "--rank=3" is unknown: --ranks N sets the number of ranks'
+here 2 1 '-ranks=3' 'start: "-ranks=3" is unknown: --ranks N sets the number of ranks'
 here 0 1 '--rank 8 --ranks 2' 'sum 3 of 2'
 here 0 1 '--ranks 2 --rank=8' 'sum 3 of 2'
 for word in --range --tanks --runs --ra --r -r --rows --rank-of --ranking -- ranks rank; do

@@ -161,12 +161,12 @@ static void refusals_and_report(dpar_comm *c)
     f.type = DPAR_F64;
     f.data = at;
     for (what = DPAR_HALO_POISON; what <= DPAR_HALO_WRONG; what++) {
-        refused(NULL, what, "no plan");
+        refused(NULL, what, "the plan is NULL");
         refused(NULL, what, "NULL");
     }
     x = plan_of(c, &f, 1, NULL, &memory);
     refused(x, 0, "there is no check 0: use DPAR_HALO_POISON (1) to _WRONG (4)");
-    refused(x, DPAR_HALO_WRONG + 1, "check 5: ");
+    refused(x, DPAR_HALO_WRONG + 1, "no check 5: ");
     CHECK_INT(dpar_halo_plan_begin(x), DPAR_OK);
     for (what = DPAR_HALO_POISON; what <= DPAR_HALO_WRONG; what++) {
         refused(x, what, "halo exchange 1 has not ended");
