@@ -3703,7 +3703,7 @@ DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     do {
-        /* the system moves at most 2 GiB in one call, and says how much it has moved */
+        /* the system copies at most 2 GiB in one call, and returns how much it has copied */
         const int64_t piece = dpari_least(bytes, INT64_C(1) << 30);
         struct iovec mine[2], theirs[2];
         uint64_t word = 0;
@@ -6253,6 +6253,7 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k
     }
 }
 
+/* Returns the loop that copies runs of so many bytes. */
 static int32_t dpari_stride_loop_of(int64_t run)
 {
     if (run > 64) {
@@ -6261,13 +6262,16 @@ static int32_t dpari_stride_loop_of(int64_t run)
     if (run > 16) {
         return run > 32 ? DPARI_STRIDE_FOUR_16 : DPARI_STRIDE_TWO_16;
     }
-    if (run >= 8) {
-        return run == 8 ? DPARI_STRIDE_8 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
+    if (run > 8) {
+        return run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
     }
-    if (run >= 4) {
-        return run == 4 ? DPARI_STRIDE_4 : DPARI_STRIDE_TWO_4;
+    if (run > 4) {
+        return run < 8 ? DPARI_STRIDE_TWO_4 : DPARI_STRIDE_8;
     }
-    return run == 1 ? DPARI_STRIDE_1 : run == 2 ? DPARI_STRIDE_2 : DPARI_STRIDE_TWO_2;
+    if (run > 2) {
+        return run < 4 ? DPARI_STRIDE_TWO_2 : DPARI_STRIDE_4;
+    }
+    return run < 2 ? DPARI_STRIDE_1 : DPARI_STRIDE_2;
 }
 
 /* ---- through a buffer ---- */
@@ -9138,17 +9142,17 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
     return DPAR_E_ARG;
 }
 
-/* Makes a file of `bytes` and maps its first `head` bytes. If `alone` is set, the segment is
+/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
  * private to this process and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
+static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int is_private,
                              int without_memfd)
 {
     s->bytes = head;
-    s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!alone && s->fd < 0) {
+    s->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && s->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(alone ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
+    s->base = (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
     if (!s->base) {
         int number = errno;
         if (s->fd >= 0) {
@@ -9176,18 +9180,18 @@ static int64_t dpari_file_most(void)
  * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
  * makes the parts smaller, *heap becomes what a part still has for the users. */
 static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
-                              int alone, int without_memfd)
+                              int is_private, int without_memfd)
 {
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
-    const int64_t bound = alone ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
     const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
     int number = EFBIG;
     *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
     *part = dpari_most(dpari_least(*part, most), least);
     while (*part <= most) {
-        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, alone,
+        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, is_private,
                                    without_memfd);
         if (number == 0 || *part == least) {
             break;
@@ -9501,7 +9505,7 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-/* Takes this rank off the count of sleepers, because nobody needs to wake it any more. */
+/* Takes this rank off the count of sleepers, because it need not be woken any more. */
 static void dpari_wait_uncount(dpari_world *w, dpari_wait *t)
 {
     if (t->counted) {
@@ -10880,7 +10884,7 @@ static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g,
     for (int32_t r = 0; r < g->comm.size; r++) {
         if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
             dead++ < DPARI_NAMED) {
-            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpar_text_put(t, dead > 2 ? ", " : "; also ended: ");
             dpari_put_rank(t, g, r);
         }
     }
@@ -11473,7 +11477,7 @@ static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
     return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: who gives what to whom -----------------------------------------------------------
+/* ---- pieces: what each rank gives to each other -----------------------------------------------
  */
 
 /* Bytes of an element. */
@@ -11901,7 +11905,7 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     dpari_flight f;
     dpari_put_rank(t, g, rank);
     if (!dpari_flight_find(g->world, g->world_rank[rank], g->id, k->sequence, &f)) {
-        dpar_text_put(t, " called something else");
+        dpar_text_put(t, " called a different operation");
         return 0;
     }
     if (f.root == DPARI_CLOSE) {

@@ -1032,8 +1032,13 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         return;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "%s%s%s -> export %s=%s", name, text != NULL ? " is " : " is not set",
-                     text != NULL ? text : "", name, advice);
+    dpar_text_put(&t, name);
+    if (text != NULL) {
+        dpari_text_print(&t, " is %s", text);
+    } else {
+        dpar_text_put(&t, " is not set");
+    }
+    dpari_text_print(&t, " -> export %s=%s", name, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, %s", line);
 }
 
@@ -1804,11 +1809,12 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
+        const char *there = j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded";
+        const char *first = j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded";
         dpari_text_print(
             out,
             ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
-            j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded",
-            j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
+            there, first);
     }
     other = -1;
     for (r = 0; r < j->size; r++) {

@@ -106,7 +106,7 @@ static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
     return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: who gives what to whom -----------------------------------------------------------
+/* ---- pieces: what each rank gives to each other -----------------------------------------------
  */
 
 /* Bytes of an element. */
@@ -534,7 +534,7 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     dpari_flight f;
     dpari_put_rank(t, g, rank);
     if (!dpari_flight_find(g->world, g->world_rank[rank], g->id, k->sequence, &f)) {
-        dpar_text_put(t, " called something else");
+        dpar_text_put(t, " called a different operation");
         return 0;
     }
     if (f.root == DPARI_CLOSE) {

@@ -225,7 +225,7 @@ static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g,
     for (int32_t r = 0; r < g->comm.size; r++) {
         if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
             dead++ < DPARI_NAMED) {
-            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpar_text_put(t, dead > 2 ? ", " : "; also ended: ");
             dpari_put_rank(t, g, r);
         }
     }

@@ -665,7 +665,7 @@ DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     do {
-        /* the system moves at most 2 GiB in one call, and says how much it has moved */
+        /* the system copies at most 2 GiB in one call, and returns how much it has copied */
         const int64_t piece = dpari_least(bytes, INT64_C(1) << 30);
         struct iovec mine[2], theirs[2];
         uint64_t word = 0;

@@ -137,6 +137,7 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k
     }
 }
 
+/* Returns the loop that copies runs of so many bytes. */
 static int32_t dpari_stride_loop_of(int64_t run)
 {
     if (run > 64) {
@@ -145,13 +146,16 @@ static int32_t dpari_stride_loop_of(int64_t run)
     if (run > 16) {
         return run > 32 ? DPARI_STRIDE_FOUR_16 : DPARI_STRIDE_TWO_16;
     }
-    if (run >= 8) {
-        return run == 8 ? DPARI_STRIDE_8 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
+    if (run > 8) {
+        return run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
     }
-    if (run >= 4) {
-        return run == 4 ? DPARI_STRIDE_4 : DPARI_STRIDE_TWO_4;
+    if (run > 4) {
+        return run < 8 ? DPARI_STRIDE_TWO_4 : DPARI_STRIDE_8;
     }
-    return run == 1 ? DPARI_STRIDE_1 : run == 2 ? DPARI_STRIDE_2 : DPARI_STRIDE_TWO_2;
+    if (run > 2) {
+        return run < 4 ? DPARI_STRIDE_TWO_2 : DPARI_STRIDE_4;
+    }
+    return run < 2 ? DPARI_STRIDE_1 : DPARI_STRIDE_2;
 }
 
 /* ---- through a buffer ---- */

@@ -83,17 +83,17 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
     return DPAR_E_ARG;
 }
 
-/* Makes a file of `bytes` and maps its first `head` bytes. If `alone` is set, the segment is
+/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
  * private to this process and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
+static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int is_private,
                              int without_memfd)
 {
     s->bytes = head;
-    s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!alone && s->fd < 0) {
+    s->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && s->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(alone ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
+    s->base = (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
     if (!s->base) {
         int number = errno;
         if (s->fd >= 0) {
@@ -121,18 +121,18 @@ static int64_t dpari_file_most(void)
  * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
  * makes the parts smaller, *heap becomes what a part still has for the users. */
 static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
-                              int alone, int without_memfd)
+                              int is_private, int without_memfd)
 {
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
-    const int64_t bound = alone ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
     const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
     int number = EFBIG;
     *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
     *part = dpari_most(dpari_least(*part, most), least);
     while (*part <= most) {
-        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, alone,
+        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, is_private,
                                    without_memfd);
         if (number == 0 || *part == least) {
             break;
@@ -446,7 +446,7 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-/* Takes this rank off the count of sleepers, because nobody needs to wake it any more. */
+/* Takes this rank off the count of sleepers, because it need not be woken any more. */
 static void dpari_wait_uncount(dpari_world *w, dpari_wait *t)
 {
     if (t->counted) {

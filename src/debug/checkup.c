@@ -712,8 +712,13 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         return;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "%s%s%s -> export %s=%s", name, text != NULL ? " is " : " is not set",
-                     text != NULL ? text : "", name, advice);
+    dpar_text_put(&t, name);
+    if (text != NULL) {
+        dpari_text_print(&t, " is %s", text);
+    } else {
+        dpar_text_put(&t, " is not set");
+    }
+    dpari_text_print(&t, " -> export %s=%s", name, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, %s", line);
 }
 

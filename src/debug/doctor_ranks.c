@@ -572,11 +572,12 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
+        const char *there = j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded";
+        const char *first = j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded";
         dpari_text_print(
             out,
             ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
-            j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded",
-            j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
+            there, first);
     }
     other = -1;
     for (r = 0; r < j->size; r++) {

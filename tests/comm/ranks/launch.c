@@ -348,7 +348,7 @@ static int two_die(dpar_comm *w, void *arg)
     }
     if (dpar_barrier(w, NULL) == DPAR_E_PEER &&
         strstr(w->why.text, "rank 1 was killed by signal 9") != NULL &&
-        strstr(w->why.text, "; gone too: rank 3") != NULL) {
+        strstr(w->why.text, "; also ended: rank 3") != NULL) {
         __atomic_fetch_add((int *)arg, 1, __ATOMIC_SEQ_CST);
     }
     return 0;
