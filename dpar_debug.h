@@ -2741,13 +2741,12 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
         const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
         if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
             dpari_ref(x->world, x->part[i], 1) == 0) {
-            const char *form = "  field %d is packed: it is not in memory of dpar_comm_alloc of "
-                               "this communicator\n";
             if (i % 2) {
-                form = "  the halos of field %d are packed: they are not in memory of "
-                       "dpar_comm_alloc of this communicator\n";
+                dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
+            } else {
+                dpari_text_print(out, "  field %d is packed: it is", i / 2);
             }
-            dpari_text_print(out, form, i / 2);
+            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
         }
     }
 }
