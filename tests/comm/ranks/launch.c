@@ -127,10 +127,10 @@ static void test_arguments(void)
     dpar_world_desc o;
     memset(&o, 0, sizeof o);
     CHECK_INT(run(0, fine, NULL, NULL), DPAR_E_ARG);
-    says("1 .. 1024 ranks, not 0");
+    says("dpar_launch: 0 ranks, but 1 .. 1024 are allowed");
     CHECK_INT(run(-5, fine, NULL, NULL), DPAR_E_ARG);
     CHECK_INT(run(1025, fine, NULL, NULL), DPAR_E_ARG);
-    says("not 1025");
+    says("dpar_launch: 1025 ranks, but 1 .. 1024 are allowed");
     CHECK_INT(run(2, NULL, NULL, NULL), DPAR_E_ARG);
     o.grace_s = -1.0;
     CHECK_INT(run(2, fine, NULL, &o), DPAR_E_ARG);
