@@ -957,10 +957,12 @@ DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribu
 
 /* ==== comm/os.h ==== */
 
-/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that
- * includes system headers, which the private functions that headers share do not. */
+/* os - small functions for what ranks need of POSIX and Linux. Private. This is the only file that
+ * includes system headers. The private functions that other headers of dpar share do not need them.
+ */
 
-/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
+/* Accesses to shared words. LOAD acquires and STORE releases; the others are sequentially
+ * consistent. */
 #define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
@@ -969,56 +971,59 @@ DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribu
 #define DPARI_CLAIM(p, old, now)                                                                   \
     __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 
-/* Seconds of a clock that only grows. */
+/* Returns the seconds of a monotonic clock. */
 DPARI_API double dpari_os_now(void);
-/* For how many of the seconds since the last look at the clock this process did not run, because
- * its job was suspended and continued, or its machine slept. Whoever waits adds them to the moment
- * at which the wait began, so that nobody is late for time in which nobody ran. A wait looks each
- * 20 ms; of a longer gap a quarter of a second counts, which a busy machine may take. *looked is 0
- * before the first look. */
+/* Returns the seconds since the last look at the clock for which this process did not run, because
+ * its job was suspended and continued or its machine slept. A wait adds them to the time at which
+ * it began, so that no rank is late because of time in which no rank ran. A wait looks every 20 ms.
+ * Of a longer gap, the first quarter of a second still counts as time in which the process ran,
+ * because a busy machine may cause such a gap. *looked is 0 before the first look. */
 DPARI_API double dpari_os_suspended(double *looked, double now);
-/* The seconds since the first call with this stopwatch, which is zeroed before, without those for
- * which this process was suspended. To be called each 0.2 s at least. */
+/* Returns the seconds since the first call with this stopwatch, which must be zeroed before,
+ * without the time for which this process was suspended. Must be called at least every 0.2 s. */
 typedef struct dpari_stopwatch {
     double began, looked;
 } dpari_stopwatch;
 DPARI_API double dpari_os_waited(dpari_stopwatch *s);
 DPARI_API void dpari_os_sleep(double seconds);
 
-/* Private pages, zeroed; NULL when there are none. */
+/* Returns zeroed private pages, or NULL if there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
-/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
- * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+/* Moves a descriptor that took the number of a closed stdin, stdout or stderr to 3 or more, because
+ * otherwise what the program prints would be written into it. Returns -1 and errno if fd is -1 or
+ * no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
-/* The CPU that this thread runs on now; -1 if the system cannot tell. 5 ns. */
+/* Returns the CPU on which this thread runs now, or -1 if the system cannot tell. Takes 5 ns. */
 DPARI_API int32_t dpari_os_cpu(void);
-/* Moves this thread to that CPU, one of those that it may use, which stay the same: the system may
- * move it again at once. 1 if it runs there now. About 10 us. */
+/* Moves this thread to a CPU that it may use. The set of these CPUs does not change, so the system
+ * may move the thread again at once. Returns 1 if it runs there now. Takes about 10 us. */
 DPARI_API int dpari_os_move_to(int32_t cpu);
 
-/* A process that is to be read, and the proof that it is the one that is meant: a word that only
- * its memory holds at this address. A pid alone proves nothing: in another PID namespace, or once
- * the process has ended, it is that of someone else. */
+/* A process whose memory is to be read, with a proof of its identity: `word`, which only the memory
+ * of that process has at address `at`. A pid proves nothing, because in another PID namespace, or
+ * once the process has ended, it may belong to another process. */
 typedef struct dpari_os_target {
     int32_t pid;
     uint64_t at, word;
 } dpari_os_target;
-/* Copies from another process (bytes 0: only proves that it can). The word is read in the same
- * system call as the bytes, so both come from one memory. 0, or -1 with errno: what the kernel
- * says, ESRCH where the process is another one. What is at `to` then is undefined. */
+/* Copies from another process; if bytes is 0, only checks whether it can. The word is read in the
+ * same system call as the bytes, so that both are from the same memory. Returns 0, or -1 with the
+ * errno of the kernel, or ESRCH if the word is another one. On failure the bytes at `to` are
+ * undefined. */
 DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                  int64_t bytes);
-/* Shows a name that processes of this user see within one network namespace of one machine, for as
- * long as the descriptor is open; -1: not possible here. */
+/* Publishes a name that processes of this user can see within one network namespace of one machine
+ * while the returned descriptor is open. Returns -1 if that is not possible here. dpari_os_sees
+ * tests whether this process sees such a name. */
 DPARI_API int dpari_os_show(uint64_t *name);
 DPARI_API int dpari_os_sees(uint64_t name);
-/* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
+/* Returns the number of this process's namespace of a kind ("pid", "user"), or 0 if unknown. */
 DPARI_API uint64_t dpari_os_namespace(const char *kind);
-/* Bytes of physical memory; 0 where it cannot be had. */
+/* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
 /* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
@@ -1026,40 +1031,44 @@ DPARI_API int64_t dpari_os_page(void);
  * microseconds in a virtual machine. */
 DPARI_API int dpari_os_wide(void);
 
-/* Threads; -1 where the program is linked without them. The handle is the system's. */
+/* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
+ * The handle is the system's. */
 typedef struct dpari_thread {
     uint64_t handle;
 } dpari_thread;
 DPARI_API int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg);
 DPARI_API void dpari_os_join(dpari_thread thread);
 
-/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
+/* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *t, int number);
 
 /* ==== comm/pace.h ==== */
 
-/* pace - private: which of two ways of copying is the faster one here. */
+/* pace - private: chooses the faster of two methods of copying private memory. */
 
-/* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
- * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
- * the kernel, by up to three times), on the kernel and on the size. So they are timed as they are
- * used.
- */
+/* There are two methods for private memory of another process. The ranks copy pieces into and out
+ * of a ring, where the two copies overlap, or the kernel copies once (process_vm_readv). Which one
+ * is faster depends on the kernel, on the size and on the cores. If they share a cache, the ring is
+ * faster for long copies; if not, the kernel is, by up to three times. Both are therefore timed
+ * while they are in use.
+ *
+ * There are DPARI_PACES classes of sizes. */
 enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 4 };
 typedef struct dpari_pace {
-    double per_byte[2]; /* seconds; 0: not known yet */
-    double known;       /* of the chosen way when the other was tried last */
-    int32_t way, trial; /* chosen; how many more go the other way now */
-    uint32_t turns, wait;
+    double per_byte[2];   /* seconds for each method; 0 if not known yet */
+    double known;         /* per_byte of the chosen method when the other was last tried */
+    int32_t way, trial;   /* the chosen method; how many more copies try the other one */
+    uint32_t turns, wait; /* copies since the last trial; copies until the next one */
 } dpari_pace;
 
 /* ==== comm/engine.h ==== */
 
-/* engine - what engines and strategies share of a communicator beyond its operations. Private;
- * comm.c has it. */
+/* engine - the private functions of comm.c: how strategies (halo, train, ...) post calls that they
+ * describe themselves, how plans are named in messages, and what happens to handles when their
+ * communicator is closed. Engines and strategies use them. */
 
-/* The roots of the barrier that closes a communicator and of the all-gather that splits one: no
- * other operation fits them. */
+/* The roots that mark the barrier that closes a communicator and the collective that splits one. No
+ * rank has such a number, so no other operation matches these two when ranks compare calls. */
 enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
@@ -1074,127 +1083,132 @@ DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
 DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_API const char *dpari_op_name(int32_t op);
-/* Tags of collectives that are below name what the ranks plan by them, and are not compared. */
+/* Tags of collectives below this one name the plan that the collective is a part of. They are not
+ * compared among the ranks. */
 enum { DPARI_PLAN_TAGS = INT32_MIN + 4096 };
-/* The tag of the all-reduce by which ranks agree before a plan, so that messages name the plan. 0:
- * a plan that messages have no words for. */
+/* Returns the tag of the all-reduce by which ranks agree before they make a plan, so that messages
+ * can name the plan. Returns 0 for a plan that messages have no name for. */
 DPARI_API int32_t dpari_plan_tag(const char *plan);
-/* A collective's tag as ranks compare it. */
+/* The value that ranks compare for the tag of a collective. */
 static inline int32_t dpari_tag_compared(int32_t tag)
 {
     return tag < DPARI_PLAN_TAGS ? 0 : tag;
 }
-/* "the planning of a halo exchange (all-reduce #12)", and 1; nothing, and 0, where the tag names no
- * plan. */
+/* Appends "the planning of a halo exchange (all-reduce #12)" and returns 1, or returns 0 if the tag
+ * does not name a plan. */
 DPARI_API int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
-/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2", "split #3": as the engines over MPI and NCCL
- * say it. */
+/* Appends "all-reduce #12 of 100 f32", "send of 5 i8 to 2" or "split #3". Used by the engines over
+ * MPI and NCCL. */
 DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
-/* dpar_batch of messages that a plan has checked, in works that are free. */
+/* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
 DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
                                           dpar_work *works);
-/* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
- * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
- * world. COLLECTIVE. Errors as dpar_all_reduce. */
+/* Posts an in-place all-reduce (SUM, AVG) of F32 data whose result is the same as if the data had
+ * been sent as `wire` (F16, BF16): it runs dpari_kern_reduce with DPARI_KERN_THROUGH. c->sent
+ * counts the bytes of `wire`. c must belong to the shared-memory engine. COLLECTIVE. Errors as
+ * dpar_all_reduce. */
 DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- after the close ----
  *
- * Plans hold their communicator, and may be run when it was closed. An engine keeps the last ones
- * that it closed, for as long as their world is open: each call of such a one is E_ARG with a
- * message. */
+ * A plan keeps a pointer to its communicator and may be run after the communicator was closed. An
+ * engine therefore does not free the last DPARI_ENDED communicators that it closed while their
+ * world is open. A call on one of them fails with DPAR_E_ARG and a message. */
 enum { DPARI_ENDED = 16 };
 typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
-    uint32_t count; /* so far */
+    uint32_t count; /* communicators closed so far */
 } dpari_ended;
-/* Keeps c, whose engine has nothing left to do; returns one that is to be freed now, or NULL. */
+/* Keeps c, which its engine has closed. Returns the communicator that the caller must free in its
+ * place, or NULL. */
 DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
 /* True if c is one of those closed communicators. */
 DPARI_API int dpari_ended_is(const dpar_comm *c);
-/* At the end: the next one to be freed, NULL when there is none. */
+/* Takes out one communicator for the caller to free, when the world ends. Returns NULL if there is
+ * none left. */
 DPARI_API dpar_comm *dpari_ended_take(dpari_ended *closed);
 
-/* Handles that have memory of their own and may outlive their communicator: *at becomes NULL before
- * its memory goes. */
+/* An entry in the list of handles that have memory of their own and may outlive their communicator.
+ * *at, the handle's pointer to the communicator, becomes NULL before the communicator is freed. */
 typedef struct dpari_on_end {
     struct dpari_on_end *next;
     dpar_comm **at;
 } dpari_on_end;
 DPARI_API void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
-/* c NULL: it has gone. */
+/* Does nothing if c is NULL, that is, if the communicator was freed before the handle. */
 DPARI_API void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
 DPARI_API void dpari_on_end_all(dpar_comm *c);
 
-/* ---- operations that post their messages bit by bit ----
+/* ---- operations that post their messages step by step ----
  *
- * One that has begun may have messages that it posts later, when others have come (a halo exchange
- * that goes dim after dim). Those of two such operations meet in the order in which they are
- * posted, which therefore has to be the same on all ranks: all of the first come before any of the
- * second, however far a rank is. So the first leaves word in the communicator of how to post what
- * it has left, and the second has that done before it begins:
+ * Some operations post a part of their messages only after others have arrived, such as a halo
+ * exchange that handles one dim after the other. Messages between two ranks match in the order in
+ * which they are posted. If two such operations overlap, all ranks must therefore post all messages
+ * of the first before any message of the second, however far each rank is. So the first operation
+ * leaves a function in the communicator that posts the rest of its messages, and the second has
+ * this function called before it begins:
  *
- *     st = dpari_rest_post(c);                   waits, if it must; nobody's word is left
+ *     st = dpari_rest_post(c);                   calls a function left before; may wait
  *     ... begin, post what can be posted ...
- *     dpari_rest_leave(c, function, operation);  if there is more to come
+ *     dpari_rest_leave(c, function, operation);  if there are messages to post later
  *     ...
- *     dpari_rest_drop(c, operation);             all is posted, or it failed
+ *     dpari_rest_drop(c, operation);             all messages are posted, or the operation failed
  *
- * Other operations (dpar_send, collectives) neither leave word nor ask. The word is the
- * operation's, which stays where it is until it has dropped it; there is one at a time, as one
- * thread at a time uses a communicator. The function is called once, whatever it returns. */
+ * Other operations (dpar_send, collectives) call none of these. `operation` must keep its address
+ * until dpari_rest_drop. A communicator holds one function at a time, because only one thread at a
+ * time uses it. The function is called once, whatever it returns. */
 typedef dpar_status dpari_rest(void *operation);
 DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
 DPARI_API dpar_status dpari_rest_post(dpar_comm *c);
-/* Only that operation's. */
+/* Removes the function if this operation left it. */
 DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation);
 
 /* ==== comm/world.h ==== */
 
-/* world - the ranks that share one mapping: who they are, their memory, how one waits for another,
- * what each did last. Private: the floor of the shared-memory engine, which group.h, coll.h, p2p.h
- * and shm.h stand on.
+/* world - the ranks that share one mapping: their states, their memory, how one rank waits for
+ * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
+ * engine; group.h, coll.h, p2p.h and shm.h build on it.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
- * That is one sparse file. All ranks map the head, with what precedes the heaps, when they start. A
- * heap is given out in extents, ranges of the file that its rank makes as it needs them and lists
- * in its dpari_rank: the first is small, and each later one at least doubles the heap, so that a
- * few are enough. A rank maps its own extents when it makes them, and another rank's when it first
- * needs an address there. Addresses are taken only for what is used, because sites limit them
- * (ulimit -v).
+ * This is one sparse file. When they start, all ranks map everything that precedes the heaps. A
+ * heap consists of extents. An extent is a range of the file that the heap's rank makes when it
+ * needs one and lists in its dpari_rank. The first is small and each later one at least doubles the
+ * heap, so that a few are enough. A rank maps its own extents when it makes them, and an extent of
+ * another rank when it first needs an address in it. Only mapped extents take addresses, which
+ * matters because sites limit them (ulimit -v).
  *
- * A `ref` names a byte of a heap to all ranks (their addresses differ): rank, number of the extent
- * and offset in it; 0 for none. An offset within one allocation may be added to a ref. Where the
- * ranks are threads a ref is the address itself, and all memory has one. What the refs that ranks
- * leave for each other lead to is not the world's matter. */
+ * A `ref` names a byte of a heap to all ranks, because their addresses differ. It consists of the
+ * rank, the number of the extent, and the offset in the extent; 0 is no ref. An offset within one
+ * allocation may be added to a ref. If the ranks are threads, a ref is the address itself, and all
+ * memory has one. The world does not know what is stored behind the refs that ranks exchange. */
 
 enum {
-    DPARI_LINE = 128,      /* two cache lines: the prefetcher fetches in pairs */
-    DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
-    DPARI_MAX_RANKS = 1024 /* of one node */
+    DPARI_LINE = 128,      /* two cache lines, because the prefetcher fetches lines in pairs */
+    DPARI_FLIGHTS = 32,    /* operations of each rank that the flight recorder keeps */
+    DPARI_MAX_RANKS = 1024 /* ranks on one node */
 };
-/* A ref: the rank in 10 bits, the number of its extent in 6, the offset in 48. */
-enum { DPARI_EXTENTS = 64 /* of one rank; number 0 stands for none */, DPARI_REF_BITS = 48 };
+/* A ref has the rank in 10 bits, the number of its extent in 6, and the offset in 48. */
+enum { DPARI_EXTENTS = 64 /* of one rank; number 0 is not used */, DPARI_REF_BITS = 48 };
 #define DPARI_REF_OFFSET ((UINT64_C(1) << DPARI_REF_BITS) - 1)
 
-/* One operation in the flight recorder; 64 bytes, written by its rank alone. */
+/* One operation in the flight recorder. It has 64 bytes, and only its own rank writes it. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
-    int64_t sequence; /* of its communicator; messages: of the rank */
+    int64_t sequence; /* number of the operation in its communicator; of a message, in its rank */
     int64_t count;
-    uint32_t comm; /* which communicator */
-    int32_t kind, type, op, root, tag;
-    int32_t state;
-    int32_t varies;
-    int64_t room[2];
+    uint32_t comm;                     /* number of the communicator; 0 is the world */
+    int32_t kind, type, op, root, tag; /* as in dpar_call */
+    int32_t state;                     /* DPARI_FLIGHT_x */
+    int32_t varies;                    /* 1 if the pieces have different sizes */
+    int64_t padding[2];
 } dpari_flight;
 
 enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
-/* A piece of a heap: a range of the file; of addresses where the ranks are threads. */
+/* A piece of a heap: a range of the file, or of addresses if the ranks are threads. */
 typedef struct dpari_extent {
     int64_t begin, bytes;
 } dpari_extent;
@@ -1202,75 +1216,79 @@ typedef struct dpari_extent {
 /* dpari_rank.ending of a rank that crashed and is still writing its core file. */
 #define DPARI_ENDING_DUMPS INT32_MIN
 
-/* What all may read about a rank. */
+/* The shared record of one rank, which all ranks may read. */
 typedef struct dpari_rank {
     uint32_t state; /* DPARI_RANK_x */
-    int32_t pid;    /* of its process */
-    int32_t ending; /* DEAD: exit status, -signal, DPARI_ENDING_DUMPS; 0 where nobody knows */
-    int32_t reads; /* ranks whose memory it has proved to read, itself too; 0: not tried, or none */
-    uint64_t probe;  /* address of the word that proves who it is (dpari_world_word) */
-    uint64_t member; /* ref of what it shows first: it has come */
-    uint64_t cpus[DPARI_CPU_WORDS];
-    int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
-    uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
-    int32_t cpu;     /* where it ran when it last waited; -1: not known */
-    int32_t quota;   /* processors that its control group may use; INT32_MAX: no quota */
-    uint64_t group;  /* the same for ranks under one quota */
-    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0: not known */
-    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank that `reads` counts */
-    char room_0[DPARI_LINE - 72];
-    uint32_t bell;     /* it sleeps on this word */
-    uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
-    int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    uint32_t beat;     /* when it last said that it waits, by the head's `clock`; */
-    int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
-    char room_1[DPARI_LINE - 20];
+    int32_t pid;
+    int32_t ending;  /* if DEAD: exit status, -signal or DPARI_ENDING_DUMPS; 0 if unknown */
+    int32_t reads;   /* number of bits set in can_read; 0 if it has not tried to read yet */
+    uint64_t probe;  /* address of the word that proves which process it is (dpari_world_word) */
+    uint64_t member; /* ref of its first shared structure; not 0 once it has arrived */
+    uint64_t cpus[DPARI_CPU_WORDS]; /* a bit for each CPU that it may run on */
+    int32_t cache;   /* first CPU of the last-level cache that all of `cpus` share; -1 if none */
+    uint32_t behind; /* 1 if others continue without it (dpar_comm_shrink) */
+    int32_t cpu;     /* where it ran when it last waited; -1 if unknown */
+    int32_t quota;   /* processors that its control group may use; INT32_MAX if unlimited */
+    uint64_t group;  /* identifies the control group with this quota */
+    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0 if unknown */
+    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank whose memory it can read, and
+                                                for itself */
+    char padding_0[DPARI_LINE - 72];
+    uint32_t bell;     /* the futex word on which it sleeps */
+    uint32_t asleep;   /* 1 if it must be woken. The rank that clears it also decrements sleepers */
+    int32_t waits_for; /* the rank that must wake it; -1 if any may be the one */
+    uint32_t beat;     /* time at which it last reported that it waits, by the head's `clock` */
+    int32_t needs;     /* the rank it then waited for; -1 if several, unknown, or none any more */
+    char padding_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
-    uint32_t owes;    /* what it has still to say of messages that are done on its side */
-    char room_2[DPARI_LINE - 12];
-    dpari_flight flight[DPARI_FLIGHTS];
-    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on: written before any ref into it */
-    uint64_t pids; /* the namespace of its pid, where /proc shows that one; 0: unknown */
-    uint32_t extents;
-    char room_3[DPARI_LINE - 12];
+    uint32_t owes; /* messages that are done on its side, but that it must still report to a peer */
+    char padding_2[DPARI_LINE - 12];
+    dpari_flight flight[DPARI_FLIGHTS]; /* a ring buffer */
+    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on; written before any ref into it */
+    uint64_t pids;    /* the namespace of its pid if /proc shows that one; 0 if unknown */
+    uint32_t extents; /* extents made so far */
+    char padding_3[DPARI_LINE - 12];
 } dpari_rank;
 
+/* The beginning of the file. */
 typedef struct dpari_world_head {
-    uint64_t magic;
+    uint64_t magic; /* written last, when the rest is complete */
     uint32_t version, ranks;
-    int64_t bytes;      /* of the file */
-    int64_t heap_bytes; /* that a rank's users may have in use */
-    int64_t slot_bytes, heap_begin;
-    int32_t plain, threads;
-    uint64_t nonce;     /* random: no other world has the words of this one's ranks */
-    int64_t part_bytes; /* of the file for the heap of one rank */
-    int64_t taking;     /* bytes that ranks are about to take of the system's memory */
-    char room_0[DPARI_LINE - 80];
-    uint32_t sleepers; /* ranks that are asleep now */
+    int64_t bytes;      /* size of the file */
+    int64_t heap_bytes; /* the most that the users of one rank may have allocated */
+    int64_t slot_bytes; /* as in dpar_world_desc, made larger if there are many ranks */
+    int64_t heap_begin; /* offset of the first heap in the file */
+    int32_t plain;      /* dpar_world_desc.disable */
+    int32_t threads;    /* 1 if the ranks are threads of one process, or there is only one */
+    uint64_t nonce;     /* random, so that the words of dpari_world_word differ between worlds */
+    int64_t part_bytes; /* size of the file's range for the heap of one rank */
+    int64_t taking;     /* bytes that ranks are about to allocate from the system */
+    char padding_0[DPARI_LINE - 80];
+    uint32_t sleepers; /* ranks that are asleep or about to be */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
-    char room_1[DPARI_LINE - 8];
-    uint32_t clock; /* ms, set forward by ranks that wait, each by how much time has passed for it:
-                       their own clocks may differ (time namespaces) */
-    char room_2[DPARI_LINE - 4];
+    char padding_1[DPARI_LINE - 8];
+    uint32_t clock; /* ms. Ranks that wait set it forward, each by the time that has passed for it,
+                       because their own clocks may differ (time namespaces) */
+    char padding_2[DPARI_LINE - 4];
 } dpari_world_head;
 
-/* Shared memory for a world, made before its ranks are. */
+/* The shared memory of a world, which is made before its ranks start. */
 typedef struct dpari_segment {
-    char *base;    /* the head and what precedes the heaps, mapped; */
-    int64_t bytes; /* so many */
-    int fd;        /* -1: memory of this process alone (threads, one rank) */
+    char *base;    /* where everything that precedes the heaps is mapped */
+    int64_t bytes; /* bytes mapped there */
+    int fd;        /* -1 if the memory is private to this process (threads, one rank) */
 } dpari_segment;
 
 /* An allocation. */
 typedef struct dpari_used {
-    int64_t begin, bytes; /* in the file, or as if there were one */
+    int64_t begin, bytes; /* offset in the file, also counted like this if there is no file */
     int64_t users;        /* bytes that count against heap_bytes */
 } dpari_used;
 
 /* An extent of this rank's own heap. */
 typedef struct dpari_own {
     int64_t begin, bytes; /* as in dpari_used */
-    int64_t fresh;        /* from here on it was never given out */
+    int64_t fresh;        /* from this offset on, nothing was ever allocated, so it is all zero */
 } dpari_own;
 
 /* Why the last allocation failed. */
@@ -1278,53 +1296,55 @@ enum {
     DPARI_LACKS_NOTHING,
     DPARI_LACKS_HEAP,      /* heap_bytes are in use */
     DPARI_LACKS_PLACE,     /* no gap in the heap is large enough, and it can have no more extents */
-    DPARI_LACKS_PIECES,    /* DPARI_MAX_USED allocations */
-    DPARI_LACKS_MEMORY,    /* of the machine or of a control group */
-    DPARI_LACKS_ADDRESSES, /* of this process */
-    DPARI_LACKS_FILE       /* the file cannot grow: see number */
+    DPARI_LACKS_PIECES,    /* there are DPARI_MAX_USED allocations already */
+    DPARI_LACKS_MEMORY,    /* memory of the machine or of a control group */
+    DPARI_LACKS_ADDRESSES, /* addresses of this process */
+    DPARI_LACKS_FILE       /* the file cannot grow; dpari_world.number has the reason */
 };
 enum {
-    DPARI_MAX_USED = 1 << 16, /* allocations of one rank at a time */
-    DPARI_DUMPED = 1024 /* of these are in core files: each may split a mapping, whose number the
-                           system limits */
+    DPARI_MAX_USED = 1 << 16, /* the most allocations that one rank may have at a time */
+    DPARI_DUMPED = 1024 /* the most of them that are in core files, because each may split a
+                           mapping and the system limits the number of mappings */
 };
 
-enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE /* its memory stays mapped */ };
+/* What dpari_world_close does with the segment: leaves it, closes it, or only closes the file, so
+ * that the memory stays mapped. */
+enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE };
 
-/* A world as one rank sees it, in memory of its own. */
+/* A world as one rank sees it, in private memory of the rank. */
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
-    dpari_rank *rank;  /* of each */
-    uint64_t *channel; /* [to * ranks + from]: a ref that `from` leaves there for `to`; 0: none */
+    dpari_rank *rank;  /* [size] the shared records */
+    uint64_t *channel; /* [to * size + from]: a ref that `from` leaves for `to`; 0 if none yet */
     int32_t me, size;
-    int32_t threads; /* ranks are threads of this process */
-    int32_t owns;    /* what of the segment goes at the end: DPARI_OWNS_... */
-    int32_t crowded; /* more ranks than cores */
-    int32_t thrifty; /* spinning uses up the quota of processor time that other ranks need */
-    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
-    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t worked;  /* waits in a row that slept about as long as work lasts */
-    int32_t cpu;     /* what this rank has published of it: rank[me].cpu */
-    double moved;    /* when it last moved to another CPU, because it shared one */
-    int32_t vain;    /* waits in a row that spun in vain */
-    double timeout_s;
-    char **view;      /* [rank * DPARI_EXTENTS + number]: where this rank sees that extent; NULL:
-                         it is not mapped. Any thread may map one (compare and swap) */
+    int32_t threads;    /* 1 if the ranks are threads of this process, or there is only one */
+    int32_t owns;       /* DPARI_OWNS_x */
+    int32_t crowded;    /* 1 if there are more ranks than cores */
+    int32_t thrifty;    /* 1 if spinning uses up the processor quota that other ranks need */
+    int32_t slow_yield; /* waits for which a slow yield is remembered, less the fast ones since */
+    int32_t sleepy;     /* number of coming waits that go to sleep soon, because yields are slow */
+    int32_t worked;     /* consecutive waits that slept about as long as work lasts */
+    int32_t cpu;        /* what this rank has published in rank[me].cpu */
+    double moved;       /* when it last moved to another CPU because it shared one */
+    int32_t vain;       /* consecutive waits that spun in vain */
+    double timeout_s;   /* 0 if there is no deadline */
+    char **view; /* [rank * DPARI_EXTENTS + number]: where this rank has mapped that extent, NULL if
+                    it has not. Any thread may map one (compare and swap) */
     dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from 1 on, ascending */
     int32_t owns_extents;
     dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
     int64_t users;    /* bytes that count against heap_bytes */
-    int32_t lacks;    /* of the last allocation that failed: DPARI_LACKS_x, */
-    int number;       /* and the error number */
-    int64_t fresh;    /* heap from here on was never given out */
-    int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
-                         still write there */
-    uint64_t *probe;  /* a page with the word of this rank, not handed on by fork */
-    uint32_t clock;   /* the head's, as last seen, */
-    double clock_at;  /* and when that was, of dpari_os_now */
-    uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
+    int32_t lacks;    /* DPARI_LACKS_x of the last allocation that failed */
+    int number;       /* and its error number */
+    int64_t fresh;    /* from this offset on, nothing in the heap was ever allocated */
+    int64_t floor;    /* nothing before this offset is allocated again, because a rank that was left
+                         behind may still write there */
+    uint64_t *probe;  /* a page with the word of this rank; fork does not copy it */
+    uint32_t clock;   /* the head's clock when this rank last looked at it */
+    double clock_at;  /* and the time of that look by dpari_os_now */
+    uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
 /* ---- memory ---- */
@@ -1333,75 +1353,82 @@ typedef struct dpari_world {
  * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
  * O(log allocations). */
 DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
-/* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
- * all can reach. And back, for this rank. */
+/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
 DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
-/* "mapping 4194304 bytes of rank 3's memory: out of addresses (...)": why dpari_at gave NULL. */
+/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
+/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
+ * (...)". */
 DPARI_API void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
  *     dpari_zero(&t, sizeof t);
  *     while (!condition) {
- *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
+ *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { check the peers and the deadline }
  *     }
  *     dpari_wait_end(w, &t);
  *
- * A turn spins. Then it yields if the peer needs this very core: because there are more ranks than
- * cores, or because the peer was last seen on this CPU. If there is a core for each, one of the two
- * moves to another one. Then it sleeps. Before it sleeps it returns once, so that the condition is
- * looked at after the others were told. MORE: time has passed. */
+ * The first turns spin. Later turns yield if the peer needs this core, because there are more ranks
+ * than cores or because the peer was last seen on this CPU. If there is a core for each rank, one
+ * of the two moves to another core instead. The last turns sleep. A turn returns DPAR_OK once after
+ * it has set `asleep` and before it sleeps, so that the caller tests the condition again: from then
+ * on, any rank that changes it wakes this one. DPAR_MORE means that time has passed. */
 typedef struct dpari_wait {
-    int32_t turns;
-    int32_t told; /* counted among the sleepers */
-    int32_t peer; /* for whose news */
-    uint32_t bell;
-    int32_t shares;  /* 1 + the rank that was last seen on this rank's CPU; 0: none of interest */
+    int32_t turns;   /* turns that have spun */
+    int32_t counted; /* 1 if this rank counts as a sleeper */
+    int32_t peer;    /* the peer of the turn in which it was counted; -1 if any rank */
+    uint32_t bell;   /* value of the rank's bell then */
+    int32_t shares;  /* 1 + the peer that was last seen on this rank's CPU; 0 if none */
     int32_t resumed; /* how often this process was suspended and continued in the wait */
-    double began;    /* 0: not yet slow. Later by the time for which this process was suspended */
-    double looked;   /* at the clock, last */
+    double began;    /* first look at the clock, moved on by the time for which this process was
+                        suspended; 0 if the wait has only spun so far */
+    double looked;   /* last look at the clock */
 } dpari_wait;
+/* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
-/* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
+/* Publishes that this rank waits, and for which rank (-1 if for several). Called after a turn that
+ * returned DPAR_MORE. */
 DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
 DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
-/* Stores the word and wakes who sleeps for it. */
+/* Stores the word and wakes the ranks that sleep until this rank publishes something. */
 DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 
-/* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
- * is known. */
+/* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
 DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
-/* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
+/* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
+ * (...))". */
 DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
-/* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
+/* Decides which rank prints a report. Returns 1 for the first caller in this world with this turn
+ * (1, 2, ...), unless a later turn has begun, otherwise 0. */
 DPARI_API int dpari_world_speaks(dpari_world *w, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
 DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
-/* group - ranks of a world that have a communicator in common: who they are, where their words lie,
- * how it breaks, and messages about that. Private. What the words say is told in coll.c; coll and
- * p2p advance the operations of a group, shm decides when and for how long. */
+/* group - a communicator of the shared-memory engine: its ranks, the memory through which they
+ * synchronise, how it breaks, and messages about that. Private. coll.c explains the words that the
+ * ranks publish. coll.c and p2p.c advance the operations of a group step by step; shm.c decides
+ * when to take steps and how long to wait. */
 
 enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
 
-/* What a rank tells all others when it enters a collective: word = sequence << 32 | fingerprint. */
+/* What a rank publishes when it enters a collective. */
 typedef struct dpari_entry {
-    uint64_t word;
-    uint64_t payload[15];
+    uint64_t word;        /* sequence << 32 | fingerprint of the call */
+    uint64_t payload[15]; /* small input, or a dpari_offer (coll.c) */
 } dpari_entry;
 
 typedef struct dpari_word {
     uint64_t word; /* sequence << 32 | step */
-    uint64_t room[15];
+    uint64_t padding[15];
 } dpari_word;
 
-/* How a communicator broke: claimed by the first who sees it, then filled, then published. The
- * record lies in the member of rank 0, and each rank copies it into its comm.status and comm.why
- * when it looks (dpari_group_broken). */
+/* Why a communicator broke. The first rank that notices claims the record, fills it in, and then
+ * publishes it. The record in the member of rank 0 counts. Each rank copies it into its comm.status
+ * and comm.why when it looks (dpari_group_broken). */
 enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
 typedef struct dpari_abort {
     uint32_t state;
@@ -1410,190 +1437,200 @@ typedef struct dpari_abort {
     char text[DPARI_WHY_TEXT];
 } dpari_abort;
 
-/* Who goes on after it broke. Each rank says that it has come, or that it will not; when all have,
- * or are gone, or the deadline is over, it writes down whom it has seen. The first such list
- * counts, whoever wrote it may die after that: so all that go on have the same. */
+/* How the ranks agree who continues after the communicator broke (dpar_comm_shrink). Each rank
+ * votes to stay or to leave. Once all have voted or ended, or the deadline has passed, a rank
+ * writes a list of the ranks that it has seen stay. The first rank to enter its number in `decided`
+ * has the list that counts for all, even if that rank dies afterwards. */
 enum { DPARI_VOTE_NONE, DPARI_VOTE_STAYS, DPARI_VOTE_LEAVES };
 typedef struct dpari_vote {
-    uint64_t word; /* DPARI_VOTE_x */
-    uint32_t
-        decided; /* in the member of rank 0: 1 + the rank whose list counts; 0: none does yet */
-    uint32_t room_0;
-    uint64_t member;      /* of its next communicator: its part of it, */
-    int64_t sequence, id; /* how far that has counted, the least name that it may have */
-    uint64_t stay[DPARI_MAX_RANKS / 64]; /* its list: a bit a rank of this communicator */
-    uint64_t room_1[11];
+    uint64_t word;    /* DPARI_VOTE_x */
+    uint32_t decided; /* in the member of rank 0: 1 + the rank whose list counts; 0 so far */
+    uint32_t padding_0;
+    uint64_t member;                     /* ref of the rank's member in the next communicator */
+    int64_t sequence;                    /* the last sequence number that this member has used */
+    int64_t id;                          /* the smallest id that the next communicator may have */
+    uint64_t stay[DPARI_MAX_RANKS / 64]; /* the list, a bit for each rank of this communicator */
+    uint64_t padding_1[11];
 } dpari_vote;
 
-/* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
+/* A rank's part of a communicator. It is in the rank's own heap and the other ranks read it. Its
+ * tables and slots follow it (dpari_table, dpari_staging). */
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
-    dpari_word a, b, c;            /* progress inside a collective */
-    dpari_entry up[2], down;       /* of a leader: gate.h; entries, */
-    dpari_word up_last, down_last; /* and the last words of a collective */
-    dpari_abort abort;             /* that of rank 0 counts */
-    uint64_t next;   /* while it waits for its next communicator: the spare behind it */
-    int64_t counted; /* and how far it has counted */
-    uint64_t room[14];
+    dpari_word a, b, c;            /* progress inside a collective (coll.c) */
+    dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
+    dpari_word up_last, down_last; /* the same for the last words of a collective */
+    dpari_abort abort;             /* the one of rank 0 counts */
+    uint64_t next;                 /* in the list of unused members: the next one */
+    int64_t counted;               /* and the last sequence number that this one has used */
+    uint64_t padding[14];
     dpari_vote vote;
 } dpari_member;
 
-/* How many ranks are cut into clusters (gate.h); private memory, the same on all of them. */
+/* How many ranks are divided into clusters (gate.h). Private memory, the same on all ranks. */
 enum { DPARI_CLUSTER = 8 };
 typedef struct dpari_levels {
-    int32_t clusters;            /* 0: they are not */
-    int32_t most;                /* ranks that a cluster has at most */
-    int32_t own, count;          /* this rank's own, its ranks, */
-    int32_t mine[DPARI_CLUSTER]; /* ascending: the first leads */
-    int32_t doubt;               /* a wait was long or in vain: now each word counts */
-    int32_t *leader, *place;     /* of each rank: who leads its cluster, and which it is there */
-    int32_t *leaders;
+    int32_t clusters;            /* 0 if the group is too small for clusters */
+    int32_t most;                /* the most ranks that a cluster may have */
+    int32_t own, count;          /* this rank's cluster, and the number of its ranks */
+    int32_t mine[DPARI_CLUSTER]; /* its ranks, ascending; the first one leads it */
+    int32_t doubt; /* 1 if a wait by levels was long or in vain, so that every word is looked at */
+    int32_t *leader, *place; /* [size] the leader of each rank's cluster, its position there */
+    int32_t *leaders;        /* [clusters] */
 } dpari_levels;
 
-/* A communicator as one rank sees it; private memory. */
+/* A communicator as one rank sees it, in private memory of the rank. */
 typedef struct dpari_group {
-    dpar_comm comm; /* first: a dpar_comm of this engine is one of these */
+    dpar_comm comm; /* must be first: dpari_group_of casts a dpar_comm of this engine */
     dpari_world *world;
-    uint32_t id;             /* the same on its ranks, of no other */
-    int32_t blocker;         /* the world's rank that the last step waits for; -1: several */
-    int64_t sequence;        /* of the last collective posted */
-    int64_t broken_from;     /* broken: the first one that failed */
+    uint32_t id;             /* the same on its ranks, and different from any other's */
+    int32_t blocker;         /* the world's rank that the last step waits for; -1 if several */
+    int64_t sequence;        /* number of the last collective posted */
+    int64_t broken_from;     /* if broken, the first collective that failed */
     dpar_work *first, *last; /* posted collectives, in order */
-    dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
+    dpar_work *finished;     /* messages that are done and were not tested or waited for yet */
     int64_t slot_bytes;
-    int32_t all_cma;              /* each of its ranks may read the others' memory */
-    dpari_pace pace[DPARI_PACES]; /* of broadcasts of private memory with this root; */
-    dpari_pace sums[DPARI_PACES]; /* rank 0: of reductions of private memory; */
-    int64_t timed;                /* 1 + the one that is being timed; 0: none, */
-    int32_t timed_way;
-    double timed_from;
-    uint64_t member_ref;
-    dpari_member **member; /* of each rank */
-    int32_t *world_rank;   /* of each rank */
+    int32_t all_cma;              /* 1 if each of its ranks can read the others' memory */
+    dpari_pace pace[DPARI_PACES]; /* for broadcasts of private memory from this rank */
+    dpari_pace sums[DPARI_PACES]; /* on rank 0, for reductions of private memory */
+    int64_t timed;                /* 1 + the collective that is being timed; 0 if none */
+    int32_t timed_way;            /* the method that it uses, DPARI_BY_x */
+    double timed_from;            /* s, when it began */
+    uint64_t member_ref;          /* ref of this rank's member */
+    dpari_member **member;        /* [size] */
+    int32_t *world_rank;          /* [size] */
     dpari_levels levels;
-    const void **in; /* scratch: an address a rank */
-    void **out;
-    const int32_t *called; /* by which numbers messages call its ranks; NULL: their own, */
-    const char *place;     /* and which node's memory it is */
+    const void **in;       /* [size] scratch memory for addresses */
+    void **out;            /* [size] the same */
+    const int32_t *called; /* [size] numbers of the ranks in messages; NULL for their own */
+    const char *place;     /* the name of their node in messages, or NULL */
 } dpari_group;
 
-/* Of a communicator of this engine. */
+/* Returns the group of a communicator of this engine. */
 DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
 {
     return (dpari_group *)(void *)c;
 }
 
-/* Where a piece begins in a rank's array, and its length. */
+/* Where a piece begins in a rank's array, and its length, in bytes. */
 typedef struct dpari_piece {
     int64_t begin, bytes;
 } dpari_piece;
 
 /* ---- how it breaks ---- */
 
-/* Breaks it for all with this status and text (the first to come wins); returns what counts. */
+/* Breaks the communicator on all ranks with this status and text, unless another rank was first.
+ * Returns the status that counts. */
 DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
-/* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
+/* Copies the abort record, if it is set, into comm.status and comm.why. Returns comm.status, so
+ * DPAR_OK if the communicator is not broken. */
 DPARI_API dpar_status dpari_group_broken(dpari_group *g);
 
-/* ---- whom a rank really waits for ----
+/* ---- finding the rank that all wait for ----
  *
- * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
- * seconds does something else, or nothing. The chain of waits from that rank on, within the
- * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
+ * Ranks that wait report many times a second that they do, and for which rank (world.h). A rank
+ * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
+ * function follows the chain of waits from a rank on, within the communicator, until it reaches
+ * such a rank. *links is the number of steps. All ranks are numbers of the world. */
 DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
                                       int32_t *links);
-/* An engine of several nodes has this one for the ranks of a node: messages say "rank number[r] on
- * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
+/* Makes messages name the ranks as "rank number[r] on place". Used by an engine for several nodes
+ * that runs this one within each node. NULL for number keeps their own numbers. Both arrays must
+ * exist as long as the communicator. */
 DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
-/* " on n2", or nothing. */
+/* Appends " on n2" if the group has such a place. */
 DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
 DPARI_API int dpari_group_ended(dpar_comm *c, dpar_text *t);
-/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
- * message that says so. */
+/* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
 DPARI_API dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
-/* For a deadline: a quarter of it, a second at most. */
+/* Returns the seconds without a report after which a rank counts as quiet: a quarter of the
+ * deadline, but at least 0.06 and at most 1. */
 DPARI_API double dpari_quiet(double timeout);
 /* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
  * has reported within the last `quiet` seconds. If so, *sequence is the number of that
  * collective. */
 DPARI_API int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
                                   int64_t *sequence);
-/* " called barrier #7": that collective. */
+/* Appends the collective of dpari_group_crossed: " called barrier #7". */
 DPARI_API void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
                                  int64_t sequence);
 
 /* ---- an exchange waits for one of its peers ---- */
 
 typedef struct dpari_peer_wait {
-    dpar_comm *comm;                  /* the exchange's, whose deadline counts */
-    dpari_group *group;               /* the ranks of this machine, the peer among them */
-    int32_t peer;                     /* of the world */
-    int32_t shift;                    /* the peer has begun exchange number */
-    const uint64_t *ready;            /* *ready >> shift; */
-    int64_t count;                    /* this rank is in that one */
-    void (*progress)(void *exchange); /* of messages and other work under way */
+    dpar_comm *comm;       /* the communicator of the exchange, whose deadline counts */
+    dpari_group *group;    /* the ranks of this node, including the peer */
+    int32_t peer;          /* number in the world */
+    int32_t shift;         /* see ready */
+    const uint64_t *ready; /* *ready >> shift is the number of exchanges that the peer has begun */
+    int64_t count;         /* the number of exchanges that this rank has begun */
+    void (*progress)(void *exchange); /* advances messages and other work under way */
     void *exchange;
-    /* Who does not come: the peer that is waited for, or, if that itself waits for another, that
-     * one, and so on. Begins with zeros. */
-    int32_t who;    /* of the world */
-    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
-    double since;   /* nobody else came under suspicion; 0: not yet */
-    int64_t in;     /* the collective that the peer waits in, */
-    double crossed; /* and since when; 0: in none */
-    double waited;  /* seconds, when it failed */
+    /* The late rank: the peer, or the rank that the peer itself waits for, and so on. All zero at
+     * the beginning. */
+    int32_t who;    /* number in the world */
+    int32_t links;  /* 0 if it is the peer, 1 if it is the rank that the peer waits for, ... */
+    double since;   /* when the suspicion fell on this rank; 0 if there is none yet */
+    int64_t in;     /* the collective in which the peer waits */
+    double crossed; /* since when it does; 0 if it does not */
+    double waited;  /* seconds that the wait took, set if it failed */
 } dpari_peer_wait;
-/* Time has passed: E_PEER where the peer sends nothing more, or how the communicator broke. */
+/* Checks in a wait whether to give up. Fails with DPAR_E_PEER if the peer has ended or closes the
+ * communicator, or with the status of a broken communicator. */
 DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
-/* Waits until *word >= value. E_PEER: the peer is gone. E_MISMATCH: it has not begun this exchange
- * and waits in a collective that this rank has not called. E_TIMEOUT: the deadline is over, and
- * p->who did not come. */
+/* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
+ * has not begun this exchange and waits in a collective that this rank has not called, and
+ * DPAR_E_TIMEOUT after the deadline; p->who is then the late rank. */
 DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
 
 /* ==== comm/shm.h ==== */
 
-/* shm - the shared-memory engine: communicators over a world. Private. What is posted where, who
- * waits how, what happens when a rank does not come: shm.c. */
+/* shm - the shared-memory engine: communicators over a world. Private. shm.c explains how
+ * operations are posted and advanced, and what happens when a rank does not arrive. */
 
-/* The world behind a communicator of this engine; NULL for others. */
+/* Returns the world of a communicator of this engine, or NULL if another engine made it. */
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
-/* One round of progress on all that is posted, for waits outside of this engine. */
+/* Advances all posted operations by one step, for waits outside of this engine. */
 DPARI_API void dpari_shm_progress_all(dpar_comm *c);
 
-/* 1 for the one rank that is to say for all what went wrong: the first to ask, once in a world,
- * and once more after each dpar_comm_shrink. */
+/* Decides which rank prints an error for all. Returns 1 for the first rank of a world that calls
+ * this, once more after each dpar_comm_shrink, and 0 for all others. */
 DPARI_API int dpari_shm_speaks(dpar_comm *c);
 
 /* ==== comm/kernel.h ==== */
 
-/* kernel - private: the loops over memory of the shared-memory engine. What a collective costs is
- * reading every input once and writing every output once; these loops come near to it by plain C
+/* kernel - private: the loops over memory of the shared-memory engine. A collective must at least
+ * read every input once and write every output once; these loops come close to that cost in plain C
  * at -O2. */
 
-/* Each of `count` elements of every out[j] becomes in[0][e] op in[1][e] op ..., in that order. F16
- * and BF16 accumulate in f32 and round once, to nearest even; AVG is the sum (of 16 bits: in f32)
- * divided by `ins`; sums and products of integers wrap, AVG of integers divides what wrapped
- * towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either. A NaN that comes out is the
- * quiet one without sign or payload. One input is copied bit by bit. The bits of an element do not
- * depend on alignment, on `stream`, on `count` nor on its place.
- * Of type DPARI_KERN_THROUGH(wire), wire F16 or BF16, elements are F32: each input, one alone too,
- * and the result are rounded to `wire`, as dpari_kern_convert does, and what lies between is F32:
- * the bits of rounded arrays that are reduced as `wire` and widened.
+/* Reduces: sets each of `count` elements of every out[j] to in[0][e] op in[1][e] op ..., in that
+ * order. F16 and BF16 accumulate in f32 and are rounded once, to nearest even. AVG is the sum (of
+ * 16-bit types the sum in f32) divided by `ins`. Sums and products of integers wrap, and AVG of
+ * integers divides the wrapped sum towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either
+ * of them. A NaN in the result is the quiet one without sign or payload. A single input is copied
+ * bit by bit. The bits of an element depend neither on alignment, `stream` and `count` nor on its
+ * position.
  *
- * Domain: types that can be reduced, or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
- * ins, outs >= 1; count >= 0. Pointers are aligned to the type; an out may be exactly an in,
- * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
- * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
- * O((ins + outs) count). */
+ * For type DPARI_KERN_THROUGH(wire) with wire F16 or BF16, elements are F32. Each input, also a
+ * single one, and the result are rounded to `wire` as dpari_kern_convert does, and the sums between
+ * are F32. The bits are those of arrays that are rounded, reduced as `wire`, and widened.
+ *
+ * type:   one that can be reduced, or DPARI_KERN_THROUGH for SUM and AVG.
+ * stream: not 0 to bypass the cache. For outputs larger than the cache; up to 12 times slower for
+ *         small ones. The outputs are visible to all that see a later store.
+ *
+ * op is DPAR_SUM .. DPAR_MIN; ins, outs >= 1; count >= 0. Pointers are aligned to the type. An out
+ * may be exactly an in; otherwise nothing may overlap. Local; O((ins + outs) count). */
 #define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (wire))
 DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream);
 
-/* The type that lies in memory, and the one that a message would hold. */
+/* The type of the elements in memory, and the type in which a message would have them. */
 DPARI_FN int32_t dpari_kern_stored(int32_t type)
 {
     return type & 255;
@@ -1603,42 +1640,44 @@ DPARI_FN int32_t dpari_kern_wire(int32_t type)
     return type < 256 ? type : type / 256;
 }
 
-/* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
- * is nothing to do). `stream` as above. Local; O(bytes). */
+/* Copies `bytes`, nothing if <= 0. `to` must not overlap `from`, but may be equal to it; then
+ * nothing is done. `stream` as above. Local; O(bytes). */
 DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
 
-/* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
- * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
+/* Copies one of many rows of `bytes` each, and prefetches the next one at `next`. If stream is not
+ * 0, it bypasses the cache, and dpari_kern_rows_end must be called after the last row. */
 DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
                               int32_t stream);
 DPARI_API void dpari_kern_rows_end(int32_t stream);
 
-/* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
+/* Prefetches memory that will be read soon, at most its first 4 KiB. */
 DPARI_API void dpari_kern_ask(const void *at, int64_t bytes);
 
-/* to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ..., n of them, in f64 and in that order, rounded
- * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
- * dpari_kern_row. */
+/* Computes to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ... with n terms for e < count, in f64
+ * and in that order, rounded once. type is F64 or F32. `ahead` rows of next[] are prefetched.
+ * stream as in dpari_kern_row. */
 DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
                               const void *const *next, int32_t ahead, int64_t count, int32_t type,
                               int32_t stream);
-/* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
+/* Computes to[i] = by x[i] for n f32, rounded once. `by` must be exact in f32. `to` may be x. */
 DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
 
-/* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
- * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
- * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
+/* Converts `count` elements: F64 to F32 and F32 to F16 or BF16, to nearest even, where a NaN
+ * becomes the quiet one without sign or payload; and back, exactly, where a NaN keeps sign and
+ * payload, and becomes quiet if it is F16 or becomes F64. Runs at the speed of memory, f16 at half
+ * of it. The arrays must not overlap. */
 DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
                                   int64_t count);
 
-/* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
+/* Returns the index of the first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite,
+ * or count if there is none. */
 DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
 
 /* ==== comm/strided.h ==== */
 
-/* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
- * at every step: each is prepared once (dims merged, order and loop chosen) and then run, without
- * a division or a decision for each element.
+/* strided - private: copies boxes between strided arrays. A halo exchange moves the same boxes at
+ * every step. Each box is therefore prepared once (dims merged, order and loop chosen) and then
+ * run, without a division or a decision for each element.
  *
  *     dpari_stride_piece p = {0};
  *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
@@ -1650,20 +1689,22 @@ enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
-/* What is to be done. Zero it and fill in what differs; types must be said. */
+/* Describes a copy of one box. Zero it and set the fields that differ; the types must be set. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* narrower than both types: values are rounded to it on the way; 0: not */
-    int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
-    int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
-    int32_t clear;   /* 1: what was read becomes 0 */
-    int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
-    int32_t ahead;  /* that side lies densely, and another core has used it last: it is asked for */
-    int32_t wide;   /* dpari_os_wide */
-    int64_t beside; /* elements of `to` from each sum to one that becomes 0 with it; 0: none */
-    /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
-     * side, of either sign; `from` all 0: one element everywhere */
+    int32_t through; /* a narrower type to which values are rounded on the way; 0 if none */
+    int32_t op;      /* DPAR_COPY, or DPAR_SUM, DPAR_MAX, DPAR_MIN for to = to op value */
+    int32_t negate;  /* 1 to negate the value (flips the sign bit of floats; integers wrap) */
+    int32_t clear;   /* 1 to set what was read to 0 */
+    int32_t back;    /* 1 to go from the last element to the first, when a walk in the other
+                        direction has just used the same memory */
+    int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
+                        another core, so that its lines are prefetched; 0 if none */
+    int32_t wide;    /* dpari_os_wide */
+    int64_t beside;  /* elements of `to` from each sum to one that becomes 0 with it; 0 if none */
+    /* Elements along each dim, 0 if there is nothing to do, and steps from one to the next on both
+     * sides, in elements, of either sign. All steps of `from` are 0 to copy one element to all. */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride_piece;
 
@@ -1671,85 +1712,88 @@ typedef struct dpari_stride_dim {
     int64_t count, to, from; /* steps in bytes */
 } dpari_stride_dim;
 
-/* A prepared one; what a walk needs lies together. The first two may be read. */
+/* A prepared copy. Callers may read elements and run. */
 typedef struct dpari_stride {
-    int64_t elements; /* of the box */
-    int64_t run;      /* bytes that lie in one piece on both sides */
+    int64_t elements; /* elements of the box */
+    int64_t run;      /* bytes that are contiguous on both sides */
     int32_t loop, dims, asks, clear, ahead, back;
-    int32_t simple;      /* one call of the loop does it */
-    int32_t wide;        /* by vectors of 32 bytes */
-    int32_t packs;       /* by way of near memory to what another core has */
-    int32_t op;          /* with the types that follow: of what is not just copied */
-    int64_t part, turn;  /* rows, and elements or runs of each, at a time */
-    int64_t first, each; /* bytes asked for ahead: at first, for each such element */
-    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0: nothing does */
-    int64_t to_start, from_start;            /* from index 0 to where the walk begins */
+    int32_t simple;      /* 1 if one call of the loop is enough */
+    int32_t wide;        /* 1 to use vectors of 32 bytes */
+    int32_t packs;       /* 1 to copy through near memory to memory that another core has */
+    int32_t op;          /* used with the types below if values are not just copied */
+    int64_t part, turn;  /* rows at a time, and elements or runs of each */
+    int64_t first, each; /* bytes to prefetch at the beginning, and for each such element */
+    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0 if nothing does */
+    int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
-/* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
- * op is not DPAR_COPY, negate or through is given they reduce. A type that has bytes. No element of
- * `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+/* Prepares a copy. The types must have bytes and be equal, or two of {F64, F32}, or two of {F32,
+ * F16, BF16} of which one is F32. If op is not DPAR_COPY, or negate or through is set, they must be
+ * types that can be reduced. No element of `to` may occur twice, and no offset may overflow 63 bits
+ * in bytes. O(dims^2). */
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
-/* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
- * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
- * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
- * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
+/* Runs a prepared copy. to, from: the addresses of index 0 of the box on both sides, aligned to
+ * their types; with negative steps, elements precede them. The two sides must not overlap. Combines
+ * values as dpari_kern_reduce does, `to` first: 16-bit floats in f32, rounded to nearest even. A
+ * NaN that results from a narrowing conversion, SUM, MAX or MIN is the quiet one. Copies keep every
+ * bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
-/* What halo_beside adds to: two boxes in one loop, and lists of tiny ones. */
+/* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
 /* Rows of n runs each. */
 typedef struct dpari_stride_rows {
     unsigned char *to;
     const unsigned char *from;
-    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
+    unsigned char *zero; /* what becomes 0 once the first run has been moved, if zeroes is set */
     int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
     int64_t run; /* bytes */
     int zeroes;
 } dpari_stride_rows;
 
-/* The rows of k by a loop of strided_loops.h. k->zeroes only where the loop can do it. */
+/* Moves the rows of k by a loop of strided_loops.h. k->zeroes may be set only if the loop can do
+ * it. */
 DPARI_API void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
 
-/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
- * where a walk is. */
+/* Prefetches `bytes` bytes of the side that another core has, `after` bytes after the position of a
+ * walk. */
 DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes);
 
-/* All of one piece, or of two of one shape, `part` rows of each in turn, `turn` runs of a row. */
+/* Runs one piece, or two of the same shape in turns: `part` rows of each, `turn` runs of a row. */
 DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
                                  const unsigned char **from, int32_t pieces, int64_t part,
                                  int64_t turn);
 
 /* ==== comm/elements.h ==== */
 
-/* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
- * for all types. Header-only. */
+/* elements - private: loads and stores floats of any type as blocks of doubles, so that loops over
+ * parameters have one form for all types. Header-only. */
 
-enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
+enum { DPARI_ELEMENTS = 128 }; /* elements of a block, which is 1 KiB of doubles */
 
 DPARI_FN int dpari_is_float(int32_t type)
 {
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
 }
 
-/* F64 and F32: what the host's own loops over scores, gates and moments take. */
+/* True for F64 and F32, the types of the host's loops over scores, gates and moments. */
 DPARI_FN int dpari_is_wide(int32_t type)
 {
     return type == DPAR_F64 || type == DPAR_F32;
 }
 
-/* F64 to F32, F32 to 16 bits: how elements may be rounded. */
+/* True for the roundings that are allowed: F64 to F32, and F32 to 16 bits. */
 DPARI_FN int dpari_narrows(int32_t from, int32_t to)
 {
     return (from == DPAR_F64 && to == DPAR_F32) ||
            (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
 }
 
-/* One element of a wide type. */
+/* Access one element of a wide type. */
 DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
 {
     return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
@@ -1764,14 +1808,14 @@ DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
     }
 }
 
-/* Bits from one type to another. */
+/* Copies the bits of a value to one of another type. */
 #if defined(__GNUC__)
 #define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #else
 #define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
 #endif
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
+/* Loads elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
 DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
 {
     const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
@@ -1786,7 +1830,7 @@ DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64
     }
 }
 
-/* And back, rounded to nearest even (16 bits by way of F32). */
+/* Stores them, rounded to nearest even; 16 bits are rounded to F32 first. */
 DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
 {
     unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
@@ -1803,7 +1847,8 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
     dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
-/* The CPU's own square root, exactly rounded, where a library's would set errno and need -lm. */
+/* The square root of the CPU, which is exactly rounded. That of the library would set errno and
+ * need -lm. */
 #if defined(__GNUC__) && defined(__AVX__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("vsqrtsd %1, %1, %0" : "=x"(y) : "x"(x))
 #elif defined(__GNUC__) && defined(__x86_64__) && !defined(DPARI_NO_VECTOR)
@@ -1812,7 +1857,7 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("fsqrt %d0, %d1" : "=w"(y) : "w"(x))
 #endif
 
-/* sqrt(x), 0 for x <= 0. */
+/* Returns sqrt(x), or 0 for x <= 0. */
 #if defined(DPARI_ELEMENTS_ROOT)
 DPARI_FN double dpari_elements_sqrt(double x)
 {
@@ -1823,8 +1868,8 @@ DPARI_FN double dpari_elements_sqrt(double x)
     return y;
 }
 #else
-/* Within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that have no
- * division, one of Heron's. */
+/* Without such an instruction: within 2^-52, and 0 below 1e-300. Takes a first 1 / sqrt(x) from the
+ * bits (Lomont 2003), then four Newton steps, which need no division, and one step of Heron. */
 DPARI_FN double dpari_elements_sqrt(double x)
 {
     uint64_t bits;
@@ -1846,98 +1891,108 @@ DPARI_FN double dpari_elements_sqrt(double x)
 
 /* ==== comm/mem_private.h ==== */
 
-/* mem_private - private: operations of mem.h in the memory that a communicator's strategies work
- * in: its table's, or the host's. What goes wrong breaks the communicator, so that all hear of it.
- */
+/* mem_private - private: operations of mem.h in the memory in which the strategies of a
+ * communicator work, that of its table comm->mem or the host's. A failure breaks the communicator,
+ * so that all ranks fail. */
 
 /* Copies one box in the host's memory, as the `move` of a table does. Fails with DPAR_E_ARG,
  * without a message, if types or op are not allowed. */
 DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
-/* The `span` of the host's table. */
+/* dpar_mem.span in the host's memory. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
-/* Those of c. */
+/* The operations of dpar_mem in the memory of c. */
 DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n);
 DPARI_API dpar_status dpari_do_wait(dpar_comm *c);
 DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
 DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
-/* How an operation `what` of c's table ended: an error breaks c. */
+/* Breaks c if the operation `what` of its table returned an error st. Returns st. */
 DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what);
-/* `bytes` as they are, or zeros (from NULL). */
+/* Copies bytes, or writes zeros if `from` is NULL. */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
-/* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
+/* Copies rows of `count` elements that begin to_step and from_step elements apart, or adds them if
+ * op is DPAR_SUM. */
 DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
                                     int32_t op);
-/* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
+/* Sets to[i] to from[i], or to to[i] + from[i] if `add` is set. The types may differ. */
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);
 
 /* ==== comm/agree.h ==== */
 
-/* agree - private: what ranks compare before they plan something together, and the caller's memory
- * in pieces. */
+/* agree - private: compares the arguments of all ranks before they make a plan together, reports
+ * wrong calls, and divides the caller's memory into pieces. */
 
-/* A hash h, of 0 and more numbers, with one more. */
+/* Adds a number to a hash. */
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
-/* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
- * others get the worst status and "rank 2: " before its message (its status in words, where its
- * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
+/* Makes all ranks fail if one has failed. A rank that has failed passes its status, and keeps it
+ * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
+ * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
+ * broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
-/* What all ranks must have given alike: numbers with names, one after another. A function states
- * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
+/* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
+ * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
+ * '#' in a name stands for `index`. Only the hash and one of the facts are stored. */
 typedef struct dpari_facts {
-    uint64_t hash;    /* of all so far */
-    int64_t count;    /* so many */
-    const char *of;   /* "field #: ", what the names that follow begin with; NULL: nothing */
-    int64_t of_index; /* its '#' */
-    int64_t keep;     /* the one that is remembered, */
-    uint64_t before;  /* with the hash of those before it, */
-    int64_t value;
-    const char *name; /* NULL: there are no more than `keep` */
-    const char *kept_of;
+    uint64_t hash;       /* hash of all facts so far */
+    int64_t count;       /* number of facts so far */
+    const char *of;      /* prefix of the names that follow, such as "field #: ", or NULL */
+    int64_t of_index;    /* the number for its '#' */
+    int64_t keep;        /* number of the fact to store, from 0 on */
+    uint64_t before;     /* hash of the facts before the stored one */
+    int64_t value;       /* the stored fact: value, name and prefix */
+    const char *name;    /* NULL if there are no more than `keep` facts */
+    const char *kept_of; /* its prefix */
     int64_t index, kept_of_index;
-    int32_t kind;
+    int32_t kind; /* number, type, real or hash (agree.c) */
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
+/* Add one fact. */
 DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
 DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
 DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
-/* Of what is too long for a message. */
+/* For a value that is too long for a message, which then names only the ranks. */
 DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
-/* Of what all state for this kind of plan, never 0. */
+/* Returns the hash of all facts of this kind of plan, which is never 0. */
 DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
-/* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
- * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
- * what the message begins with. given is read when st is OK; state NULL: there is nothing to
- * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
- * facts, twice.
+/* Does what dpari_agree does, and also compares the facts if no rank has failed. If they differ,
+ * all ranks fail with DPAR_E_MISMATCH, and the message names the first fact in which two ranks
+ * differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3".
+ *
+ * plan:  the kind of the plan, with which the message begins.
+ * state: NULL if there is nothing to compare.
+ * given: read only if st is DPAR_OK.
+ *
+ * COLLECTIVE. If facts differ, there are some more broadcasts, twice the logarithm of their number.
  */
 DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
 DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
-/* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
- * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
+/* Posts a collective whose tag is a hash of arguments that must be equal on all ranks. Engines that
+ * compare calls thus compare these arguments too, at no cost. If they differ, c->why begins with
+ * `what`. */
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work);
 
-/* Reports a call that one rank makes wrongly: returns st, with a message in c->why, as dpari_say
- * does. On a broken communicator it returns that one's status and keeps its message, which says
- * what went wrong first. */
+/* Reports a wrong call of this rank: returns st and writes the message into c->why, as dpari_say
+ * does. If the communicator is broken, returns its status and keeps its message, which has the
+ * first error. */
 DPARI_API dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG. */
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
+/* The same for a call in which other ranks wait: breaks the communicator, so that all ranks fail.
+ */
 DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
@@ -1946,7 +2001,8 @@ DPARI_FN int64_t dpari_room_up(int64_t bytes)
     return dpari_ceil_div(bytes, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
 }
 
-/* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
+/* Memory that is divided into pieces at multiples of DPARI_ROOM_ALIGN. If `at` is NULL, the bytes
+ * are only counted. */
 typedef struct dpari_room {
     unsigned char *at;
     int64_t used;
@@ -1955,88 +2011,92 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* ==== comm/peers.h ==== */
 
-/* peers - private: arrays of all ranks, read where they lie. In the shared-memory engine a rank may
- * take what it wants from the registered memory of the others, in the order in which it wants it:
- * one pass, where an all-to-all needs pieces that are packed before and sorted after it.
+/* peers - private: reading the arrays of all ranks in place. In the shared-memory engine a rank can
+ * read the registered memory of the others, in any order. This takes one pass, whereas for an
+ * all-to-all the pieces are packed before and sorted afterwards.
  *
  *     st = dpari_peers_open(&p, c, tag, arrays, n, peer);
  *     if (st == DPAR_OK && p.direct) {
- *         ... dpari_peers_at(&p, rank, i) + what this rank wants of array i of that rank ...
+ *         ... read from dpari_peers_at(&p, rank, i) what this rank needs ...
  *         st = dpari_peers_close(&p, bytes);
  *     } else if (st == DPAR_OK) {
  *         ... the all-to-all ...
  *     }
  */
 
-enum { DPARI_PEERS_MOST = 3 };
+enum { DPARI_PEERS_MOST = 3 }; /* arrays of one rank */
 
-/* An array of this rank that others read; bytes 0: they read nothing of it. */
+/* An array of this rank that others read. If bytes is 0, they do not read it. */
 typedef struct dpari_peers_array {
     const void *at;
     int64_t bytes;
 } dpari_peers_array;
 
-/* What a rank says of itself. */
+/* What each rank publishes about its arrays. */
 typedef struct dpari_peer {
     uint64_t ref[DPARI_PEERS_MOST];
-    uint64_t reach; /* all of its arrays can be reached */
+    uint64_t reach; /* 1 if all of its arrays can be reached */
 } dpari_peer;
 
 typedef struct dpari_peers {
     dpar_comm *comm;
     const dpari_peer *peer; /* [size] */
-    int32_t direct;         /* every array can be reached: the same on all ranks */
+    int32_t direct;         /* 1 if every array of every rank can be reached */
 } dpari_peers;
 
-/* Ranks tell each other where their arrays lie, which stay as they are until close. peer: the
- * caller's memory of `size` of them. tag: 0 .. 2^31 - 1, of what is exchanged; different ones end
- * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
- * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
- */
+/* Exchanges references to the arrays of all ranks, which must not change until dpari_peers_close.
+ *
+ * peer: [size] memory of the caller.
+ * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get E_MISMATCH.
+ *
+ * Collective: an all-gather of 32 bytes for each rank, which c->sent does not count. Over another
+ * engine, or if a rank works in the memory of a device, p->direct is 0; another engine exchanges
+ * nothing. Errors as in comm.h. */
 DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
-/* Array i of a rank, to be read. */
+/* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
 DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
-/* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
- * COLLECTIVE: a barrier. */
+/* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
+ * c->sent counts as an all-to-all. Collective: a barrier. */
 DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
-/* True if so many bytes are better written with streaming stores, past the cache. */
+/* True if so many bytes should be written with streaming stores, which bypass the cache. */
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
 /* ==== comm/job.h ==== */
 
-/* job - private: which launcher started this process, read from one place so that tests can put
- * another environment and other files there. */
+/* job - private: detects which launcher started this process. All variables and files are read
+ * through a dpari_site, so that tests can supply another environment and other files. */
 
 /* Where the environment and the files under /proc, /sys and /dev are read. */
 typedef struct dpari_site {
-    const char *(*env)(const void *user, const char *name); /* NULL: not set */
+    const char *(*env)(const void *user, const char *name); /* returns NULL if not set */
     const void *user;
-    const char *root; /* put before absolute paths; "" is this machine */
+    const char *root; /* precedes absolute paths; "" for the files of this machine */
 } dpari_site;
 
-/* The real environment and the real files. */
+/* Selects the real environment and the real files. */
 DPARI_API void dpari_site_here(dpari_site *site);
-/* Text of a variable; NULL when it is not set. */
+/* Returns the text of a variable, or NULL if it is not set. */
 DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name);
-/* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
+/* Reads at most room - 1 bytes of the file root + path and appends a NUL. Returns the number of
+ * bytes, or -1 if the file cannot be opened. */
 DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
                                   size_t room);
 
-/* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
+/* Returns "torchrun", "Open MPI", ..., "none", or "?" if the number is not a launcher. Static text.
+ */
 DPARI_API const char *dpari_launcher_name(int32_t launcher);
 
-/* Digits alone, value at most `most`; 1 when it is such a number. */
+/* Reads a number. Returns 1 if the text has only digits and the value is at most `most`. */
 DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value);
-/* All of dpar_launcher_detect, and the nodes. */
+/* Does what dpar_launcher_detect does, and also finds the number of nodes, 0 if unknown. */
 DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dpar_why *why);
 
 /* ==== comm/launch_private.h ==== */
 
-/* launch_private - private: what other engines call of launch.c. */
+/* launch_private - private: functions of launch.c that other engines and simple.c call. */
 
-/* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
- */
+/* Joins the ranks of a job, which must all be on this node. COLLECTIVE over the job. */
 DPARI_API dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_world_desc *options,
                                      dpar_comm **world, dpar_why *why);
 /* Checks whether joining would fail on this rank before it meets the others, which would then wait
@@ -2044,21 +2104,21 @@ DPARI_API dpar_status dpari_job_join(const dpar_launcher_info *job, const dpar_w
 DPARI_API dpar_status dpari_job_try(const dpar_launcher_info *job, const dpar_world_desc *options,
                                     dpar_why *why);
 
-/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. E_ARG: it is
- * no number. */
+/* Replaces the deadline in the options by DPAR_TIMEOUT, in seconds, if it is set. Fails with
+ * DPAR_E_ARG if it is not a number. */
 DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *o, dpar_why *why);
 
-/* Of a job that failed: */
+/* How a job failed. */
 typedef struct dpari_verdict {
-    int32_t said;   /* 1: one of its ranks has said why (dpari_shm_speaks) */
-    int32_t result; /* what the rank returned that failed first; 1: nothing, or it did not start */
+    int32_t said;   /* 1 if one of its ranks has printed the reason (dpari_shm_speaks) */
+    int32_t result; /* what the rank that failed first returned; 1 if it did not return */
 } dpari_verdict;
-/* dpar_launch, and more of what went wrong. */
+/* Does what dpar_launch does, and also sets *verdict. */
 DPARI_API dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
                                           const dpar_world_desc *options, dpari_verdict *verdict,
                                           dpar_why *why);
-/* The same with ranks that are new processes of this program, started with the arguments `words`,
- * which end in NULL. Each finds its segment by dpari_job_join. */
+/* Does the same with ranks that are new processes of this program, started with the arguments
+ * `words`, which end with NULL. Each finds its segment by dpari_job_join. */
 DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_world_desc *options,
                                             dpari_verdict *verdict, dpar_why *why);
 
@@ -2103,258 +2163,275 @@ DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_
 #include <emmintrin.h>
 #endif
 
-/* What is used of the system is POSIX 2008 and what every system shows beside it, as compilers do
- * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
- * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
+/* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
+ * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. Under -std=c99, a
+ * system header that was included before has hidden POSIX, which cannot be undone here. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
 #endif
 
-/* Between two looks at a word that another core will write. */
+/* Pauses briefly between two looks at a word that another core will write. */
 DPARI_INTERNAL void dpari_os_pause(void);
-/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
- * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+/* Sleeps while *word is `value`, at most `seconds`. May return early. Without futexes it sleeps up
+ * to 50 us. dpari_os_futex_wake wakes all that sleep on the word. own: 1 if all of them are threads
+ * of this process. */
 DPARI_INTERNAL void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
 DPARI_INTERNAL void dpari_os_futex_wake(uint32_t *word, int own);
 
-/* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
- * without memfd, one whose name is gone on return. -1 with errno. */
+/* Makes a file of `bytes` that processes can share by its descriptor, which exec closes. It has no
+ * name, or, without memfd, its name is removed before this returns. Returns -1 and errno on
+ * failure.
+ */
 DPARI_INTERNAL int dpari_os_segment(int64_t bytes, int without_memfd);
-/* Maps [begin, begin + bytes) of the file; NULL with errno. */
+/* Maps [begin, begin + bytes) of the file. Returns NULL and errno on failure. */
 DPARI_INTERNAL void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
-/* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
- * shared mapping, and take a page of memory for each page of it that was never used. */
+/* Leaves mapped memory out of core files, or includes it again. By default the system writes all of
+ * a shared mapping, and allocates a page for each page of it that was never used. */
 DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
-/* True if that process is writing a core file. */
+/* True if this process is writing a core file. */
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
-/* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
+/* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Bytes of addresses that this process may have (ulimit -v); INT64_MAX: any number. */
+/* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
 DPARI_INTERNAL int64_t dpari_os_addresses(void);
-/* "out of addresses (ulimit -v is 4000000 KiB)". */
+/* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *t);
-/* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
+/* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
-/* Small pages that exist become large ones where whole ones fit into the range, if the system can
- * (it can where shared memory gets none of its own accord, too; a second a GB). */
+/* Replaces small pages in a range by large ones, where whole large pages fit and the system can do
+ * that. It also works if the system gives shared memory no large pages by default. Takes a second
+ * for each GB. */
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 
-/* Locks byte `at` of the file for as long as this process lives; the second tests whether another
- * process has locked it. */
+/* dpari_os_hold locks byte `at` of the file until this process ends. dpari_os_is_held tests whether
+ * another process has locked it. */
 DPARI_INTERNAL int dpari_os_hold(int fd, int64_t at);
 DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 
-/* The first CPU of the last-level cache that all these CPUs share; -1: they share none, or nobody
- * can tell. */
+/* Returns the first CPU of the last-level cache that all these CPUs share, or -1 if they share none
+ * or that is unknown. */
 DPARI_INTERNAL int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
 
-/* "NAME=value" each, then NULL. */
+/* Returns the environment: texts "NAME=value", then NULL. */
 DPARI_INTERNAL char **dpari_os_environment(void);
-/* Nanoseconds of processor time that a process has used, all its threads together; -1 where the
- * system does not say. */
+/* Returns the nanoseconds of processor time that all threads of a process have used, or -1 if
+ * unknown. */
 DPARI_INTERNAL int64_t dpari_os_used(int32_t pid);
-/* Path of the program that this process runs; `name` (its argv[0]) where the system does not say.
- * Returns 0, or -1 where it does not fit. */
+/* Stores the path of the program that this process runs, or `name` (its argv[0]) if the system does
+ * not tell. Returns 0, or -1 if it is too long. */
 DPARI_INTERNAL int dpari_os_program(const char *name, char *path, size_t bytes);
 
-/* Lets an OpenMP runtime in this process end its threads, if there is one; os.c says why. */
+/* Makes an OpenMP runtime in this process end its threads, if there is one. os.c has the reason. */
 enum { DPARI_OPENMP_SOFT = 1, DPARI_OPENMP_HARD = 2 };
 DPARI_INTERNAL void dpari_os_pause_openmp(int kind);
 
-/* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
+/* Finds the process and user at the other end of a local socket; *pid is 0 if unknown. Returns -1
+ * if the system cannot tell. */
 DPARI_INTERNAL int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
-/* A number that no other call gives, here or on another machine. */
+/* Returns a random number, different for each call on any machine. */
 DPARI_INTERNAL uint64_t dpari_os_random(void);
-/* One page, zeroed, that reads as zeros in children that this process forks; NULL: no memory. */
+/* Returns one zeroed page that reads as zeros in children that this process forks, or NULL if there
+ * is no memory. */
 DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
-/* The number of this process's user outside of its user namespace, as far as it is known. */
+/* Returns the number that this process's user has outside of its user namespace, if known,
+ * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* What memory can be had now, and who limits it. */
+/* How much memory and how many processors are available, and what limits them. */
 typedef struct dpari_available {
-    int64_t bytes;   /* INT64_MAX: unknown */
-    int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
-    char group[128]; /* that group, below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas of time allow, at least 1; INT32_MAX: all */
-    int32_t room;
-    uint64_t who; /* the same for processes in one group, and so under one quota */
+    int64_t bytes;   /* INT64_MAX if unknown */
+    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
+    char group[128]; /* path of that group below the directory where groups are mounted */
+    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
+    int32_t padding;
+    uint64_t who; /* equal for processes of one control group, and so under one quota */
 } dpari_available;
-/* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
- * root. Page cache that the system can drop counts as available. Also the processors that the
- * groups' quotas allow (cpu.max, cpu.cfs_quota_us). */
+/* Looks at the machine, and at each control group (version 1 or 2) of this process, up to the root.
+ * Page cache that the system can drop counts as available. Processors are limited by the quotas of
+ * the groups (cpu.max, cpu.cfs_quota_us). */
 DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
- * directory where groups are mounted: lowers bytes and cpus of *a. */
+/* Does this only for control groups, from the text of /proc/self/cgroup and the directory where
+ * groups are mounted. Lowers bytes and cpus of *a. */
 DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
-/* The message "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+/* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
+ * 0. */
 DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 /* ==== comm/world.h ==== */
 
-/* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
- * E_SYSTEM with a message. */
+/* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
+ * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
 DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                               const dpar_world_desc *options, dpar_why *why);
-/* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
- * size, magic and version before it looks at anything else. */
+/* Maps a segment that another process made and passed on as `fd`, which belongs to the segment from
+ * here on. Checks size, magic and version before it uses any other field. */
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *s);
 
-/* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
- * closed with it. */
+/* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
+ * DPARI_OWNS_x. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
                                              const dpar_world_desc *options);
-/* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
- * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
- * one, E_SYSTEM). COLLECTIVE. */
+/* Announces this rank to the others and publishes `member`, the ref of its first shared structure
+ * (not 0). Returns when all ranks have arrived, so that their `member` can be read. Fails with
+ * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
+ * DPAR_E_SYSTEM. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
-/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
- * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
+/* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
+ * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
+ * DPARI_RANK_LEFT. */
 DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
-/* True if any of its ranks has printed an error. */
+/* True if any rank has printed an error. */
 DPARI_INTERNAL int dpari_segment_said(const dpari_segment *s);
 /* True if the rank has left in order, by closing the world's communicator. */
 DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
-/* True if others have gone on without the rank (dpar_comm_shrink). */
+/* True if others continue without the rank (dpar_comm_shrink). */
 DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
-/* A number that changes with each operation that it begins, and while it waits in one. */
+/* Returns a number that changes with each operation that the rank begins, and while it waits. */
 DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
-/* Says that this rank leaves; ends its view of the world. */
+/* Announces that this rank leaves, and frees its view of the world. */
 DPARI_INTERNAL void dpari_world_close(dpari_world *w);
 
-/* Zeroed memory of this rank's heap, which all ranks can reach. users: 1 where it counts against
- * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
+/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
+ * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets w->lacks
+ * and w->number. */
 DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
                                             void **memory);
 DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory);
-/* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
- * memory was. */
+/* Appends the reason of the last failed allocation, with numbers. If w is NULL or w->lacks is
+ * DPARI_LACKS_NOTHING, private memory could not be allocated. */
 DPARI_INTERNAL void dpari_put_lack(dpar_text *t, const dpari_world *w);
-/* Copies bytes from behind a ref, without a world; 0 where there is none. */
+/* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
                                       int64_t bytes);
 
-/* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
+/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
 DPARI_INTERNAL double dpari_beat_age(dpari_world *w, int32_t rank);
-/* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
+/* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
+ * PID namespace), ...". */
 DPARI_INTERNAL void dpari_put_unread(dpar_text *t, dpari_world *w);
 
 /* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
  * when it enters. */
 DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
-/* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
- * more: this rank does not try again then. */
+/* Copies from a rank's private memory. Returns 0, or -1 and errno. After a failure
+ * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
 DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
-/* Wakes all: something happened that everyone must look at. */
+/* Wakes all ranks, after an event that concerns all of them. */
 DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s);
 
-/* dpari_put_ending without the wait. */
+/* Does what dpari_put_ending does, but does not wait. */
 DPARI_INTERNAL void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
-/* Begins a record; its number, to end it with its state (unless it was written over by then). */
+/* Begins a record of an operation. Returns its number for dpari_flight_end. */
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                           const dpar_call *call);
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
-/* The record of that operation, copied; 0 when it is not (or no longer) there. */
+/* Copies the record of an operation to *out. Returns 0 if there is none, or none any more. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
-/* Reads one while it may be written: word by word, so that none tears. */
+/* Copies a record that may be written at the same time, word by word so that no word is torn. */
 DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+/* Sets the state of a record, unless a newer record has replaced it. */
 DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
-/* "all-reduce #12 (1024 f32, sum)". */
+/* Appends "all-reduce #12 (1024 f32, sum)". */
 DPARI_INTERNAL void dpari_flight_text(dpar_text *t, const dpari_flight *f);
-/* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
+/* Appends the last operation of a rank and its state: " (in all-reduce #12 (...))". */
 DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
-/* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.
- */
+/* Publishes this rank's vote. If it stays, the other fields of the vote are filled in before. */
 DPARI_INTERNAL void dpari_vote_cast(dpari_group *g, uint64_t word);
-/* How many ranks have said something or are gone. look: asks the system who lives. */
+/* Counts the ranks that have voted or, if `look` is set, ended. */
 DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *g, int look);
-/* The list that counts, this rank's where there is none yet. */
+/* Returns the list that counts. Proposes the list of this rank if there is none yet. */
 DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *g);
 DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *g);
 DPARI_INTERNAL int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
-/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+/* The memory of a member: the struct, two tables of pieces (one for each parity), and the staging
+ * memory, which is two slots. */
 DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w);
 DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
 DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank);
 
-/* The rank is gone: breaks the communicator with a message that says so, of this operation. */
+/* Breaks the communicator because a rank that operation k needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
-/* dpari_at gave NULL for this ref: breaks the communicator with a message that says so. */
+/* Breaks the communicator because dpari_at returned NULL for a ref that operation k needs. */
 DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
-/* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
+/* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
+ * not. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
 /* ---- messages ---- */
 
-/* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
+/* Appends "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
 DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
-/* "all-reduce #12 (4 f32, sum)" */
+/* Appends "all-reduce #12 (4 f32, sum)". */
 DPARI_INTERNAL void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
-/* "rank 2 (6 in the world)", "rank 6 on n2" */
+/* Appends "rank 2 (6 in the world)" or "rank 6 on n2". */
 DPARI_INTERNAL void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
-/* The rank in the communicator of one of the world; -1: none. */
+/* Returns the number in the communicator of a rank of the world, or -1 if it is not in it. */
 DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
 
 /* ==== comm/shm.h ==== */
 
-/* Becomes rank `me` of the segment's world; returns its communicator when all ranks have come
- * (E_TIMEOUT names the missing, E_PEER a dead one). own: the segment is closed with the world; not
- * when this fails. COLLECTIVE. */
+/* Joins the world of a segment as rank `me` and makes its communicator. Returns when all ranks have
+ * arrived. Fails with DPAR_E_TIMEOUT (the message names the missing ranks) or DPAR_E_PEER (a rank
+ * died). own: DPARI_OWNS_x; on failure, the segment is left to the caller. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
                                           const dpar_world_desc *options, dpar_comm **comm,
                                           dpar_why *why);
-/* 1: dpar_launch closes the world's communicator, not the user; 0: anyone may. */
+/* lent: 1 if dpar_launch closes the world's communicator and the user must not, otherwise 0. */
 DPARI_INTERNAL void dpari_shm_lend(dpar_comm *world, int32_t lent);
 
 /* ==== comm/kernel.h ==== */
 
-/* to[i] = by x[i], the product in f64, rounded once; NaN without sign and payload. `to` may be x.
- */
+/* Computes to[i] = by x[i], the product in f64, rounded once. A NaN has no sign or payload. `to`
+ * may be x. */
 DPARI_INTERNAL void dpari_kern_scaled(float *to, const float *x, double by, int64_t n);
-/* to[i] += x[i], x of BF16 or F16; NaN likewise. */
+/* Adds x, of BF16 or F16, to `to`. A NaN has no sign or payload. */
 DPARI_INTERNAL void dpari_kern_add_to(float *to, const void *x, int32_t type, int64_t n);
 
-/* dpari_kern_copy from memory that another core has just written: by lines, asking ahead. */
+/* Does what dpari_kern_copy does, for memory that another core has just written: copies line by
+ * line and prefetches. */
 DPARI_INTERNAL void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
-/* Two of dpari_kern_fetch at once, line by line. */
+/* Runs two dpari_kern_fetch in turns, line by line. */
 DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to_2,
                                             const void *from_2, int64_t bytes);
 
 /* ==== comm/mem_private.h ==== */
 
-/* The host's. */
+/* dpar_mem.reduce in the host's memory. */
 DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
 
 /* ==== comm/job.h ==== */
 
-/* A field of /proc/PID/stat, counted from 1 as proc(5) does; it is 3 or more. Of field 3, the
- * state, its letter. 0 where there is no such file. */
+/* Returns a field of /proc/PID/stat from the third on, counted from 1 as in proc(5). For field 3,
+ * the state, it is the letter. Returns 0 if there is no such file. */
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
 DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
 
-/* The descriptor of the segment that dpar_init_or_launch made for this rank before it started it;
- * -1: this process was not started so. DPAR_SEGMENT is "fd.pid": processes that a rank starts have
- * its environment and another pid. */
+/* Returns the descriptor of the segment that dpar_init_or_launch made before it started this rank,
+ * or -1 if this process was not started like that. DPAR_SEGMENT is "fd.pid". The pid is compared
+ * because a process that a rank starts inherits the rank's environment but has another pid. */
 #define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
 DPARI_INTERNAL int dpari_job_segment(const dpari_site *site);
 
-/* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
- * 1 when the text is of this form and knows the node. */
+/* Reads Slurm's "4(x2),3", which means two nodes with 4 tasks and one with 3. Sets *tasks to the
+ * tasks of node `node`, or, if it is -1, to the number that all nodes have. Sets *nodes to the
+ * number of nodes. Returns 0 if the text has another form, the node is not in it, or `node` is -1
+ * and the nodes differ. */
 DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_launcher_detect: id stays empty where no variable tells jobs apart. *nodes:
- * of the whole job, 0 where nothing says. */
+/* The part of dpar_launcher_detect that only reads the site. job->id stays empty if no variable
+ * distinguishes jobs. *nodes is the number of nodes of the whole job, 0 if unknown. */
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);
 
@@ -2362,53 +2439,54 @@ DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_
 
 /* pace_private - private: the functions of pace.h. */
 
-/* Of so many bytes, among DPARI_PACES of them. */
+/* Returns the class of copies of so many bytes; pace is [DPARI_PACES]. */
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
- * become it. */
+/* Chooses the method of the next copy: the ring if it is clearly faster, otherwise the kernel, and
+ * now and then the other one, in case it has become faster. */
 DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p);
+/* Records the time of a copy. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/gate.h ==== */
 
-/* gate - how the ranks of a large group learn that all have come: by levels. Private.
+/* gate - how the ranks of a large group learn, by levels, that all have arrived. Private.
  *
- * Every rank publishes a word of its own (coll.c), and it is true once all words are there. To look
- * at each of them costs each of n ranks n - 1 lines of other cores' caches. So more than 16 ranks
- * are cut into clusters of at most 8, which share a last-level cache where the ranks are bound to
- * one. The first rank of a cluster leads it:
+ * In a step of a collective, every rank publishes a word (coll.c), and a rank may proceed once all
+ * words are published. To look at each of them costs each of n ranks n - 1 cache lines of other
+ * cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
+ * last-level cache if the ranks are bound to one. The first rank of a cluster leads it:
  *
- *     1. it looks at the words of its cluster, and says `up` when all are there;
- *     2. it looks at what the other leaders say;
- *     3. it says `down`, which is all that the others of its cluster look at.
+ *     1. it looks at the words of its cluster, and publishes `up` when all are there;
+ *     2. it looks at `up` of the other leaders;
+ *     3. it publishes `down`, the only word that the other ranks of its cluster look at.
  *
- * 7 + n / 8 - 1 lines for a leader, one for the others. That is only a faster way to learn what the
- * words say anyway: a rank that does not learn it so within a few looks (its leader is busy
- * elsewhere, or gone) looks at all words itself. No rank depends on a leader. tests/model/gate.pml
- * has the protocol as a model.
+ * A leader reads 7 + n / 8 - 1 lines, every other rank one. This only speeds up what a rank can
+ * also learn from the words. If a rank has not learned it after a few looks, because its leader is
+ * busy or dead, it looks at all words itself. No rank depends on a leader. tests/model/gate.pml
+ * models the protocol.
  *
- * With a collective's entries the small things themselves go along: `up` carries what the ranks of
- * the cluster give where 8 of those fit into its line, `down` the result of a reduction. */
+ * In the first step of a collective, small data is passed along: `up` carries the inputs of the
+ * ranks of the cluster if 8 of them fit into its line, and `down` the result of a reduction. */
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
-/* The word of that kind which a rank publishes for the collective k. */
+/* Returns the word of this kind that a rank publishes for the collective k. */
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
                                              int32_t which);
 
 /* How far a rank has looked; all zero before the first look. */
 typedef struct dpari_watch {
-    int32_t cursor; /* words seen, of those that it looks at now */
-    int16_t looks;  /* in vain, by levels */
-    int16_t stage;
+    int32_t cursor; /* words seen, of those that it looks at in this stage */
+    int16_t looks;  /* looks by levels that were in vain */
+    int16_t stage;  /* one of the following */
 } dpari_watch;
 enum {
-    DPARI_AT_CLUSTER, /* a leader looks at its cluster; others at `down` */
-    DPARI_AT_LEADERS,
-    DPARI_AT_ALL,   /* at every word: levels were too slow, or there are none */
-    DPARI_BY_LEVELS /* passed so: `down` may be read */
+    DPARI_AT_CLUSTER, /* a leader looks at its cluster, another rank at `down` */
+    DPARI_AT_LEADERS, /* a leader looks at the other leaders */
+    DPARI_AT_ALL,     /* looks at every word, because levels were too slow or there are none */
+    DPARI_BY_LEVELS   /* has passed by levels, so that `down` may be read */
 };
 
-/* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
+/* Divides a group into clusters, equally on all its ranks. tables: [dpari_gate_bytes] memory. */
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
 DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
 /* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
@@ -2416,17 +2494,17 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
  * equal to the target, or of a later collective. */
 DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
                                    int32_t which, uint64_t target);
-/* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has
- * not, then its cluster; `result` (of `bytes`) goes along. Others do nothing. */
+/* Publishes the words of a leader that has passed, by levels or not: `up`, unless it is published
+ * already, then `down` with `result` (`bytes` of it). Other ranks do nothing. */
 DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
                                     int32_t which, uint64_t target, const void *result,
                                     int64_t bytes);
 
-/* What another rank gave inline in collective k, which all have entered with this word: in the line
- * of its leader if it is there, in its entry otherwise. */
+/* Returns the inline data of a rank in collective k, which all have entered with the word `target`.
+ * It is in the line of the rank's leader if it fits there, otherwise in the rank's entry. */
 DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
                                             uint64_t target);
-/* The result in `down`, for who has passed that way; NULL: there is none. */
+/* Returns the result in `down` for a rank that has passed by levels, or NULL if there is none. */
 DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
 
 /* ==== comm/coll.h ==== */
@@ -2444,61 +2522,72 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 /* ==== comm/p2p.h ==== */
 
 /* p2p - messages between the ranks of a world over shared memory, as steps that never wait.
- * Private; the protocol is at the top of p2p.c, tests/model has it as models.
+ * Private. The protocol is described at the top of p2p.c and modelled in tests/model.
  *
- * Channels belong to a world, whatever communicators its messages are of. A message that is done
- * has left the channels and is in its group's `finished`. */
+ * Channels belong to a world and carry the messages of all its communicators. A message that is
+ * done is removed from its channel and is in `finished` of its group. */
 
-typedef struct dpari_p2p dpari_p2p; /* what a rank keeps of all its channels */
+typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channels */
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w);
 DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p);
-/* OK: done already, MORE: under way (the channels remember it until it is done). */
+/* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
+ * channel then refers to k until it is done. */
 DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
                                            dpar_work *k);
-/* The state of one: OK done, MORE (g->blocker: for whom), negative: failed. */
+/* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank g->blocker,
+ * or a negative status if it failed. */
 DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
-/* Looks at all channels. */
+/* Advances the messages of all channels. */
 DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p);
-/* Forgets works of a group that cannot end: it is broken or closed. Returns how many. */
+/* Removes the messages of a group that is broken or closed, because they cannot end any more.
+ * Returns how many there were. */
 DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
 
 /* ==== comm/meet.h ==== */
 
-/* meet - private: how the ranks of a job that somebody else started come to one segment.
+/* meet - private: how the ranks of a job that a launcher started come to share one segment.
  *
- * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
- * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
- * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens, and is seen
- * within one network namespace. Ranks that do not meet there within a second try a file in /tmp as
- * well, which joins network namespaces that have /tmp in common; elsewhere than on Linux it is the
- * only name. The file is unlinked once all have come; one that stays because rank 0 was
- * killed goes when the next job of this user starts a minute later. Both sides ask the system for
- * the other's user, and a connection that does not speak this protocol is dropped and tried again
- * until the deadline. */
+ *     1. Rank 0 makes the segment and listens on a local socket, whose name it makes of user and
+ *        job.
+ *     2. Each other rank connects and sends HELLO with its rank. Rank 0 answers WELCOME, with the
+ *        descriptor of the segment.
+ *     3. The rank maps the segment and sends MAPPED.
+ *     4. Once all ranks have done so, rank 0 sends GO to all, or REFUSED with a message if the job
+ *        cannot start.
+ *
+ * On Linux the name is abstract: it disappears with its process in any case, and is visible within
+ * one network namespace. Ranks that do not meet there within a second also try a file in /tmp,
+ * which network namespaces may have in common. On other systems that file is the only name. It is
+ * unlinked once all ranks have arrived. If rank 0 was killed before, the file is removed when the
+ * next job of this user starts, at least a minute later. Both sides ask the system for the user of
+ * the other. A connection that does not speak this protocol is dropped, and tried again until the
+ * deadline. */
 
 enum { DPARI_HELLO = 1, DPARI_WELCOME, DPARI_MAPPED, DPARI_GO, DPARI_REFUSED };
 
-/* The one message of the protocol; the same bytes in each direction. */
+/* The only message of the protocol, with the same bytes in each direction. */
 typedef struct dpari_hello {
     uint64_t magic;
     uint64_t job;    /* hash of launcher and id */
-    uint64_t nonce;  /* of the rank that connects: an answer repeats it */
-    uint32_t layout; /* of what lies in the segment */
+    uint64_t nonce;  /* chosen by the rank that connects; answers repeat it */
+    uint32_t layout; /* hash of the version and of the layout of the segment */
     int32_t kind;    /* DPARI_HELLO ... */
     int32_t rank, size;
-    int32_t status; /* REFUSED: why, with the text */
-    char text[DPARI_WHY_TEXT];
-    char room[4];
+    int32_t status;            /* of MAPPED and REFUSED: the error, */
+    char text[DPARI_WHY_TEXT]; /* and its message */
+    char padding[4];
 } dpari_hello;
 
-/* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
+/* Makes name number k of the socket of a job, and returns its bytes. There are DPARI_NAMES, because
+ * another user may have taken one. named: 1 for the file in /tmp, 0 for the abstract name. */
 enum { DPARI_NAMES = 4 };
 DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
                                          struct sockaddr_un *name);
-/* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
- * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
+/* Returns the segment once all ranks have mapped it. Fails with DPAR_E_TIMEOUT if ranks do not
+ * arrive, DPAR_E_MISMATCH if a rank has another version of dpar or another size, and DPAR_E_PEER if
+ * a rank ends meanwhile. The message names these ranks. COLLECTIVE over the job. */
 DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
                                             dpari_segment *segment, dpar_why *why);
 
@@ -2507,11 +2596,12 @@ DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const
 
 /* ==== comm/strided_loops.h ==== */
 
-/* strided_loops - private: how one run of a box is copied or added, inlined into the loops of
- * strided and of halo_beside with constants. The code of both headers holds it once. */
+/* strided_loops - private: copies or adds one run of a box. These functions are inlined with
+ * constant arguments into the loops of strided.c and of halo_beside. */
 
-/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
- * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
+/* The loops, named for the bytes that are moved at a time. A run between two powers of 2 is moved
+ * as two overlapping pieces at its ends (TWO), and one of 33 to 64 bytes as two from each end
+ * (FOUR). */
 enum {
     DPARI_STRIDE_NONE,
     DPARI_STRIDE_1,
@@ -2525,7 +2615,7 @@ enum {
     DPARI_STRIDE_TWO_16,
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
-    DPARI_STRIDE_MIDDLE,  /* long, but not for the C library's copy, by vectors of 32 bytes */
+    DPARI_STRIDE_MIDDLE,  /* long, but too short for memcpy; vectors of 32 bytes */
     DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
     DPARI_STRIDE_SUM_F32_2,
     DPARI_STRIDE_SUM_F32_3,
@@ -2535,16 +2625,16 @@ enum {
     DPARI_STRIDE_SUM_F64_2,
     DPARI_STRIDE_SUM_F64_4,
     DPARI_STRIDE_SUM_F64_7,
-    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_DENSE, /* combined in place, row by row */
     DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
 };
 
-#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before the other's: measured */
-#define DPARI_STRIDE_AHEAD 1024 /* bytes asked for before they are met, of short runs: measured */
+#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before runs of the other (measured) */
+#define DPARI_STRIDE_AHEAD 1024 /* bytes by which short runs are prefetched ahead (measured) */
 #define DPARI_STRIDE_LINE 64
-#define DPARI_STRIDE_PACK 2048 /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_PACK 2048 /* bytes packed at a time (measured, EPYC) */
 
-/* x87 rounds when it stores, not when it adds. */
+/* Not with x87, which rounds when it stores and not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
 #define DPARI_STRIDE_ADDS 0
 #else
@@ -2567,7 +2657,8 @@ enum {
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-/* Vectors of 32 bytes where the CPU has them: a store takes as long as one of 16. */
+/* Vectors of 32 bytes if the CPU has them, because a store of 32 bytes takes as long as one of 16.
+ */
 #if DPARI_STRIDE_VECTOR && defined(__x86_64__)
 #define DPARI_STRIDE_WIDE 1
 #define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
@@ -2580,13 +2671,15 @@ DPARI_STRIDE_INLINE unsigned char *dpari_stride_writable(const unsigned char *at
     return (unsigned char *)(uintptr_t)at;
 }
 
-/* ---- asking for lines ---- */
+/* ---- prefetching ---- */
 
-/* The line at t is going to be written: asks for it. Touches nothing. */
+/* Prefetches the line at t, which will be written. */
 DPARI_STRIDE_INLINE void dpari_stride_ask_line(const unsigned char *t)
 {
 #if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+    __asm__ volatile("prefetchw %0"
+                     :
+                     : "m"(*t)); /* the builtin would prefetch the line for reading */
 #elif defined(__GNUC__)
     __builtin_prefetch(t, 1);
 #else
@@ -2601,8 +2694,8 @@ DPARI_STRIDE_INLINE void dpari_stride_ask_lines(const unsigned char *at, int64_t
     }
 }
 
-/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
- * asked for comes at once. */
+/* Prefetches the lines that are written next. Stores wait for their lines one after the other,
+ * whereas prefetches run in parallel. */
 DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows,
                                           int64_t n)
 {
@@ -2630,7 +2723,7 @@ DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
-/* The bytes of a piece, and how many pieces a run is moved in. */
+/* The bytes of a piece; the next function returns the number of pieces of a run. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
     switch (loop) {
@@ -2665,7 +2758,7 @@ DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
     }
 }
 
-/* All is read before any is written. last: bytes from a run's beginning to its last piece. */
+/* Reads the whole run before it writes. last: offset of the last piece of the run, in bytes. */
 DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
                                                int64_t last, int32_t width, int32_t pieces)
 {
@@ -2702,7 +2795,7 @@ DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, i
     }
 }
 
-/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+/* Adds f to t. Each NaN becomes the same one, as in dpari_kern_reduce. */
 DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -2734,7 +2827,7 @@ typedef double dpari_stride_d2 __attribute__((vector_size(16)));
 typedef float dpari_stride_f4 __attribute__((vector_size(16)));
 typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
 
-/* The first `bytes` bytes, 8 or 16, of a vector, and back. */
+/* Load and store the first `bytes` bytes, 8 or 16, of a vector. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
 {
     dpari_stride_u2 v = {0, 0};
@@ -2766,7 +2859,7 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t 
                : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
 }
 
-/* Seldom: what is behind it may be slow. */
+/* True if a mask has any bit set. Marked as unlikely, so the code after it may be slow. */
 DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
 {
 #if defined(__SSE2__)
@@ -2783,7 +2876,7 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, con
     return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
 }
 
-/* One NaN for all. */
+/* Replaces each NaN by the same one. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
 {
     const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
@@ -2791,7 +2884,9 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_
     return (x & ~bad) | (both & bad);
 }
 
-/* As dpari_stride_copy_run. A sum of all is NaN if one is. */
+/* Adds a run, as dpari_stride_copy_run copies one. The sum of all elements is NaN if one of them
+ * is.
+ */
 DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
                                               int64_t last, int32_t width, int32_t pieces,
                                               int32_t f64)
@@ -2823,7 +2918,7 @@ DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned c
 }
 #endif
 
-/* Moves the run at f to t, or adds it there; zero: that at z becomes 0. */
+/* Copies the run at f to t, or adds it there. If `zero` is set, the run at z becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
                                           unsigned char *z, int64_t last, int32_t loop, int zero)
 {
@@ -2867,7 +2962,7 @@ dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f6
     return dpari_stride_plus_wide(&x, &y, f64);
 }
 
-/* Of f64, one NaN for all. */
+/* Replaces each NaN by the same one. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
 dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 {
@@ -2880,7 +2975,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* The steps of k's two innermost dims, and what becomes 0. */
+/* Sets the steps of the two innermost dims in k, and what becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
 {
     k->to_step = s->dim[0].to;
@@ -2905,7 +3000,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
     return step < 0 ? -step : step;
 }
 
-/* All loops of short copies, and of sums. Those of the other sums are in no list. */
+/* Lists of all loops of short copies and of sums. */
 #define DPARI_STRIDE_COPIES(X)                                                                     \
     X(DPARI_STRIDE_1)                                                                              \
     X(DPARI_STRIDE_2)                                                                              \
@@ -2966,7 +3061,7 @@ DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 
 DPARI_API double dpari_os_suspended(double *looked, double now)
 {
-    const double most = 0.25; /* seconds: what a busy machine may take between two looks */
+    const double most = 0.25; /* seconds that may pass between two looks on a busy machine */
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
     *looked = now;
     return gap > most ? gap - most : 0.0;
@@ -3271,7 +3366,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
 #endif
 }
 
-/* ---- who is alive -----------------------------------------------------------------------------
+/* ---- signs of life ----------------------------------------------------------------------------
  *
  * A rank proves that it lives by a lock on one byte of the shared file. The system releases the
  * lock when the process ends, however it ends, and a fork does not hand it on. */
@@ -3428,7 +3523,7 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
 
 DPARI_INTERNAL DPARI_COLD char **dpari_os_environment(void)
 {
-    extern char **environ; /* as POSIX wants it: no header declares it */
+    extern char **environ; /* POSIX requires this declaration, because no header has it */
     return environ;
 }
 
@@ -3457,7 +3552,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, siz
         if (access(path, X_OK) == 0) {
             return 0;
         }
-        name = "/proc/self/exe"; /* the file is gone, the program still runs */
+        name = "/proc/self/exe"; /* works although the file was deleted */
         length = dpari_length(name);
     }
 #endif
@@ -3606,7 +3701,7 @@ DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     do {
-        /* the system moves at most 2 GiB in one call, and says how much it has moved */
+        /* the system copies at most 2 GiB in one call, and returns how much it has copied */
         const int64_t piece = dpari_least(bytes, INT64_C(1) << 30);
         struct iovec mine[2], theirs[2];
         uint64_t word = 0;
@@ -4005,7 +4100,7 @@ static void dpari_kern_move(void *to, const void *from, int64_t bytes)
 }
 #endif
 
-/* What a reduction is asked to do; [at, end): the bytes of whole lines. */
+/* The arguments of a reduction. [at, end) are the bytes that are whole lines. */
 typedef struct dpari_kern_job {
     void *const *out;
     const void *const *in;
@@ -4026,7 +4121,7 @@ typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
 typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
 typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
 
-/* What is reduced at once: a line of memory; of 16-bit elements half a line, as f32. */
+/* What is reduced at a time: a line of memory, or half a line of 16-bit elements as f32. */
 typedef struct dpari_kern_quad {
     dpari_kern_u4 v[4];
 } dpari_kern_quad;
@@ -4063,9 +4158,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_all(uint32_t x)
     return v;
 }
 
-/* The f32 of the f16 in the high half of each word. Exponents move from bias 15 to 127, twice as
- * far for infinity and NaN; subnormals get the exponent of 2^-14 and then lose that 2^-14: exact,
- * and no f32 is subnormal, so that no mode of the floating-point unit matters. */
+/* Converts the f16 in the high half of each word to f32. Exponents move from bias 15 to 127, and
+ * twice as far for infinity and NaN. Subnormals get the exponent of 2^-14, which is then subtracted
+ * again. This is exact, and no f32 is subnormal, so no mode of the floating-point unit matters. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
 {
     const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
@@ -4076,8 +4171,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
     return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
 }
 
-/* f32 to f16 in the low half of each word, to nearest even, below 65536. Adding 2^13 times the
- * power of two below it (at least 2^-14) leaves the rounded digits in the last bits of the sum. */
+/* Converts f32 below 65536 to f16 in the low half of each word, to nearest even. Adding 2^13 times
+ * the power of two below the value (at least 2^-14) leaves the rounded digits in the last bits of
+ * the sum. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu, exponent = size & 0x7f800000u;
@@ -4098,7 +4194,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
     return dpari_kern_pick(over, top, dpari_kern_narrow_f16(x));
 }
 
-/* f32 to bf16 in the high half of each word, to nearest even; the low half is of no meaning. */
+/* Converts f32 to bf16 in the high half of each word, to nearest even. The low half is undefined.
+ */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_bf16(dpari_kern_u4 x)
 {
     return x + 0x7fffu + ((x >> 16) & 1u);
@@ -4110,7 +4207,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
     return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
 }
 
-/* The same, out of line: what a loop seldom needs and would otherwise hold many times. */
+/* The same, not inlined, because a loop seldom needs it and would otherwise contain it many times.
+ */
 DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
@@ -4121,8 +4219,8 @@ DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_any_bf16(x);
 }
 
-/* Eight 16-bit elements to the f32 of the low and of the high halves of words: no shuffles, and no
- * matter which half comes first in memory. */
+/* Converts eight 16-bit elements to f32: those in the low halves of words, and those in the high
+ * halves. This needs no shuffles and does not depend on the byte order. */
 DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_kern_u4 *low,
                                         dpari_kern_u4 *high)
 {
@@ -4135,7 +4233,8 @@ DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_k
     }
 }
 
-/* And back. Of bf16 only NaN is special, and the sum of both is NaN if one is. */
+/* Converts them back. For bf16 only NaN is special, and the sum of both is NaN if one of them is.
+ */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
                                                   int32_t type)
 {
@@ -4182,7 +4281,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_rare_bf16(x) & 0xffff0000u;
 }
 
-/* f32 to those that bf16 has. The sum of four is NaN if one is. */
+/* Rounds f32 to values that bf16 has. The sum of four is NaN if one of them is. */
 DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
@@ -4232,9 +4331,9 @@ DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad 
     x->v[3] = dpari_kern_plus(x->v[3], y->v[3], type);
 }
 
-/* Which of two NaN a sum hands on is up to the order of an instruction's operands, which compilers
- * choose as they like: one NaN for all. The sum of four is NaN if one is; when infinities or an
- * overflow make it NaN, no element changes. */
+/* Replaces each NaN by the same one. Which of two NaN a sum returns depends on the order of the
+ * operands of an instruction, which compilers choose freely. The sum of four is NaN if one of them
+ * is; if infinities or an overflow make it NaN, no element changes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
 {
     return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
@@ -4289,7 +4388,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_times(dpari_kern_u4 x, float n)
     return (dpari_kern_u4)((dpari_kern_f4)x * f);
 }
 
-/* 16 bytes past the cache; `to` is aligned to 16. */
+/* Stores 16 bytes without using the cache. `to` is aligned to 16. */
 DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
 {
 #if !DPARI_KERN_STREAM
@@ -4301,7 +4400,7 @@ DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
 #endif
 }
 
-/* Stores past the cache are ordered with nothing until a fence. */
+/* Orders streaming stores before later stores, which only a fence does. */
 static void dpari_kern_fence(void)
 {
 #if DPARI_KERN_STREAM
@@ -4324,14 +4423,15 @@ DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad
     }
 }
 
-/* Prefetches. The address may be behind the array, because a prefetch never faults. It is computed
- * as a number, so that it is no pointer out of bounds. */
+/* Prefetches. The address may be past the array, because a prefetch never faults. It is computed as
+ * a number, because a pointer out of bounds would be undefined. */
 DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
 {
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
 }
 
-/* From accumulators to what is stored; x / divide_by, unless that is 0, and x times. */
+/* Divides accumulators by divide_by, unless it is 0, multiplies those of f16 by `times`, and
+ * converts them to the type that is stored. */
 DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32_t divide_by,
                                          float times)
 {
@@ -4366,14 +4466,16 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
     return from;
 }
 
-/* Sums of the lines of [at, end), all whole. Inlined with constants for what it pays to have
- * constant. Of 16-bit elements a line is two quads: more that a core can work on at once. */
+/* Sums the lines of [at, end), all of them whole. It is inlined with constant arguments where that
+ * makes it faster. A line of 16-bit elements is two quads, so that a core can work on both at once.
+ */
 DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
                                       int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t average = job->op == DPAR_AVG, stream = job->stream;
     const int32_t two = dpari_kern_is16(type);
-    /* by a power of two a product is the same; one without a branch keeps sums in registers */
+    /* for a power of two a product gives the same bits as a division; without a branch, the sums
+     * stay in registers */
     const int32_t product = type == DPAR_F16 && (ins & (ins - 1)) == 0;
     const int32_t divide_by = average && !product ? ins : 0;
     const float times = average && product ? 1 / (float)ins : 1;
@@ -4411,9 +4513,10 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
 
 /* ---- any type and operation, block by block: one loop for each ---- */
 
-enum { DPARI_KERN_BLOCK = 32 }; /* vectors: few enough to stay in the first cache */
+enum { DPARI_KERN_BLOCK = 32 }; /* vectors, few enough to stay in the first-level cache */
 
-/* The n vectors of accumulators of memory at `from`: at `room`, or where they lie. */
+/* Returns n vectors of accumulators for the memory at `from`: converted to `room`, or in place if
+ * no conversion is needed. */
 static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsigned char *from,
                                                 int32_t n, int32_t type)
 {
@@ -4440,7 +4543,7 @@ static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsig
     return (const unsigned char *)room;
 }
 
-/* to = x op y, n vectors; `to` may be x. Of each vector s is that of x, t that of y. */
+/* Computes to = x op y for n vectors; `to` may be x. s and t are the vectors of x and y. */
 #define DPARI_KERN_EACH(TYPE, RESULT)                                                              \
     for (k = 0; k < n; k++) {                                                                      \
         const TYPE s = (TYPE)dpari_kern_get(x + 16 * k), t = (TYPE)dpari_kern_get(y + 16 * k);     \
@@ -4479,8 +4582,8 @@ static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
     }
 }
 
-/* s where `above` is greater than `below` (x and y, or y and x), else t; of floats also where s is
- * NaN, which no integer is. */
+/* Returns s where `above` is greater than `below` (x and y, or y and x) or s is NaN, otherwise t.
+ */
 #define DPARI_KERN_BEYOND(TYPE)                                                                    \
     DPARI_KERN_EACH(TYPE, dpari_kern_pick((dpari_kern_u4)((TYPE)dpari_kern_get(above + 16 * k) >   \
                                                           (TYPE)dpari_kern_get(below + 16 * k)) |  \
@@ -4515,8 +4618,8 @@ static void dpari_kern_meet_any(dpari_kern_u4 *to, const unsigned char *x, const
     }
 }
 
-/* x = x / by. Integers by elements: compilers have no better way. by >= 1, so that nothing
- * overflows; it may pass what 8 bits hold. */
+/* Computes x = x / by. Integers are divided one by one, because compilers have no better method. by
+ * is >= 1, so that nothing overflows; it may be larger than 8 bits hold. */
 static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int32_t by)
 {
     const int32_t width = dpar_type_bytes(type);
@@ -4610,7 +4713,7 @@ static void dpari_kern_store_any(unsigned char *to, const dpari_kern_u4 *x, int6
     __builtin_memcpy(to + at, (const unsigned char *)x + at, (size_t)(bytes - at));
 }
 
-/* Bytes [at, end) of the arrays. */
+/* Reduces bytes [at, end) of the arrays, of any type and operation. */
 DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
 {
     const int32_t wide = dpari_kern_is16(job->type) ? 2 : 1;
@@ -4651,14 +4754,14 @@ DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at,
     }
 }
 
-/* ---- sums of gradients: what training waits for ---- */
+/* ---- sums of gradients, for which training waits ---- */
 
 DPARI_KERN_INLINE void dpari_kern_sum_many(const dpari_kern_job *job, int32_t type)
 {
     dpari_kern_sum(job->out, job->outs, job->in, job->ins, job, type);
 }
 
-/* Of two ranks on one node, whose pointers stay in registers. */
+/* Sums two inputs, whose pointers stay in registers. */
 DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t outs, int32_t type)
 {
     const void *in[2];
@@ -4670,10 +4773,11 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
     dpari_kern_sum(out, outs, in, 2, job, type);
 }
 
-/* The fewer instructions an element takes, the more it pays to have constant: of f32 and f64 both
- * numbers (without, 26 % longer in the first cache), of f32 by way of bf16 that of inputs (6 %), of
- * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by
- * way of f16 there is no loop: block by block takes 8 % longer. */
+/* The fewer instructions an element needs, the more constant arguments help. For f32 and f64 the
+ * numbers of inputs and of outputs are constant (otherwise 26 % slower in the first-level cache),
+ * for f32 through bf16 the number of inputs (6 %), for bf16 and f16 none, because two long arrays
+ * use vectors of 32 bytes if the CPU has them. There is no loop for f32 through f16, because block
+ * by block it takes only 8 % longer. */
 DPARI_STATIC_NOINLINE void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
@@ -4715,7 +4819,7 @@ DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
     dpari_kern_sum_many(job, DPAR_F16);
 }
 
-/* ---- the largest and the smallest: of floats s where it is NaN, too ---- */
+/* ---- MAX and MIN, which are NaN if one input is ---- */
 
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4 t, int32_t type,
                                                   int32_t most)
@@ -4812,7 +4916,7 @@ static void dpari_kern_whole(const dpari_kern_job *job)
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
 #endif
 
-/* Lines begin where those of the first destination do, if there are several. */
+/* Runs a reduction. Lines are those of the first destination if there are several. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
     const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
@@ -4875,7 +4979,7 @@ static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
     if (type != DPAR_F16) {
         return bits;
     }
-    if (size >= 0x7c00u) { /* a NaN quiet, as arithmetic makes it */
+    if (size >= 0x7c00u) { /* infinity, or NaN, which becomes quiet as in arithmetic */
         return sign | (size << 13) | (size > 0x7c00u ? 0x7fc00000u : 0x7f800000u);
     }
     if (size >= 0x400u) {
@@ -4884,14 +4988,14 @@ static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
     if (size == 0) {
         return sign;
     }
-    while (size < 0x400u) { /* a subnormal: at most 10 times */
+    while (size < 0x400u) { /* a subnormal is shifted at most 10 times */
         size <<= 1;
         exponent -= 0x800000u;
     }
     return sign | (exponent + ((size & 0x3ffu) << 13));
 }
 
-/* `bits` shifted out, to nearest even. */
+/* Shifts `bits` out, rounding to nearest even. */
 static uint32_t dpari_kern_shift(uint32_t x, uint32_t bits)
 {
     const uint32_t half = (uint32_t)1 << (bits - 1);
@@ -4914,20 +5018,20 @@ static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
     if (type != DPAR_F16) {
         return bits;
     }
-    if (size >= 0x47800000u) { /* 65536 and above; NaN */
+    if (size >= 0x47800000u) { /* 65536 and above, infinity and NaN */
         return size > 0x7f800000u ? 0x7e00u : sign | 0x7c00u;
     }
     if (exponent >= 113) {
         return sign | dpari_kern_shift(size - 0x38000000u, 13);
     }
-    if (exponent < 102) { /* below half the smallest */
+    if (exponent < 102) { /* below half the smallest subnormal */
         return sign;
     }
     return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
 }
 
-/* Each result goes through memory, which is where x87 rounds (of f32 as if at once; of f64 perhaps
- * twice). */
+/* Stores each result in memory, because x87 rounds only then: f32 as if at once, f64 perhaps twice.
+ */
 static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
 {
     uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
@@ -4970,7 +5074,7 @@ static int dpari_kern_signed(int32_t type)
     return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
 }
 
-/* The integer whose low bits these are, its sign drawn out. */
+/* Returns the integer whose low bits these are, sign-extended. */
 static int64_t dpari_kern_int(uint64_t bits, int32_t type)
 {
     const uint64_t sign = (uint64_t)1 << (8 * dpar_type_bytes(type) - 1);
@@ -4991,7 +5095,7 @@ static uint64_t dpari_kern_meet_int(uint64_t x, uint64_t y, int32_t type, int32_
     }
 }
 
-/* Accumulators x op y; AVG divides x by the number y. */
+/* Computes x op y for accumulators. AVG divides x by the number y. */
 static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op)
 {
     switch (type) {
@@ -5021,7 +5125,7 @@ static uint64_t dpari_kern_number(int32_t n, int32_t type)
     }
 }
 
-/* As the type on the wire has it. */
+/* Rounds an accumulator to the type `wire`. */
 static uint64_t dpari_kern_round(uint64_t x, int32_t wire, int32_t type)
 {
     return wire == type ? x : dpari_kern_widen(dpari_kern_narrow(x, wire), wire);
@@ -5057,7 +5161,8 @@ static void dpari_kern_run(dpari_kern_job *job)
 #endif /* DPARI_KERN_VECTOR */
 
 #if DPARI_KERN_STREAM
-/* By lines of the destination, which begin behind an unaligned head; `to` has at least one. */
+/* Copies whole lines of the destination with streaming stores, after an unaligned head. `to` has at
+ * least one line. */
 static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, int64_t bytes)
 {
     const int64_t head = (int64_t)((0 - (uintptr_t)to) & (DPARI_KERN_LINE - 1));
@@ -5095,7 +5200,7 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 {
     const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
     const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
-    /* to the second level: more lines can be under way to it than to the first */
+    /* into the second-level cache, because more lines can be under way to it than to the first */
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
     __builtin_memcpy(to, &a, 16);
     __builtin_memcpy(to + 16, &b, 16);
@@ -5183,7 +5288,8 @@ DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
 }
 
 #if DPARI_KERN_VECTOR
-/* A loss or a norm: one f32, without what a line of them takes. The same bits. */
+/* Reduces one f32, such as a loss or a norm, faster than a whole line would be and with the same
+ * bits. */
 static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                int32_t average)
 {
@@ -5204,7 +5310,8 @@ static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const
 }
 #endif
 
-/* One input to many outputs, its bytes: by pieces that stay near until all have them. */
+/* Copies one input to many outputs, in pieces that stay in the cache until all outputs have them.
+ */
 static void dpari_kern_spread(const dpari_kern_job *job)
 {
     const int64_t piece = 16384;
@@ -5246,13 +5353,13 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
     }
 }
 
-/* ---- other types ------------------------------------------------------------------------------
+/* ---- conversions ------------------------------------------------------------------------------
  */
 
 #if DPARI_KERN_VECTOR
-enum { DPARI_KERN_GROUP = 16 }; /* elements: a line of f32 */
+enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
 
-/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+/* A vector of words i, j, k, l of a (0..3) and b (4..7). */
 #if defined(__clang__)
 #define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
     ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
@@ -5271,14 +5378,15 @@ DPARI_KERN_INLINE void dpari_kern_put(unsigned char *to, dpari_kern_u4 v)
     __builtin_memcpy(to, &v, 16);
 }
 
-/* In memory the even elements of 16 bits come first: the low halves of words, or the high ones. */
+/* In memory, even 16-bit elements come first. They are the low halves of words, or the high halves
+ * on a big-endian CPU. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 enum { DPARI_KERN_HIGH_FIRST = 1 };
 #else
 enum { DPARI_KERN_HIGH_FIRST = 0 };
 #endif
 
-/* Eight elements of f32 from 16 bits, and back. */
+/* Convert eight 16-bit elements to f32, and back. */
 DPARI_KERN_INLINE void dpari_kern_wide(unsigned char *to, const unsigned char *from, int32_t type)
 {
     dpari_kern_u4 low, high, even, odd;
@@ -5298,7 +5406,7 @@ DPARI_KERN_INLINE void dpari_kern_thin(unsigned char *to, const unsigned char *f
                                              : dpari_kern_narrow(even, odd, type));
 }
 
-/* Four of f32 from f64, and back. */
+/* Convert four f64 to f32, and back. */
 DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned char *from)
 {
     const dpari_kern_d2 a = (dpari_kern_d2)dpari_kern_get(from);
@@ -5308,7 +5416,7 @@ DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned cha
     dpari_kern_put(to, dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), (dpari_kern_u4)f));
 }
 
-/* Two of f32 at `from`, in f64: compilers see one instruction. */
+/* Loads two f32 as f64, which compilers turn into one instruction. */
 DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
 {
     float f[2];
@@ -5324,7 +5432,7 @@ DPARI_KERN_INLINE void dpari_kern_wide_f64(unsigned char *to, const unsigned cha
     dpari_kern_put(to + 16, (dpari_kern_u4)dpari_kern_two(from + 8));
 }
 
-/* A group. */
+/* Converts one group of DPARI_KERN_GROUP elements. */
 DPARI_KERN_INLINE void dpari_kern_group(unsigned char *to, int32_t to_type,
                                         const unsigned char *from, int32_t from_type)
 {
@@ -5350,7 +5458,7 @@ DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_ty
     dpari_kern_group(to, to_type, from, from_type);
 }
 
-/* Whole groups; returns their elements. A loop for each pair of types. */
+/* Convert whole groups, with a loop for each pair of types. Return the number of their elements. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
     DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
@@ -5368,12 +5476,12 @@ DPARI_KERN_GROUPS(dpari_kern_f32_f16, DPAR_F16, 2, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f32_f64, DPAR_F64, 8, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
 
-/* ---- the same by vectors of 32 bytes: casts that compute ---- */
+/* ---- the same with vectors of 32 bytes ---- */
 
 #if defined(__x86_64__)
 #define DPARI_KERN_WIDE 1
 #define DPARI_KERN_IN_WIDE __attribute__((target("avx2,f16c"))) static
-enum { DPARI_KERN_ASKS = 131072 }; /* elements from which on asking the CPU pays */
+enum { DPARI_KERN_ASKS = 131072 }; /* elements from which it is worth to query the CPU's features */
 typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
 typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
 typedef float dpari_kern_f8 __attribute__((vector_size(32)));
@@ -5381,7 +5489,7 @@ typedef double dpari_kern_d4 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Groups with a NaN, which is seldom, go one by one. */
+/* Groups with a NaN, which are rare, are converted one by one. */
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
                                                  int64_t count)
 {
@@ -5468,8 +5576,8 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
     }
 }
 
-/* Sums of two, from job->at on; where those that are left begin. Sixteen with a NaN go one by one.
- */
+/* Sums two inputs from job->at on. Returns where the rest begins. Sixteen elements with a NaN are
+ * summed one by one. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
 dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
 {
@@ -5529,7 +5637,7 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
 }
 
-/* 0: there is no such loop. */
+/* Converts groups if there is a loop for these types. Returns 0 if there is none. */
 static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
                                   int32_t from_type, int64_t count)
 {
@@ -5577,7 +5685,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 #define DPARI_KERN_WIDE 0
 enum { DPARI_KERN_GROUP = 1 };
 
-/* One element. The f32 of an f64 goes through memory: there x87 rounds. */
+/* Converts one element. The f32 of an f64 is stored in memory, because x87 rounds only then. */
 static void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
                                  int32_t from_type)
 {
@@ -5631,11 +5739,11 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
     }
 }
 
-/* ---- rows and numbers ------------------------------------------------------------------------
+/* ---- rows and scaling -------------------------------------------------------------------------
  */
 
 #if DPARI_KERN_VECTOR
-/* Four of f64 as f32, rounded. */
+/* Rounds four f64 to f32. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b)
 {
 #if defined(__SSE2__)
@@ -5647,7 +5755,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b
 #endif
 }
 
-/* A line of f32. */
+/* Mixes a line of f32. */
 DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const *row,
                                            const double *by, int32_t n, int64_t at)
 {
@@ -5707,7 +5815,8 @@ DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by
 }
 
 #if DPARI_KERN_WIDE
-/* Whole groups; one with a NaN stays as it is and ends it. Returns how many elements were done. */
+/* Scales whole groups up to the first with a NaN, which is left unchanged. Returns the number of
+ * elements that were scaled. */
 DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, double by, int64_t n)
 {
     const dpari_kern_d4 times = {by, by, by, by};
@@ -5741,7 +5850,7 @@ DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, dou
 }
 #endif
 
-/* Of at most 8, with one NaN for all. */
+/* Scales at most 8 elements; each NaN becomes the same one. */
 static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -5825,7 +5934,7 @@ dpari_kern_widen_eight(dpari_kern_f8 *to, const unsigned char *from, int32_t typ
     }
 }
 
-/* Sixteen at a time, until there is a NaN; returns how many elements were done. */
+/* Adds sixteen elements at a time up to the first NaN. Returns the number of elements added. */
 DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsigned char *from,
                                                   int32_t type, int64_t n)
 {
@@ -5851,7 +5960,7 @@ DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsig
 }
 #endif
 
-/* Eight at a time, with one NaN for all. */
+/* Adds eight elements at a time; each NaN becomes the same one. */
 static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64_t n)
 {
     const unsigned char *f = (const unsigned char *)from;
@@ -5901,7 +6010,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_VECTOR
-    /* the product of two f32 is exact in f64: rounded there and then, or at once, is the same */
+    /* the product of two f32 is exact in f64, so a product in f32 rounds it equally */
     const dpari_kern_f4 times = {(float)by, (float)by, (float)by, (float)by};
     for (; n - i >= 4; i += 4) {
         dpari_kern_f4 v = (dpari_kern_f4)dpari_kern_get((const unsigned char *)x + i * 4);
@@ -5914,7 +6023,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
     }
 }
 
-/* ---- looking for NaN and Inf ------------------------------------------------------------------
+/* ---- searching for NaN and infinity -----------------------------------------------------------
  */
 
 /* True if all bits of the exponent are set, as in NaN and infinity. */
@@ -5935,14 +6044,14 @@ static int dpari_kern_odd(const unsigned char *at, int32_t type)
 #if DPARI_KERN_VECTOR
 typedef uint16_t dpari_kern_u8 __attribute__((vector_size(16)));
 
-/* The bits of 8 bytes, all along a vector. */
+/* A vector that repeats 8 bytes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_mask(uint64_t bits)
 {
     const dpari_kern_u2 v = {bits, bits};
     return (dpari_kern_u4)v;
 }
 
-/* Where the exponents are `found`; the half of an f64 that has none never is. */
+/* Compares exponents with `found`. The half of an f64 that has no exponent never matches. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_kern_u4 exponent,
                                                 dpari_kern_u4 found, int32_t halves)
 {
@@ -5951,7 +6060,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_k
                   : (dpari_kern_u4)(x == found);
 }
 
-/* The first line of [0, end) with one of them, or end. */
+/* Returns the first line of [0, end) with a NaN or infinity, or end. */
 DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, uint64_t exponent,
                                           uint64_t found, int32_t halves)
 {
@@ -5972,7 +6081,7 @@ DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, 
 }
 #endif
 
-/* A multiple of lines: before it there is nothing to be found. */
+/* Returns the bytes of the whole lines at the beginning that have no NaN or infinity. */
 static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t type)
 {
 #if DPARI_KERN_VECTOR
@@ -6019,17 +6128,18 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
  * operation. dpari_stride_run then only walks. Conversions and long sums go through a small buffer.
  * Called by halo_prepare.c, grid.c and mem.c. */
 
+/* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
-#define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
+#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely still in the cache afterwards */
 #define DPARI_STRIDE_NEAR_BYTES 16384
-#define DPARI_STRIDE_FIRST 32768  /* of long ones, at once: what the first level holds */
-#define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
+#define DPARI_STRIDE_FIRST 32768  /* bytes of long runs that are prefetched first (one L1 cache) */
+#define DPARI_STRIDE_LONGEST 1024 /* bytes; memcpy is faster for longer rows (measured) */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as one: measured, EPYC */
-#define DPARI_STRIDE_SOME 512   /* elements from which their lines are asked for: measured */
-#define DPARI_STRIDE_WITHIN 512 /* bytes that accesses lie apart which meet: measured, EPYC */
+#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as a whole (measured) */
+#define DPARI_STRIDE_SOME 512   /* elements from which their lines are prefetched (measured) */
+#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page disturb each other */
 #define DPARI_STRIDE_PAGE 4096
-#define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
+#define DPARI_STRIDE_PACKED 65536 /* bytes up to which boxes are packed (measured) */
 
 static void dpari_stride_ask_to_read(const unsigned char *f)
 {
@@ -6066,8 +6176,8 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
 }
 
 #if DPARI_STRIDE_WIDE
-/* A run of 65 to 1024 bytes: the library's copy asks too much of each (halos of 24^3 in full 1.9
- * us, 1.55 so). */
+/* Copies a run of 65 to 1024 bytes. memcpy has a higher cost per call: full halos of 24^3 take 1.9
+ * us with it and 1.55 us with this. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
 dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
 {
@@ -6125,7 +6235,7 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
 
 DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
-    const dpari_stride_rows r = *k; /* read here, not by each loop */
+    const dpari_stride_rows r = *k; /* a copy, so that the loops need not read it again */
     switch (2 * loop + k->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
@@ -6141,6 +6251,7 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k
     }
 }
 
+/* Returns the loop that copies runs of so many bytes. */
 static int32_t dpari_stride_loop_of(int64_t run)
 {
     if (run > 64) {
@@ -6149,13 +6260,16 @@ static int32_t dpari_stride_loop_of(int64_t run)
     if (run > 16) {
         return run > 32 ? DPARI_STRIDE_FOUR_16 : DPARI_STRIDE_TWO_16;
     }
-    if (run >= 8) {
-        return run == 8 ? DPARI_STRIDE_8 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
+    if (run > 8) {
+        return run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
     }
-    if (run >= 4) {
-        return run == 4 ? DPARI_STRIDE_4 : DPARI_STRIDE_TWO_4;
+    if (run > 4) {
+        return run < 8 ? DPARI_STRIDE_TWO_4 : DPARI_STRIDE_8;
     }
-    return run == 1 ? DPARI_STRIDE_1 : run == 2 ? DPARI_STRIDE_2 : DPARI_STRIDE_TWO_2;
+    if (run > 2) {
+        return run < 4 ? DPARI_STRIDE_TWO_2 : DPARI_STRIDE_4;
+    }
+    return run < 2 ? DPARI_STRIDE_1 : DPARI_STRIDE_2;
 }
 
 /* ---- through a buffer ---- */
@@ -6181,7 +6295,7 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
             x4 = real ? x4 ^ ((uint32_t)1 << 31) : 0 - x4;
             dpari_stride_copy(at, &x4, 4);
             break;
-        case 2: /* floats alone */
+        case 2: /* only floats */
             dpari_stride_copy(&x2, at, 2);
             x2 = (uint16_t)(x2 ^ 0x8000u);
             dpari_stride_copy(at, &x2, 2);
@@ -6191,7 +6305,7 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
     }
 }
 
-/* To or from a dense buffer, whose rows follow each other. */
+/* Copies to a dense buffer, whose rows follow each other; the next function copies from one. */
 static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
 {
     dpari_stride_rows g = *k;
@@ -6210,7 +6324,7 @@ static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, 
     dpari_stride_move(&g, dpari_stride_loop_of(size));
 }
 
-/* At most DPARI_STRIDE_ROOM elements. */
+/* Converts, negates and combines at most DPARI_STRIDE_ROOM elements in a buffer. */
 static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
@@ -6246,19 +6360,19 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     dpari_stride_scatter(k, value, to_size);
 }
 
-/* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
- * short. The first few one by one until vectors are aligned (a vector across two lines is stored
- * twice), four vectors at a time as long as their sum, which is NaN if one is, is none, vectors,
- * the last few. */
+/* Adds rows with the results of dpari_kern_reduce but without the cost of a call, because rows of a
+ * box are short. First, single elements until vectors are aligned, because a vector across two
+ * lines is stored twice. Then four vectors at a time, as long as their sum is not NaN, which it is
+ * if one element is NaN. Then single vectors, and last the remaining elements. */
 #if DPARI_STRIDE_VECTOR
-/* A row, a pointer into each array, and where it ends; zero: what was read becomes 0. */
+/* A row: a pointer into each array, and its end. If `zero` is set, what was read becomes 0. */
 typedef struct dpari_stride_sides {
     unsigned char *t;
     const unsigned char *f, *end;
     int zero;
 } dpari_stride_sides;
 
-/* By `width` up to `end`: elements, or vectors. */
+/* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *d, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
@@ -6353,7 +6467,7 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stri
 }
 #endif
 
-/* A row of `bytes` bytes at d->t and d->f. `width`: of the vectors that begin aligned. */
+/* Begins a row of `bytes` bytes at d->t and d->f. width: bytes of the vectors that are aligned. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
                                                   int32_t width, int32_t f64)
 {
@@ -6439,7 +6553,8 @@ dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* NULL: there is none. clear: what was read becomes 0, which k->zeroes says too. */
+/* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
+ * must agree with k->zeroes. */
 static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
 {
     const int32_t f64 = s->to_type == DPAR_F64;
@@ -6458,9 +6573,10 @@ static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int cle
     return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
 }
 
-/* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
- * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Of lines alike in
- * both it keeps one. */
+/* True if two addresses are twins, which means that a Zen core keeps only one of their lines in its
+ * first-level cache. It finds lines there by bits 6 to 11 of their addresses and by a hash: bits 12
+ * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Lines that agree in
+ * both are twins. */
 static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
 {
     const uint64_t both = (uint64_t)((uintptr_t)t ^ (uintptr_t)f), high = both >> 20;
@@ -6468,7 +6584,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Adds rows by way of the buffer `room`, and sets to 0 what was read. */
+/* Adds rows through the buffer `room`, and sets to 0 what was read. */
 static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -6489,9 +6605,9 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
     add(&aside);
 }
 
-/* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
- * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
- * the rows are: 17.5 us, 15 so). */
+/* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
+ * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
+ * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
 static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -6527,7 +6643,7 @@ static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_r
 }
 #endif
 
-/* 1: what was read is 0, if it was to be. */
+/* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
 static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
@@ -6556,7 +6672,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 
 /* ---- the walk ---- */
 
-/* Zeroes over what was read, which is still near. */
+/* Sets to 0 what was read, which is still in the cache. */
 DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
@@ -6590,7 +6706,7 @@ static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
     dpari_stride_copy(k->to, room, k->rows * row);
 }
 
-/* `rows` rows of n. */
+/* Runs `rows` rows of n runs. */
 static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
                               int64_t rows, int64_t n)
 {
@@ -6635,7 +6751,7 @@ DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char
     }
 }
 
-/* `rows` rows of each piece, `turn` elements of each at a time. */
+/* Runs `rows` rows of each piece, in turns of `turn` elements of each. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
@@ -6708,8 +6824,8 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 
 /* ---- preparing ---- */
 
-/* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
- * the smallest steps first. */
+/* Lists the dims of more than one element, with steps in bytes, ordered by step from the smallest
+ * one. Dims that go backwards on both sides are reversed. */
 static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
@@ -6739,7 +6855,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
     }
 }
 
-/* Takes dim d out. */
+/* Removes dim d. */
 DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
@@ -6747,7 +6863,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
     }
 }
 
-/* Dims that go on where the one below ends are one. */
+/* Merges a dim with the one below it if it continues where that one ends on both sides. */
 static void dpari_stride_merge(dpari_stride *s)
 {
     int32_t d = 0;
@@ -6763,7 +6879,8 @@ static void dpari_stride_merge(dpari_stride *s)
     }
 }
 
-/* A loop of two or three elements is none: better the next dim's. */
+/* Exchanges a dim of less than 8 elements with the next one if that is longer, because a short loop
+ * is slow. */
 DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
     if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
@@ -6815,9 +6932,9 @@ static void dpari_stride_turn_back(dpari_stride *s)
     }
 }
 
-/* How far what another core has is asked for ahead: of short runs as the walk goes on; of long
- * ones, which a core fetches ahead by itself when it reads them, all that is written at first.
- * Returns how many runs or elements may then be moved at a time. */
+/* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
+ * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
+ * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
 static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
 {
     const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);
@@ -6956,6 +7073,7 @@ static int dpari_mem_box_meet(int32_t a, int32_t b)
     return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
 }
 
+/* True if types, dims and operation of a box are allowed. */
 static int dpari_mem_box_fits(const dpar_mem_box *b)
 {
     return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
@@ -6966,7 +7084,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Of one that fits. */
+/* Moves a box that fits. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
@@ -7015,10 +7133,12 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
+/* True if types and numbers of a span are allowed. */
 static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
-    const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
+    const int one = s->scale >= 1.0 && s->scale <= 1.0;
+    const int none = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
         dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
@@ -7029,7 +7149,7 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
     return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
 
-/* As DPARI_ELEMENTS doubles each. */
+/* Computes a span of any types in f64, DPARI_ELEMENTS elements at a time. */
 static void dpari_mem_span_some(const dpar_mem_span *s)
 {
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
@@ -7055,8 +7175,9 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* to[i] + from[i], of F32 or 16 bits, as a sum in F32: one of two of them in f64 that is rounded to
- * F32 is the same (Figueroa 1995). */
+/* Adds a span of F32 or 16-bit elements in F32. The result is the same as that of a sum in f64,
+ * because a sum of two such numbers in f64 that is rounded to F32 equals their sum in F32 (Figueroa
+ * 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -7071,6 +7192,7 @@ static void dpari_mem_span_add(const dpar_mem_span *s)
     dpari_kern_reduce(out, 1, in, 2, s->count, s->to_type, DPAR_SUM, 0);
 }
 
+/* Computes one span by the fastest kernel that it allows. */
 static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
@@ -7109,7 +7231,7 @@ DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int3
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Elements i .. i + n - 1 of a part, as `sums`. */
+/* Loads elements i .. i + n - 1 of a part and converts them to the type `sums`. */
 static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t type, int64_t i,
                            int64_t n)
 {
@@ -7123,7 +7245,8 @@ static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t typ
     }
 }
 
-/* What is done with n results in f64 or f32: (x / parts) scale + what is there. */
+/* Stores n results, which are in f64 or f32: divides them by the number of parts (AVG), multiplies
+ * them by the scale, and adds the old values if required. */
 static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS] = {0.0};
@@ -7153,7 +7276,7 @@ static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i,
     }
 }
 
-/* An integer with its sign drawn out. */
+/* Loads an integer, sign-extended to 64 bits. */
 static uint64_t dpari_mem_int(const void *at, int64_t i, int32_t type)
 {
     switch (type) {
@@ -7177,7 +7300,8 @@ static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
 static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
 {
     const int32_t type = r->to_type;
-    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63; /* the least becomes 0 */
+    /* maps the smallest signed number to 0, so that unsigned comparisons order signed numbers */
+    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63;
     int64_t i, p;
     for (i = 0; i < r->count; i++) {
         uint64_t x = dpari_mem_int(r->from, i, type);
@@ -7192,7 +7316,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
         }
         dpari_mem_put_int(r->to, i, type, x);
         if (r->op == DPAR_AVG) {
-            x = dpari_mem_int(r->to, i, type); /* as it wrapped */
+            x = dpari_mem_int(r->to, i, type); /* the sum, wrapped to the type */
             x = flip != 0 ? (uint64_t)((int64_t)x / r->parts) : x / (uint64_t)r->parts;
             dpari_mem_put_int(r->to, i, type, x);
         }
@@ -7307,7 +7431,7 @@ DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *w
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
-        (void)dpari_say(st, &why, "rank %d: its memory's %s failed", c->rank, what);
+        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", c->rank, what);
         dpar_comm_abort(c, st, why.text);
     }
     return st < 0 ? st : DPAR_OK;
@@ -7337,7 +7461,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int
     return dpari_do_ended(c, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n), "span");
 }
 
-/* By c's table, or the host's. */
+/* Define dpari_do_reduce and dpari_do_finite. */
 #define DPARI_DO(name)                                                                             \
     DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
     {                                                                                              \
@@ -7405,7 +7529,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-/* "all-reduce: " and what is wrong, into the communicator's message. */
+/* Begins the communicator's message with the name of the operation: "all-reduce: ". */
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
@@ -7439,7 +7563,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call 
     return DPAR_E_ARG;
 }
 
-/* A pointer that must not be NULL is; so may c be. */
+/* Fails because an argument is NULL. Writes no message if that argument is the communicator. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
     dpar_text t;
@@ -7462,7 +7586,8 @@ DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
     }
 }
 
-/* "=plan|what a user calls it". */
+/* The plans that messages can name. Each entry is "=plan|text": the plan's name in the source and
+ * the text that a user knows it by. The tag of a plan is INT32_MIN + the position of its text. */
 static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
@@ -7471,18 +7596,22 @@ static const char *dpari_plan_words(void)
            "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
-           "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
+           "=redistribute|dpar_redistribute=dpar_comm_check_equal|dpar_comm_check_equal=";
 }
 
 DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
 {
-    const char *words = dpari_plan_words(), *w;
-    for (w = words; plan && *w != 0; w++) {
-        int32_t i;
-        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+    const char *words = dpari_plan_words();
+    for (const char *w = words; plan && *w != 0; w++) {
+        int32_t length = 0;
+        if (*w != '=') {
+            continue;
         }
-        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
-            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        while (plan[length] != 0 && w[1 + length] == plan[length]) {
+            length++;
+        }
+        if (plan[length] == 0 && w[1 + length] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + length;
         }
     }
     return 0;
@@ -7496,7 +7625,7 @@ DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t
     if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_CALL_ALL_REDUCE && kind != DPAR_CALL_BROADCAST)) {
         return 0;
     }
-    at = tag - INT32_MIN; /* a user's own may be past the end */
+    at = tag - INT32_MIN; /* past the end if a user passed such a tag: the loop stops there */
     dpar_text_put(t, "the planning of ");
     for (; *w != 0 && at > 0; at--) {
         w++;
@@ -7514,12 +7643,16 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
 {
     const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
     const int own = kind == DPAR_CALL_BARRIER;
+    const char *name = dpar_call_name(kind);
     if (dpari_planning_text(t, kind, sequence, tag)) {
         return;
     }
-    dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
-                     : own && root == DPARI_CLOSE ? "close"
-                                                  : dpar_call_name(kind));
+    if (own && root == DPARI_SPLIT) {
+        name = "split";
+    } else if (own && root == DPARI_CLOSE) {
+        name = "close";
+    }
+    dpar_text_put(t, name);
     if (!message) {
         dpari_text_print(t, " #%ld", sequence);
     }
@@ -7531,7 +7664,7 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
     }
 }
 
-/* ---- what each kind looks at ------------------------------------------------------------------
+/* ---- which arguments each kind uses -----------------------------------------------------------
  */
 
 DPARI_API int dpari_kind_reduces(int32_t kind)
@@ -7593,6 +7726,8 @@ static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call
     return DPAR_E_RANGE;
 }
 
+/* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
+ * compared pair by pair. */
 static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call,
                                                    const int64_t *count, const int64_t *begin)
 {
@@ -7605,14 +7740,15 @@ static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call
             if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
                 begin[j] < begin[i] + count[i]) {
                 return dpari_comm_bad_number(c, call, "the piece from rank", i,
-                                             "apart from the others in out");
+                                             "disjoint from the other pieces in out");
             }
         }
     }
     return DPAR_OK;
 }
 
-/* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
+/* Checks pieces of different sizes in `in` or `out`. `apart` forbids them to overlap. Sets *extent
+ * to the number of elements from the first one of the buffer to the end of the last piece. */
 static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call,
                                                  const int64_t *count, const int64_t *begin,
                                                  int apart, int64_t *extent)
@@ -7640,7 +7776,8 @@ static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *
     return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
 }
 
-/* Elements from the first to the last that this rank's in (or out) holds. */
+/* Computes how many elements this rank's `in` and `out` must have, 0 for one that it does not use.
+ */
 static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
                                       int64_t *out)
 {
@@ -7659,6 +7796,8 @@ static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64
     return s;
 }
 
+/* The offset in elements of this rank's own piece in the buffer that `count` and `begin` describe.
+ */
 static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
                                  const int64_t *begin)
 {
@@ -7672,6 +7811,7 @@ static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, cons
     return begin ? begin[c->rank] : sum;
 }
 
+/* True if the pieces of `in` have the same sizes and offsets as those of `out`. */
 static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
@@ -7687,7 +7827,8 @@ static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
     return 1;
 }
 
-/* True if `in` and `out` have the positions of an in-place call. */
+/* True if `in` and `out` are where an in-place call of this kind has them: at the same address, or
+ * the smaller buffer at this rank's own piece of the larger one. */
 static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -7723,7 +7864,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
     }
     if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
         out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
-        return dpari_comm_bad(c, call, "in and out overlap and are not in place");
+        return dpari_comm_bad(c, call, "in and out overlap, but not as an in-place call requires");
     }
     return DPAR_OK;
 }
@@ -7741,14 +7882,14 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpari_type_can_reduce(call->type)) {
-            return dpari_comm_bad_type(c, call, "one that can be added");
+            return dpari_comm_bad_type(c, call, "a type that can be reduced");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_type(c, call, "one of whole bytes");
+        return dpari_comm_bad_type(c, call, "a type with elements of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
         (call->root < 0 || call->root >= c->size)) {
@@ -7767,10 +7908,10 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     return dpari_check_memory(c, call);
 }
 
-/* ---- what is handed to others ------------------------------------------------------------------
+/* ---- counting the bytes sent to other ranks ----------------------------------------------------
  */
 
-/* Elements for ranks other than this one, of pieces of `count` or of different sizes. */
+/* Counts the elements of all pieces but this rank's own, of equal or of different sizes. */
 static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t sum = 0;
@@ -7805,7 +7946,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-/* What c->sent counts of a call (comm.h). 0 for one that is none. */
+/* Returns the bytes that a call adds to c->sent (comm.h). */
 static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
@@ -7813,7 +7954,7 @@ static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
                : 0;
 }
 
-/* The engine took it. */
+/* Adds the call to c->sent if the engine accepted it, and passes the status on. */
 static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
@@ -7841,7 +7982,8 @@ static int dpari_is_under_way(const dpar_work *work)
     return work->comm && work->self == work;
 }
 
-/* Before the engine takes it: from here on `comm` says whether it is under way. */
+/* Prepares memory that may never have been posted, before the engine uses it. From here on `comm`
+ * tells whether the operation is under way. */
 static void dpari_work_mark(dpar_work *work)
 {
     if (work->self != work) {
@@ -7850,7 +7992,7 @@ static void dpari_work_mark(dpar_work *work)
     }
 }
 
-/* What is not posted has failed: whoever waits for it learns that. */
+/* Stores the status of an operation that could not be posted, so that a later wait returns it. */
 static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
     if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
@@ -7866,7 +8008,7 @@ DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work 
     if (!c || !call) {
         return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(&c->status); /* an engine's thread may have broken it: then why is written */
+    s = DPARI_LOAD(&c->status); /* an engine's thread may have set it, and c->why before it */
     if (s == DPAR_OK) {
         s = dpari_call_check(c, call);
     }
@@ -7890,7 +8032,7 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
             return dpari_comm_bad(c, &calls[i],
-                                  "a batch takes DPAR_CALL_SEND and DPAR_CALL_RECV alone");
+                                  "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
         s = dpari_call_check(c, &calls[i]);
         if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
@@ -7907,7 +8049,9 @@ DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, 
     for (int32_t i = 0; works && i < n; i++) {
         dpari_work_mark(&works[i]);
     }
-    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    if (s == DPAR_OK && n > 0) {
+        s = c->engine.batch(c, calls, n, works);
+    }
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (calls[i].kind == DPAR_CALL_SEND) {
             c->sent[DPAR_CALL_SEND] += dpari_call_sent(c, &calls[i]);
@@ -7920,7 +8064,7 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 {
     dpar_status s;
     if (!c || n < 0 || (n > 0 && !calls)) {
-        return dpari_comm_null(c, "batch: a number of calls below 0, or calls that are NULL");
+        return dpari_comm_null(c, "batch: the number of calls is negative, or calls is NULL");
     }
     s = dpari_batch_check(c, calls, n, works);
     if (s == DPAR_OK) {
@@ -7963,12 +8107,14 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     dpar_status first = !works && n > 0 ? DPAR_E_ARG : DPAR_OK;
     for (int32_t i = 0; works && i < n; i++) {
         dpar_status s = dpar_wait(&works[i]);
-        first = first == DPAR_OK ? s : first;
+        if (first == DPAR_OK) {
+            first = s;
+        }
     }
     return first;
 }
 
-/* ---- what is posted bit by bit ----------------------------------------------------------------
+/* ---- operations that post their messages step by step (engine.h) ------------------------------
  */
 
 DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
@@ -7992,7 +8138,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
     }
 }
 
-/* ---- the operations: what the user says, as a call --------------------------------------------
+/* ---- the operations: each describes its arguments in a dpar_call ------------------------------
  */
 
 static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
@@ -8043,8 +8189,12 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
-    s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
-    s = s == DPAR_OK && dpari_is_under_way(work) ? dpari_work_is_busy(c, work) : s;
+    if (s == DPAR_OK) {
+        s = dpari_call_check(c, &call);
+    }
+    if (s == DPAR_OK && dpari_is_under_way(work)) {
+        s = dpari_work_is_busy(c, work);
+    }
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
@@ -8170,7 +8320,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
     return dpari_post(c, &call, work);
 }
 
-/* ---- groups, memory, the rest -----------------------------------------------------------------
+/* ---- groups, closed communicators, memory, reports --------------------------------------------
  */
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key,
@@ -8181,7 +8331,9 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int
         return dpari_comm_null(c, "split: out is NULL");
     }
     st = DPARI_LOAD(&c->status);
-    st = st == DPAR_OK ? c->engine.split(c, color, key, out) : st;
+    if (st == DPAR_OK) {
+        st = c->engine.split(c, color, key, out);
+    }
     if (st == DPAR_OK && *out) {
         (*out)->mem = c->mem;
     }
@@ -8202,10 +8354,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 || mesh->first_rank + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_print(
-            &t,
-            "split: the mesh's ranks %d .. %ld are not ranks of this communicator of %d, each once",
-            mesh->first_rank, mesh->first_rank + last, c->size);
+        dpari_text_print(&t,
+                         "split: the mesh's ranks %d to %ld are outside this communicator of %d "
+                         "ranks, or occur twice",
+                         mesh->first_rank, mesh->first_rank + last, c->size);
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
@@ -8223,7 +8375,8 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
         return dpari_wrong(why, "shrink: the communicator or out is NULL");
     }
     if (!c->engine.shrink) {
-        return dpari_say(DPAR_E_SYSTEM, why, "shrink: the engine %s cannot go on without ranks",
+        return dpari_say(DPAR_E_SYSTEM, why,
+                         "shrink: the engine %s cannot continue without the ranks that failed",
                          c->engine.name);
     }
     st = c->engine.shrink(c, out, was, why);
@@ -8233,6 +8386,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
     return st;
 }
 
+/* The dpari_ended_x functions are the engine of a closed communicator. */
 static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     (void)color;
@@ -8243,10 +8397,10 @@ static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, d
 
 static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
 {
-    const dpar_why said = c->why; /* why may be &c->why */
+    const dpar_why closed = c->why; /* a copy, because why may be &c->why */
     (void)out;
     (void)was;
-    return dpari_say(c->status, why, "shrink: %s", said.text);
+    return dpari_say(c->status, why, "shrink: %s", closed.text);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -8322,7 +8476,8 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
     }
 }
 
-/* Operations look at c->status first: what is left of the engine's table is what does not. */
+/* Replaces the functions of the engine's table that do not check c->status first. The others, such
+ * as run and post, are never called once the status is an error. */
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
@@ -8370,7 +8525,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, voi
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_print(&t, "%ld bytes cannot be allocated", bytes);
+        dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
     return c->engine.alloc(c, bytes, memory);
@@ -8431,10 +8586,11 @@ DPARI_API DPARI_NOINLINE uint64_t dpari_hash(uint64_t h, int64_t v)
     return h ^ h >> 29;
 }
 
+/* Returns the bits of a real number as an integer. */
 static int64_t dpari_real_bits(double v)
 {
     int64_t bits;
-    v += 0.0; /* -0.0 is 0.0 */
+    v += 0.0; /* makes -0.0 equal to 0.0 */
     dpari_elements_bits(&bits, &v, 8);
     return bits;
 }
@@ -8497,7 +8653,12 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 }
 
 /* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
- * message. Both are -1 if none differ, a rank has failed, or this rank cannot know. */
+ * message. Both are -1 if none differ, a rank has failed, or this rank cannot know.
+ *
+ * One all-reduce finds three minima: the worst status with its rank, the smallest hash with its
+ * rank, and the negative of the largest hash with its rank. A result that cannot be such a minimum
+ * means that the all-reduce was matched with another operation, which an engine that does not
+ * compare calls allows. */
 static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
@@ -8533,8 +8694,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
         rank[1] >= c->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank %d: a smallest number of %d ranks came back that is none of theirs: "
-                         "another rank called another operation",
+                         "rank %d: the all-reduce of %d ranks before a plan has a result that no "
+                         "rank gave: another rank called another operation",
                          c->rank, c->size);
     }
     if (worst != DPAR_OK) {
@@ -8543,9 +8704,9 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
     }
-    if (out[1] / ranks == 0) { /* its hash is that of no plan */
+    if (out[1] / ranks == 0) { /* a hash of 0 means that the rank does not make a plan */
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank %ld begins a plan, where rank %ld called another operation", rank[1],
+                         "rank %ld begins a plan, but rank %ld called another operation", rank[1],
                          rank[0]);
     }
     who[0] = (int32_t)dpari_least(rank[0], rank[1]);
@@ -8563,6 +8724,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
+/* Adds a fact to the hash, and stores it if it is number `keep`. */
 static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
                                      int32_t kind)
 {
@@ -8611,7 +8773,7 @@ static uint64_t dpari_facts_plan(const char *plan)
     return h;
 }
 
-/* With number `keep` remembered. */
+/* States all facts and stores number `keep`. */
 static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
                               const void *given, int64_t keep)
 {
@@ -8629,7 +8791,7 @@ DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *st
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
-    return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
+    return f.hash | UINT64_C(1) << 63; /* not 0, even without the low bits that are not compared */
 }
 
 /* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
@@ -8652,7 +8814,9 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
         before = f.before;
         st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
         alike = before == f.before;
-        st = st == DPAR_OK ? dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL) : st;
+        if (st == DPAR_OK) {
+            st = dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL);
+        }
         low = alike ? middle + 1 : low;
         high = alike ? high : middle;
     }
@@ -8660,6 +8824,7 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
     return st;
 }
 
+/* Appends a name, with the index in place of '#'. */
 static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
 {
     for (; name != NULL && *name != 0; name++) {
@@ -8678,12 +8843,13 @@ static double dpari_fact_real_of(int64_t value)
     return real;
 }
 
-/* With digits enough to tell it from `other`. */
+/* Appends a value, with enough digits to distinguish it from `other`. */
 static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
 {
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
-        const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
+        const double apart = x > y ? x - y : y - x;
+        const double size = x > 0.0 ? x : -x;
         dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
         dpar_text_put(t, dpar_type_name((int32_t)value));
@@ -8692,7 +8858,8 @@ static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int6
     }
 }
 
-/* What f keeps is `other` on rank who[0]; alike: that begins the same plan, of as many facts. */
+/* Writes the message on rank who[1]. other: the value of the stored fact on rank who[0]. alike: 1
+ * if that rank makes the same kind of plan and has this fact, too. */
 static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
@@ -8701,7 +8868,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "%s: ", plan);
     if (f->name == NULL || !alike) {
-        dpari_text_print(&t, "rank %d begins such a plan, rank %d another one", who[1], who[0]);
+        dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
         return;
     }
     dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
@@ -8726,8 +8893,11 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     dpar_why found;
     int64_t first = 0, shown[3];
     int32_t who[2];
-    st = dpari_agree_pair(
-        c, st, plan, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0, who, why);
+    uint64_t hash = 0;
+    if (st == DPAR_OK && state) {
+        hash = dpari_facts_hash(plan, state, given);
+    }
+    st = dpari_agree_pair(c, st, plan, hash, who, why);
     if (who[0] == who[1]) {
         return st;
     }
@@ -8737,16 +8907,20 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     shown[0] = f.name != NULL;
     shown[1] = f.value;
     shown[2] = (int64_t)dpari_facts_plan(plan);
-    st = st == DPAR_OK ? dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL);
+    }
     if (st == DPAR_OK && c->rank == who[1]) {
         const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
         dpari_facts_say(&f, plan, alike, shown[1], who, &found);
     }
-    st = st == DPAR_OK
-             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
-             : st;
-    return st == DPAR_OK ? dpari_repeat(DPAR_E_MISMATCH, why, found.text)
-                         : dpari_repeat(st, why, c->why.text);
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_repeat(st, why, c->why.text);
+    }
+    return dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -8764,7 +8938,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
     return st;
 }
 
-/* ---- calls that are wrong ---------------------------------------------------------------------
+/* ---- reporting wrong calls --------------------------------------------------------------------
  */
 
 static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *c, dpar_status st, const char *form,
@@ -8823,14 +8997,17 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
 
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {
-    return &pace[bytes < INT64_C(32) << 10    ? 0
-                 : bytes < INT64_C(512) << 10 ? 1
-                 : bytes < INT64_C(8) << 20   ? 2
-                                              : 3];
+    if (bytes < INT64_C(32) << 10) {
+        return &pace[0];
+    }
+    if (bytes < INT64_C(512) << 10) {
+        return &pace[1];
+    }
+    return &pace[bytes < INT64_C(8) << 20 ? 2 : 3];
 }
 
-/* The other way is tried a few times in a row, for the first time is slow: seldom, the less often
- * the longer it lost; and as soon as the chosen one has become slower than it was. */
+/* True if it is time to try the other method: after `wait` copies, a number that doubles with each
+ * trial, or as soon as the chosen method has become clearly slower than it was. */
 static int32_t dpari_pace_is_due(dpari_pace *p)
 {
     const uint32_t last = 1024;
@@ -8846,7 +9023,10 @@ static int32_t dpari_pace_is_due(dpari_pace *p)
 
 DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
 {
-    enum { TRIALS = 3, FIRST = 64 };
+    enum {
+        TRIALS = 3, /* copies of a trial: several, because the first one is slow */
+        FIRST = 64  /* copies until the first trial */
+    };
     const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
     const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
     if (p->trial > 0) {
@@ -8866,8 +9046,8 @@ DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
     return !way;
 }
 
-/* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
- * at once, the worse by and by. */
+/* A copy may take longer because another rank is late, but nothing makes it faster than it is. A
+ * better time therefore counts at once, a worse one only gradually. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
 {
     double *known = &p->per_byte[way];
@@ -8884,15 +9064,15 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, d
 /* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
  * of life. world.h has the memory layout.
  *
- * Segments: a memfd or an unlinked file, mapped by each rank. Sleeping: a rank polls, yields, then
- * sleeps on a futex that others wake. Life: each rank holds a lock. When the rank dies, the system
- * releases the lock, and the others notice. A rank also advances a counter while it works. Heap:
- * each rank allocates from extents of its own, without locks. The flight recorder keeps the last
- * operations of each rank for dpar_comm_report. Called by all other modules of the shared-memory
- * engine. */
+ * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a rank that waits polls, then
+ * yields, then sleeps on a futex that other ranks wake. Life: each rank holds a lock on the file.
+ * When the rank dies, the system releases the lock, and the others notice. A rank that waits also
+ * publishes when it last did so. Heap: each rank allocates from its own extents, without locks. The
+ * flight recorder keeps the last operations of each rank for messages and dpar_comm_report. Called
+ * by all other modules of the shared-memory engine. */
 
-#define DPARI_MAGIC UINT64_C(0x31646c726f775064)
-enum { DPARI_VERSION = 3 };
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
+enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
 
 /* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
  * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
@@ -8921,7 +9101,7 @@ static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
     int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest base page that systems use */
 }
 
 static int64_t dpari_heap_begin(int64_t ranks)
@@ -8933,40 +9113,44 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
                                                         dpar_why *why)
 {
     const char *what = NULL;
+    int64_t got = 0;
     dpar_text t;
     if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        what = "ranks of one node are 1 .. 1024";
+        what = "a node has 1 to 1024 ranks";
+        got = ranks;
     } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
-        what = "heap_bytes is 0 .. 2^50";
+        what = "heap_bytes must be 0 to 2^50";
+        got = o->heap_bytes;
     } else if (o && o->slot_bytes != 0 &&
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        what = "slot_bytes is a power of two from 4096 to 2^24";
+        what = "slot_bytes must be a power of two from 4096 to 2^24";
+        got = o->slot_bytes;
     } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
-        what = "plain has bits that mean nothing";
+        what = "disable must be a sum of DPAR_WORLD_NO_x";
+        got = o->disable;
     }
-    if (what && why) {
+    if (!what) {
+        return DPAR_OK;
+    }
+    if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpari_text_print(&t, "%s, not %ld", what,
-                         ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
-                         : what[0] == 'h'                     ? o->heap_bytes
-                         : what[0] == 's'                     ? o->slot_bytes
-                                                              : o->disable);
+        dpari_text_print(&t, "%s, not %ld", what, got);
     }
-    return what ? DPAR_E_ARG : DPAR_OK;
+    return DPAR_E_ARG;
 }
 
-/* Makes a file of `bytes` and maps the first `head` bytes of it. If `alone`, the segment is for
- * this process only and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
+/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
+ * private to this process and there is no file. Returns 0 or an errno value. */
+static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int is_private,
                              int without_memfd)
 {
     s->bytes = head;
-    s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!alone && s->fd < 0) {
+    s->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && s->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(alone ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
+    s->base = (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
     if (!s->base) {
         int number = errno;
         if (s->fd >= 0) {
@@ -8977,7 +9161,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int 
     return 0;
 }
 
-/* Bytes that a file may have (ulimit -f). */
+/* Returns the most bytes that a file may have (off_t and ulimit -f). */
 static int64_t dpari_file_most(void)
 {
     const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
@@ -8994,18 +9178,18 @@ static int64_t dpari_file_most(void)
  * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
  * makes the parts smaller, *heap becomes what a part still has for the users. */
 static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
-                              int alone, int without_memfd)
+                              int is_private, int without_memfd)
 {
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
-    const int64_t bound = alone ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
     const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
     int number = EFBIG;
     *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
     *part = dpari_most(dpari_least(*part, most), least);
     while (*part <= most) {
-        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, alone,
+        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, is_private,
                                    without_memfd);
         if (number == 0 || *part == least) {
             break;
@@ -9020,7 +9204,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
                                                          const dpar_world_desc *options,
                                                          dpar_why *why)
 {
-    const int32_t plain = options ? options->disable : 0, threads = options ? options->threads : 0;
+    const int32_t plain = options ? options->disable : 0;
+    const int32_t threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int64_t part = 0;
@@ -9066,6 +9251,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
     return DPAR_OK;
 }
 
+/* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
 static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
 {
     return h->magic == DPARI_MAGIC && h->version == DPARI_VERSION && h->bytes == bytes &&
@@ -9081,7 +9267,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     dpar_status status = DPAR_E_ARG;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
-        return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
+        return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
     s->fd = fd;
     s->base = NULL;
@@ -9096,7 +9282,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
-            &t, "the shared memory that was handed over (%ld bytes) is not of this version of dpar",
+            &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
             (int64_t)about.st_size);
     }
     close(fd);
@@ -9152,11 +9338,15 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
 }
 
 /* ---- sleeping and waking ----------------------------------------------------------------------
- */
+ *
+ * A rank goes to sleep in this order: it counts itself in head->sleepers, sets `asleep`, and tests
+ * its condition once more. A rank that publishes a word stores it first and then reads `sleepers`.
+ * All these accesses are sequentially consistent, so that either the sleeper sees the word or the
+ * publisher sees the sleeper and wakes it. */
 
 /* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
  * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_untell(dpari_world_head *h, dpari_rank *r)
+static int dpari_uncount(dpari_world_head *h, dpari_rank *r)
 {
     uint32_t asleep = 1;
     if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
@@ -9168,7 +9358,7 @@ static int dpari_untell(dpari_world_head *h, dpari_rank *r)
 
 static void dpari_ring(dpari_world_head *h, dpari_rank *r)
 {
-    if (dpari_untell(h, r)) {
+    if (dpari_uncount(h, r)) {
         DPARI_ADD(&r->bell, 1U);
         dpari_os_futex_wake(&r->bell, h->threads);
     }
@@ -9182,8 +9372,8 @@ DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s)
     }
 }
 
-/* Wakes the ranks that sleep until this one publishes something. Kept apart from dpari_publish,
- * because a publisher seldom finds a rank asleep. */
+/* Wakes the ranks that sleep until this one publishes something. It is a function of its own
+ * because dpari_publish seldom finds a rank asleep. */
 static void dpari_ring_sleepers(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size; i++) {
@@ -9206,26 +9396,26 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 }
 
 enum {
-    DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_SHARED = 8,    /* the core is better given to the rank that is waited for */
+    DPARI_SPINS = 8192,        /* about 0.1 ms, as long as a sleep and its wake-up take */
+    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, spinning only delays the peer */
     DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
     DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
-    DPARI_SPINS_SLEEPY = 1024, /* there are cores for all, but something else keeps them busy */
-    DPARI_VAIN = 3,            /* waits in a row that spin in vain before later waits spin less */
-    DPARI_SLEEPY = 1000,       /* waits for which one expensive yield is remembered */
-    DPARI_SLEEPY_MOST = 64000, /* the most; each further expensive yield doubles it */
-    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
+    DPARI_SPINS_SLEEPY = 1024, /* if there are cores for all, but other programs keep them busy */
+    DPARI_VAIN = 3,            /* consecutive waits that spin in vain before waits spin less */
+    DPARI_SLEEPY = 1000,       /* waits for which one slow yield is remembered */
+    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles them */
+    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a time slice is remembered */
 };
-#define DPARI_SPIN_FOR                                                                             \
-    1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
+/* All in seconds. */
+#define DPARI_SPIN_FOR 1e-3 /* ten times what a sleep and its wake-up take on an active core */
 #define DPARI_YIELD_FOR 2e-3
-#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a time slice, more than a brief interruption */
+#define DPARI_YIELD_IS_SLOW 500e-6 /* less than a time slice, more than a brief interruption */
 #define DPARI_SLEEP_FOR 20e-3
-#define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
-#define DPARI_SLICE_LOST 2e-3 /* if a spin loses so much between two looks, another program ran */
+#define DPARI_MOVE_EVERY 2e-3 /* the least time between two moves of a rank, half a time slice */
+#define DPARI_SLICE_LOST 2e-3 /* if a spin takes so long between two looks, another program ran */
 
-/* Looks at the clock. The time for which this process was suspended does not count. Returns the
- * seconds since the last look. */
+/* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
+ * the seconds since the last look. */
 static double dpari_wait_look_at_clock(dpari_wait *t, double now)
 {
     const double since = t->looked > 0.0 ? now - t->looked : 0.0;
@@ -9237,12 +9427,13 @@ static double dpari_wait_look_at_clock(dpari_wait *t, double now)
     return since;
 }
 
-/* Publishes on which CPU this rank runs, and looks whether the peer was last seen on the same one.
- * If so, the peer cannot make progress while this rank spins. peer -1: any of the ranks. */
+/* Publishes on which CPU this rank runs, and looks whether the peer (any rank if -1) was last seen
+ * on the same CPU. If it was, it cannot make progress while this rank spins. */
 static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
-    const int32_t first = peer < 0 ? 0 : peer, end = peer < 0 ? w->size : peer + 1;
+    const int32_t first = peer < 0 ? 0 : peer;
+    const int32_t end = peer < 0 ? w->size : peer + 1;
     t->shares = 0;
     if (cpu != w->cpu) {
         w->cpu = cpu;
@@ -9256,10 +9447,10 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int
     }
 }
 
-/* Two ranks share a CPU although there is one for each. The system often leaves them there for
- * long, because each of them sleeps or yields while the other one runs. So the one with the higher
- * rank moves to a CPU on which no rank was seen last. If another program runs there, then that
- * program slows down one rank, and not both. */
+/* Moves this rank to another CPU if it shares one with a lower rank although there is a CPU for
+ * each. The system often leaves two such ranks there for long, because each of them sleeps or
+ * yields while the other one runs. The new CPU is one on which no rank was last seen. If another
+ * program runs there, that program slows down one rank instead of two. */
 static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
@@ -9284,20 +9475,22 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32
     }
 }
 
+/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts for how long coming
+ * waits spin before they sleep. */
 static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
 {
     dpari_rank *r = &w->rank[w->me];
     dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
     (void)dpari_wait_look_at_clock(t, dpari_os_now());
-    t->told = 0;
-    dpari_untell(w->head, r);
-    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, something
-     * else runs on these cores, perhaps on the one that the peer needs. In that case this rank
-     * spins less for a while. It spins as before once several waits in a row have lasted only about
-     * as long as work does, because for those a spin would have been enough. */
+    t->counted = 0;
+    dpari_uncount(w->head, r);
     if (w->crowded || w->thrifty || t->shares) {
         return DPAR_MORE;
     }
+    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, another
+     * program runs on these cores, perhaps on the one that the peer needs. In that case this rank
+     * spins less for a while. It spins as before once several consecutive waits were short enough
+     * that a spin would have been sufficient. */
     if (w->sleepy > 0) {
         const double waited = dpari_os_now() - t->began;
         w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
@@ -9310,12 +9503,12 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-/* Takes this rank off the count of sleepers, because nobody needs to wake it any more. */
-static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
+/* Takes this rank off the count of sleepers, because it need not be woken any more. */
+static void dpari_wait_uncount(dpari_world *w, dpari_wait *t)
 {
-    if (t->told) {
-        t->told = 0;
-        dpari_untell(w->head, &w->rank[w->me]);
+    if (t->counted) {
+        t->counted = 0;
+        dpari_uncount(w->head, &w->rank[w->me]);
     } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
         w->vain = 0;
     }
@@ -9326,42 +9519,44 @@ DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
     if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
         DPARI_STORE(&w->rank[w->me].needs, -1);
     }
-    dpari_wait_untell(w, t);
+    dpari_wait_uncount(w, t);
 }
 
-/* Gives the core to whoever needs it. If this rank is away for long, then something else wants the
- * core and gets a whole slice at each yield: sleeping is better for the waits to come. */
+/* Yields the core to another rank. If the yield takes long, another program wants the core and gets
+ * a whole time slice at each yield, so that coming waits do better to sleep. */
 static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
 {
     double back;
     sched_yield();
     back = dpari_os_now();
     (void)dpari_wait_look_at_clock(t, back);
-    if (back - now <= DPARI_YIELD_IS_DEAR) {
-        w->dear -= w->dear > 0;
+    if (back - now <= DPARI_YIELD_IS_SLOW) {
+        w->slow_yield -= w->slow_yield > 0;
         return;
     }
     if (!w->crowded) { /* this rank and its peer may soon run on different CPUs */
         w->sleepy = DPARI_SLEEPY_LOST;
         return;
     }
-    if (w->dear < DPARI_SLEEPY) {
-        w->dear = DPARI_SLEEPY;
-    } else if (w->dear < DPARI_SLEEPY_MOST) {
-        w->dear *= 2;
+    if (w->slow_yield < DPARI_SLEEPY) {
+        w->slow_yield = DPARI_SLEEPY;
+    } else if (w->slow_yield < DPARI_SLEEPY_MOST) {
+        w->slow_yield *= 2;
     }
-    w->sleepy = w->dear;
+    w->sleepy = w->slow_yield;
 }
 
+/* A turn of a wait that has spun long enough. It spins more, moves to another CPU, yields, or
+ * sleeps, depending on whether other ranks need this core. */
 static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
     double now, since;
-    if (t->told && (t->peer == peer || t->peer < 0)) {
+    if (t->counted && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
-    /* the rank that it was about to sleep for has published; now it waits for a different one */
-    dpari_wait_untell(w, t);
+    /* if it was counted, then for another peer, which has published by now */
+    dpari_wait_uncount(w, t);
     if (!w->crowded) { /* the system may have moved one of the two since the last look */
         dpari_wait_look_around(w, t, peer);
     }
@@ -9382,7 +9577,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     }
     if (!w->crowded && !w->thrifty && !t->shares && w->sleepy == 0 &&
         now - t->began < DPARI_SPIN_FOR) {
-        t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
+        t->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
         return DPAR_OK;
     }
     if ((w->crowded || t->shares) && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
@@ -9394,11 +9589,11 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
     }
-    /* This rank is counted before it sets `asleep`, because whoever claims `asleep` takes it off
-     * the count. The fence keeps the following look at the condition from moving before the
-     * exchange, which an exchange alone does not prevent on POWER (tests/model/order.c). */
+    /* The rank is counted before it sets `asleep`, because the rank that clears `asleep` decrements
+     * the count. The fence keeps the caller's next test of its condition from moving before the
+     * exchange. On POWER the exchange does not prevent that by itself (tests/model/order.c). */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
-    t->told = 1;
+    t->counted = 1;
     t->peer = peer;
     DPARI_ADD(&w->head->sleepers, 1U);
     DPARI_STORE(&r->waits_for, peer);
@@ -9424,11 +9619,11 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return DPAR_OK;
 }
 
-/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so no rank reads
- * the clock of another. A rank that finds the shared clock unchanged since its last look sets it
- * forward by the time that has passed since then. A rank that finds it changed takes the new value.
- * The shared clock therefore runs while at least one rank waits. It never runs faster than real
- * time, even if many ranks wait. */
+/* Advances the clock that all ranks share and returns it, in ms. Ranks cannot compare their
+ * CLOCK_MONOTONIC, because it differs between time namespaces. A rank that finds the shared clock
+ * unchanged since its last look sets it forward by the time that has passed since then. A rank that
+ * finds it changed takes the new value. The shared clock therefore runs while at least one rank
+ * waits, and never faster than real time, even if many ranks wait. */
 static uint32_t dpari_clock(dpari_world *w)
 {
     const double now = dpari_os_now();
@@ -9463,6 +9658,7 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 /* ---- life and death ---------------------------------------------------------------------------
  */
 
+/* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
 static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank *r = &dpari_segment_ranks(s)[rank];
@@ -9470,14 +9666,14 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending == DPARI_ENDING_DUMPS) { /* the launcher's report, once there is one, says more */
+    if (ending == DPARI_ENDING_DUMPS) { /* must not replace the exit status from the launcher */
         int32_t none = 0;
         (void)DPARI_CLAIM(&r->ending, &none, ending);
-    } else if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+    } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
         __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
     }
     if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
-        dpari_untell(dpari_segment_head(s), r);
+        dpari_uncount(dpari_segment_head(s), r);
         dpari_ring_all(s);
     }
 }
@@ -9520,10 +9716,12 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, i
     return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
 }
 
-#define DPARI_BEAT_FRESH 0.1 /* seconds */
+/* A rank that reported within so many seconds that it waits has not crashed. This saves a look into
+ * /proc. */
+#define DPARI_BEAT_FRESH 0.1
 
 /* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
- * which may take minutes. A rank that has just reported that it waits has not crashed. */
+ * which may take minutes. */
 static int dpari_rank_dumps(dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
@@ -9572,11 +9770,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
-    /* the lock of a dead rank is released at once, but the process that started the rank reports a
-     * moment later how it ended */
-    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
-                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
-         i++) {
+    /* The lock of a dead rank is released at once, but the process that started the rank reports a
+     * moment later how it ended. */
+    for (int32_t i = 0; i < 20; i++) {
+        if (DPARI_LOAD(&r->state) != DPARI_RANK_DEAD ||
+            __atomic_load_n(&r->ending, __ATOMIC_RELAXED) != 0) {
+            break;
+        }
         dpari_os_sleep(1e-3);
     }
     dpari_put_end(t, r);
@@ -9639,7 +9839,7 @@ DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w,
     dpari_os_put_addresses(t);
 }
 
-/* Where this rank has its own extent mapped. */
+/* Returns where this rank has mapped an extent of its own. */
 static char *dpari_own_view(const dpari_world *w, int32_t number)
 {
     return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
@@ -9675,7 +9875,7 @@ DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes
     return ((uint64_t)w->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-/* Maps an own extent, or, where ranks are threads, takes memory for it. */
+/* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
 static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
 {
     char *at;
@@ -9719,7 +9919,7 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
     }
     want = dpari_extent_want(w, least, left);
     at = dpari_own_map(w, begin, want);
-    while (!at && want > least) { /* addresses are short: fewer will do */
+    while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
         at = dpari_own_map(w, begin, want);
     }
@@ -9740,8 +9940,8 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-#define DPARI_ASK_FROM (INT64_C(4) << 20) /* from here on, check the free memory first */
-enum { DPARI_TAKING = 20000 }; /* how often, 1 ms apart, to check if others have allocated */
+#define DPARI_ASK_FROM (INT64_C(4) << 20) /* allocations from this size on check the free memory */
+enum { DPARI_TAKING = 20000 };            /* ms for which such an allocation waits for others */
 
 /* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
@@ -9835,6 +10035,7 @@ static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
     return 1;
 }
 
+/* Ends the announcement of dpari_heap_is_short. */
 static void dpari_heap_took(dpari_world *w, int64_t take)
 {
     if (take >= DPARI_ASK_FROM) {
@@ -9930,17 +10131,17 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w
     case DPARI_LACKS_HEAP:
         dpar_text_put(t, "dpar_world_desc.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
-            dpar_text_put(t, ", as far as ulimit -f allows");
+            dpar_text_put(t, ", reduced to what ulimit -f allows");
         }
         return;
-    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is so large"); return;
-    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many pieces"); return;
+    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is large enough"); return;
+    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many allocations (65536)"); return;
     case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(t); /* private memory was refused, most likely by this limit */
+        dpari_os_put_addresses(t); /* most likely this limit is why private memory was refused */
         return;
     }
     dpari_os_available(&now);
@@ -10053,9 +10254,12 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, 
     w->size = (int32_t)h->ranks;
     w->threads = h->threads;
     w->owns = own;
-    w->timeout_s = options && options->timeout_s < 0.0   ? 0.0
-                   : options && options->timeout_s > 0.0 ? options->timeout_s
-                                                         : 300.0;
+    w->timeout_s = 300.0; /* the default, as dpar_world_desc says */
+    if (options && options->timeout_s < 0.0) {
+        w->timeout_s = 0.0;
+    } else if (options && options->timeout_s > 0.0) {
+        w->timeout_s = options->timeout_s;
+    }
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     w->view = (char **)dpari_os_pages(dpari_view_bytes(w));
     w->fresh = dpari_part_begin(w);
@@ -10072,7 +10276,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, 
     return w;
 }
 
-/* Writes the message that names the ranks that have not come. Returns DPAR_E_PEER if one of them
+/* Writes the message that names the ranks that have not arrived. Returns DPAR_E_PEER if one of them
  * has ended, otherwise DPAR_E_TIMEOUT. */
 static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
 {
@@ -10089,19 +10293,20 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
         if (named++ < 8) {
             dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
-                             state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+                             state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
     dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, w->size, waited);
     return status;
 }
 
+/* Waits until every rank has published its `member`. */
 static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
 {
     dpari_wait t;
     memset(&t, 0, sizeof t);
     for (int32_t i = 0; i < w->size; i++) {
-        /* a rank that came and has left again has set `member`, so it counts as having come */
+        /* a rank that arrived and has left again has set `member`, so it counts */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
             if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
                 continue;
@@ -10129,7 +10334,7 @@ static int32_t dpari_cpu_bits(uint64_t v)
     return n;
 }
 
-/* ---- whose memory can be read -----------------------------------------------------------------
+/* ---- reading the memory of other ranks --------------------------------------------------------
  *
  * process_vm_readv takes a pid. Whether it is permitted depends on both processes: on their users
  * and namespaces, on seccomp, on Yama, and on whether they can be dumped. dpar checks none of these
@@ -10138,7 +10343,7 @@ static int32_t dpari_cpu_bits(uint64_t v)
  * the right process. When a rank enters, it tries to read from all others and publishes from which
  * it could, so that the ranks can agree on a method that works for all of them. */
 
-/* The word of a rank. */
+/* Computes the word of a rank, a hash of the world's nonce and the rank (splitmix64). */
 static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
 {
     uint64_t h = w->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -10185,6 +10390,7 @@ DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint
     return -1;
 }
 
+/* Tries to read from each other rank and publishes from which ranks that works. */
 static DPARI_COLD void dpari_world_prove(dpari_world *w)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -10206,7 +10412,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
     DPARI_STORE(&r->reads, count);
 }
 
-/* Why this rank cannot read that one, as far as it is known. */
+/* Returns why this rank cannot read another one's memory, as far as that is known. */
 static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t rank)
 {
     const dpari_rank *mine = &w->rank[w->me], *theirs = &w->rank[rank];
@@ -10214,7 +10420,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
         return "a read failed before";
     }
     if (errno == ENOSYS) {
-        return "this system has no such call, or seccomp hides it";
+        return "process_vm_readv does not exist, or seccomp hides it";
     }
     if (mine->pid_space != theirs->pid_space) {
         return "another PID namespace";
@@ -10225,7 +10431,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
     if (errno == EPERM || errno == EACCES) {
         return "not permitted: another user, seccomp, or Yama's ptrace_scope";
     }
-    return "it is not found by its pid";
+    return "no process has its pid";
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
@@ -10259,8 +10465,8 @@ static int dpari_world_quota_is_short(const dpari_world *w)
     return r->quota < together;
 }
 
-/* Finds out what can be known only once all ranks have come: whether there are cores for all of
- * them, and whose memory this rank can read. */
+/* Finds out what can be known only once all ranks have arrived: whether there are cores for all of
+ * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *w)
 {
     int32_t cores = 0;
@@ -10283,12 +10489,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t
     dpari_available available;
     dpar_status status;
     if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
-        return dpari_os_why(why, "joining: a rank's lock", 0, errno);
+        return dpari_os_why(why, "start: taking the lock of this rank", 0, errno);
     }
     r->pid = (int32_t)getpid();
     r->pids = dpari_os_pids();
     w->cpu = dpari_os_cpu();
-    DPARI_STORE(&r->cpu, w->cpu); /* ranks that came before look at it */
+    DPARI_STORE(&r->cpu, w->cpu); /* ranks that arrived before look at it */
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
     dpari_os_available(&available);
@@ -10340,7 +10546,8 @@ DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t
     now.f.tag = call->tag;
     now.f.state = DPARI_FLIGHT_POSTED;
     now.f.varies = call->variable_counts;
-    now.f.room[0] = now.f.room[1] = 0;
+    now.f.padding[0] = 0;
+    now.f.padding[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&r->flights, number + 1);
     return (int64_t)number;
@@ -10381,14 +10588,14 @@ DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_
 DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    const char *name = dpar_call_name(f->kind);
     if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
         return;
     }
-    dpari_text_print(t, "%s #%ld",
-                     f->root == DPARI_CLOSE   ? "close"
-                     : f->root == DPARI_SPLIT ? "split"
-                                              : dpar_call_name(f->kind),
-                     f->sequence);
+    if (own) {
+        name = f->root == DPARI_CLOSE ? "close" : "split";
+    }
+    dpari_text_print(t, "%s #%ld", name, f->sequence);
     if (f->kind == DPAR_CALL_BARRIER || own) {
         return;
     }
@@ -10421,9 +10628,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_fligh
 
 static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
 {
-    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
-                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
-                                                       : " (in ");
+    const char *state = " (in ";
+    if (f->state == DPARI_FLIGHT_DONE) {
+        state = " (last done: ";
+    } else if (f->state == DPARI_FLIGHT_FAILED) {
+        state = " (failed: ";
+    }
+    dpar_text_put(t, state);
     dpari_flight_text(t, f);
     if (f->comm != 0) {
         dpari_text_print(t, " of group %ld", (int64_t)f->comm);
@@ -10437,7 +10648,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
         dpari_put_flight(t, &f);
     } else {
-        dpar_text_put(t, " (it did nothing yet)");
+        dpar_text_put(t, " (it has begun no operation yet)");
     }
 }
 
@@ -10454,12 +10665,12 @@ DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, i
 /* Implements groups: the ranks of a world that share a communicator.
  *
  * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
- * ranks go on when it shrinks. Most of the file writes the messages of errors: who is missing,
+ * ranks continue when it shrinks. Most of the file writes error messages: which rank is missing,
  * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
  * (halo, points) for one peer, with the same deadline and messages. Called by coll.c, p2p.c, shm.c,
  * and by the exchanges of dpar_halo.h and dpar_points.h. */
 
-/* ---- the memory behind a member ---------------------------------------------------------------
+/* ---- the memory that follows a member ---------------------------------------------------------
  */
 
 static int64_t dpari_table_bytes(const dpari_world *w)
@@ -10492,7 +10703,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
     if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
-        /* who still reads what this rank writes from here on sees the record, too
+        /* so that a rank that sees what this rank writes from here on also sees the record
          * (tests/model/order.c) */
         __atomic_thread_fence(__ATOMIC_RELEASE);
         (void)dpari_repeat(record->status, &g->comm.why, record->text);
@@ -10519,7 +10730,8 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status s
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&g->world->segment);
     }
-    /* another was first; if it died over it, this rank's own finding stands */
+    /* Another rank may have claimed the record first. If it died before it filled the record in,
+     * this rank's own status and text count here. */
     for (int32_t i = 0; i < 1000 && dpari_group_broken(g) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
@@ -10544,7 +10756,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_w
     return 1;
 }
 
-/* ---- who goes on ------------------------------------------------------------------------------
+/* ---- which ranks continue (dpari_vote) ---------------------------------------------------------
  */
 
 DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
@@ -10599,7 +10811,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t ran
 
 DPARI_API DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
 {
-    dpari_text_print(t, "%s%s", g->place != NULL ? " on " : "", g->place != NULL ? g->place : "");
+    if (g->place != NULL) {
+        dpari_text_print(t, " on %s", g->place);
+    }
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
@@ -10658,16 +10872,17 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g
     dpari_text_print(t, "%d ranks: ", g->comm.size);
 }
 
-enum { DPARI_NAMED = 8 }; /* ranks that a message names */
+enum { DPARI_NAMED = 8 }; /* the most ranks that a message names */
 
-/* When several died, the first that is missed may not be the one to look for. */
+/* Appends the other ranks that died, because the one that was noticed first need not be the cause.
+ */
 static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     int32_t dead = 1;
     for (int32_t r = 0; r < g->comm.size; r++) {
         if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
             dead++ < DPARI_NAMED) {
-            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpar_text_put(t, dead > 2 ? ", " : "; also ended: ");
             dpari_put_rank(t, g, r);
         }
     }
@@ -10686,7 +10901,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar
     dpari_put_rank(&t, g, rank);
     if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* why, most likely */
+        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* most likely the reason */
     } else {
         dpari_put_ending(&t, g->world, g->world_rank[rank]);
         dpari_put_last(&t, g->world, g->world_rank[rank]);
@@ -10737,8 +10952,8 @@ DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
     return 1;
 }
 
-/* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
- * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
+/* A rank that closes the communicator sends nothing new on it. If its `owes` is 0 afterwards, all
+ * that it had to report is in the channels, so the caller needs only one more look at them. */
 DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
@@ -10776,9 +10991,12 @@ DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, 
 DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;
-    for (r = 0; r < g->comm.size && g->world_rank[r] != world_rank; r++) {
+    for (r = 0; r < g->comm.size; r++) {
+        if (g->world_rank[r] == world_rank) {
+            return r;
+        }
     }
-    return r < g->comm.size ? r : -1;
+    return -1;
 }
 
 DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
@@ -10799,7 +11017,7 @@ DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t w
 
 DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 {
-    const double least = 0.06; /* a sleeper says so each 0.02 s */
+    const double least = 0.06; /* a rank that sleeps reports every 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
 }
 
@@ -10817,9 +11035,10 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_gr
     if (comm->status != DPAR_OK) {
         return comm->status;
     }
-    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)
-               ? DPAR_E_PEER
-               : DPAR_OK;
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)) {
+        return DPAR_E_PEER;
+    }
+    return DPAR_OK;
 }
 
 /* True if the peer has not begun this exchange and waits in a collective that this rank has not
@@ -10873,7 +11092,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
         if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
             p->progress(p->exchange);
         }
-        if (t.resumed != resumed) { /* what was suspected of the others before is too old */
+        if (t.resumed != resumed) { /* this process was suspended: earlier suspicions are void */
             resumed = t.resumed;
             p->since = p->crossed = 0.0;
         }
@@ -10889,7 +11108,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
             status = DPAR_E_TIMEOUT;
         }
         if (status != DPAR_OK && DPARI_LOAD(word) >= value) {
-            status = DPAR_OK; /* its last words */
+            status = DPAR_OK; /* the peer published the word before it ended */
         }
     }
     dpari_wait_end(w, &t);
@@ -10917,8 +11136,8 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
  * member for another communicator. A barrier carries no data, so that does no harm. */
 
 enum {
-    DPARI_LEVELS_FROM = 17, /* ranks: fewer look at all words in a microsecond */
-    DPARI_LEVELS_LOOKS = 512
+    DPARI_LEVELS_FROM = 17,  /* fewer ranks can look at all words within a microsecond */
+    DPARI_LEVELS_LOOKS = 512 /* looks by levels before a rank looks at all words */
 };
 
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
@@ -10941,7 +11160,8 @@ DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
     return 3 * size * (int64_t)sizeof(int32_t);
 }
 
-/* The leader of the cluster that rank r joins: of ranks before it with the same cache and room. */
+/* Returns the leader of the cluster that rank r joins: the last cluster with the same cache that
+ * has fewer than `most` ranks. Returns r itself if there is none. */
 static int32_t dpari_cluster_of(const dpari_group *g, int32_t r, int32_t *members, int32_t most)
 {
     const dpari_levels *l = &g->levels;
@@ -10960,9 +11180,10 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
     dpari_levels *l = &g->levels;
     const int32_t size = g->comm.size;
     const int asked = (g->world->head->plain & DPAR_WORLD_NO_FLAT) != 0;
-    int32_t *members = (int32_t *)tables; /* of the cluster that a rank leads, as long as we cut */
+    /* the sizes of the clusters by leader, in memory that `place` takes over below */
+    int32_t *members = (int32_t *)tables;
     l->clusters = 0;
-    /* ranks that take turns on a core lose a turn at each level */
+    /* levels are slow for ranks that share a core, because each level costs a switch of ranks */
     if (asked ? size < 3 : size < DPARI_LEVELS_FROM || g->world->crowded) {
         return;
     }
@@ -10994,10 +11215,11 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
     }
 }
 
-/* ---- what goes along --------------------------------------------------------------------------
+/* ---- data in `up` and `down` ------------------------------------------------------------------
  */
 
-/* Bytes that each rank of the collective gives in `up`; 0: they do not go there. */
+/* Returns the bytes of input of each rank that `up` carries in this collective, or 0 if it carries
+ * none. */
 static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
 {
     const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
@@ -11039,7 +11261,8 @@ static uint64_t *dpari_gate_down(const dpari_group *g, int32_t rank, int32_t whi
     return which == DPARI_WORD_ENTRY ? &m->down.word : &m->down_last.word;
 }
 
-/* 1: it has come; 0: not yet; -1: an entry of this number that is another. */
+/* Returns 1 if the word has reached the target, 0 if not yet, and -1 if it is an entry with the
+ * same number but another fingerprint. */
 static int dpari_gate_came(const uint64_t *at, int32_t which, uint64_t target)
 {
     const uint64_t word = DPARI_LOAD(at);
@@ -11068,7 +11291,10 @@ static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpa
                                    int32_t which, uint64_t target)
 {
     int came = 1;
-    for (at->cursor = at->cursor > 0 ? at->cursor : 1; at->cursor < g->levels.count; at->cursor++) {
+    if (at->cursor == 0) {
+        at->cursor = 1; /* the leader itself has arrived */
+    }
+    for (; at->cursor < g->levels.count; at->cursor++) {
         came =
             dpari_gate_came(dpari_word_of(g, k, g->levels.mine[at->cursor], which), which, target);
         if (came != 1) {
@@ -11083,7 +11309,8 @@ static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpa
 {
     const dpari_levels *l = &g->levels;
     int came = 1;
-    for (; at->cursor < l->clusters - 1; at->cursor++) { /* from the next on: not all at one line */
+    /* each leader begins with the next one, so that not all read the same line at once */
+    for (; at->cursor < l->clusters - 1; at->cursor++) {
         const int32_t c = (l->own + 1 + at->cursor) % l->clusters;
         came = dpari_gate_came(dpari_gate_up(g, k, l->leaders[c], which), which, target);
         if (came != 1) {
@@ -11120,7 +11347,7 @@ DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_wat
     if (came == 1) {
         at->stage = DPARI_BY_LEVELS;
     } else if (came < 0 || ++at->looks >= DPARI_LEVELS_LOOKS) {
-        at->stage = DPARI_AT_ALL; /* the words themselves say which rank it is */
+        at->stage = DPARI_AT_ALL; /* the words themselves show which rank is missing or differs */
         at->cursor = 0;
         return -1;
     }
@@ -11137,7 +11364,7 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dp
         return;
     }
     if (at->stage == DPARI_AT_ALL &&
-        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* its own word: nobody else's */
+        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* only this rank writes it */
         dpari_gate_tell_leaders(g, k, which, target);
     }
     if (bytes > 0) {
@@ -11174,54 +11401,54 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dp
  * writer wrote before, so release and acquire are sufficient. */
 
 enum {
-    DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
-    DPARI_BUFFERS = 4,             /* chunks under way */
-    DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
-    DPARI_CMA_PIECE = 32 << 10,    /* bytes from which the kernel's copy beats two of ours */
-    DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
-    DPARI_BROADCAST_LEAST = 8 << 10,  /* so many bytes */
-    DPARI_BROADCAST_MOST = 128 << 10, /* to so many */
-    DPARI_BROADCAST_CMA = 12 << 10,   /* bytes from which the kernel may copy one, */
-    DPARI_REDUCTION_CMA = 256 << 10   /* and what is reduced, where that is faster */
+    /* All but DPARI_BUFFERS are in bytes. */
+    DPARI_DIRECT_FROM = 1024,         /* from here on, two waits take less time than a copy */
+    DPARI_BUFFERS = 4,                /* chunks of a rank that are in the slots at a time */
+    DPARI_BLOCK = 64 << 10,           /* most that a rank reads at once to reduce it */
+    DPARI_CMA_PIECE = 32 << 10,       /* from here on, one copy by the kernel beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10,    /* larger broadcasts are faster in several pieces */
+    DPARI_BROADCAST_LEAST = 8 << 10,  /* the smallest such piece */
+    DPARI_BROADCAST_MOST = 128 << 10, /* and the largest */
+    DPARI_BROADCAST_CMA = 12 << 10,   /* from here on, the kernel may copy broadcasts */
+    DPARI_REDUCTION_CMA = 256 << 10   /* and the inputs of reductions */
 };
-/* Measured on two cores of a server (docs/records/performance.md): bytes written by a rank from
- * which stores past the cache are faster. */
+/* Bytes written by a rank from which streaming stores, which bypass the cache, are faster. Measured
+ * on two cores of a server (docs/records/performance.md). */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 
-enum {
-    DPARI_ENTER,
-    DPARI_ENTRIES,
-    DPARI_CHUNKS,
-    DPARI_CMA_RESULTS,
-    DPARI_FINAL /* | the words that it looks at, a, b or c, << 8 */
-};
+/* The phase of a collective, in the low 8 bits of dpar_work.phase. The bits above have the kind of
+ * word, DPARI_WORD_x, that it waits for. */
+enum { DPARI_ENTER, DPARI_ENTRIES, DPARI_CHUNKS, DPARI_CMA_RESULTS, DPARI_FINAL };
 
-/* What a rank offers in its entry when it is not inline. */
+/* What a rank publishes in its entry if its input is not inline. */
 typedef struct dpari_offer {
-    uint64_t in, out;       /* refs; 0: cannot be reached */
-    uint64_t in_at, out_at; /* addresses in its process */
+    uint64_t in, out;       /* refs of its input and output; 0 if the others cannot reach them */
+    uint64_t in_at, out_at; /* their addresses in its process */
     int64_t largest;        /* bytes of the largest piece that it gives to one rank */
-    int64_t flags;
+    int64_t flags;          /* a sum of the following */
 } dpari_offer;
 enum {
-    DPARI_BOXED = 1,
-    DPARI_IN_PLACE = 2,
-    DPARI_CAN_CMA = 4, /* it can read the private memory of all in the group */
-    DPARI_OWN_TAKEN = 8,
-    DPARI_KERNEL = 16 /* the rank that times it wants it copied so */
+    DPARI_BOXED = 1,     /* its input is a copy in its slot */
+    DPARI_IN_PLACE = 2,  /* dpari_in_place */
+    DPARI_CAN_CMA = 4,   /* it can read the private memory of all ranks of the group */
+    DPARI_OWN_TAKEN = 8, /* it has copied its own piece already */
+    DPARI_KERNEL = 16    /* the rank that chooses the method wants the kernel to copy */
 };
 
-/* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
- * back that others have read costs as much as to read one of theirs. */
+/* The layout of dpar_work.state for collectives. It also has copies of what the rank itself has
+ * published, because to read back a line that others have read costs as much as to read a line of
+ * theirs. */
 typedef struct dpari_coll {
-    dpari_watch at; /* ranks seen to have come so far, from the right neighbour on */
-    int64_t target; /* what the word must have reached */
-    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
-    int64_t piece;                              /* bytes of a piece of a chunk */
-    int64_t buffers;                            /* chunks that fit in the slots */
-    int64_t inline_bytes;                       /* > 0: payloads are inline; -1: by offers */
-    uint64_t mine;                              /* the entry's word */
+    dpari_watch at;            /* ranks seen so far, from the right neighbour on */
+    int64_t target;            /* value that the word must reach */
+    int64_t in_step, mid_step; /* chunks put in, and chunks reduced or taken */
+    int64_t out_step;          /* chunks of which the results are taken */
+    int64_t steps;             /* number of chunks */
+    int64_t piece;             /* bytes of a piece of a chunk */
+    int64_t buffers;           /* chunks that fit in the slots */
+    int64_t inline_bytes;      /* bytes of each inline input; -1 if entries have offers */
+    uint64_t mine;             /* word of this rank's entry */
     dpari_offer offer;
 } dpari_coll;
 
@@ -11248,9 +11475,10 @@ static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
     return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: who gives what to whom -----------------------------------------------------------
+/* ---- pieces: what each rank gives to each other -----------------------------------------------
  */
 
+/* Bytes of an element. */
 static int64_t dpari_unit(const dpar_call *call)
 {
     return dpar_type_bytes(dpari_kern_stored(call->type));
@@ -11265,7 +11493,7 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
     return sum;
 }
 
-/* Bytes of this rank's `in` that go to `to`. */
+/* Returns the piece of this rank's `in` that rank `to` receives. */
 static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, int32_t to)
 {
     const int64_t unit = dpari_unit(call);
@@ -11325,7 +11553,7 @@ static int dpari_gives_one(const dpar_call *call)
            call->kind == DPAR_CALL_ALL_GATHER;
 }
 
-/* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
+/* Returns part q of a reduction, the elements that rank q reduces. */
 static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32_t q)
 {
     const int64_t unit = dpari_unit(call), n = g->comm.size;
@@ -11337,14 +11565,14 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
         p.bytes = unit * (call->variable_counts ? call->in_count[q] : call->count);
         return p;
     }
-    /* even shares, of whole lines */
+    /* equal shares of whole cache lines */
     int64_t all = call->count * unit, lines = (all + 63) / 64, share = (lines + n - 1) / n * 64;
     p.begin = q * share < all ? q * share : all;
     p.bytes = all - p.begin < share ? all - p.begin : share;
     return p;
 }
 
-/* All that a rank of these numbers gives, in bytes; the same on all ranks unless sizes vary. */
+/* Returns the bytes of a rank's whole input, which is the same on all ranks unless sizes vary. */
 static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
 {
     const int64_t one = call->count * dpari_unit(call);
@@ -11379,6 +11607,7 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
+/* Hashes everything of a call that must be equal on all ranks. */
 static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
@@ -11433,7 +11662,8 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 /* ---- entering ---------------------------------------------------------------------------------
  */
 
-/* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
+/* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
+ */
 static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
 {
     int64_t at = 0;
@@ -11450,7 +11680,8 @@ static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *bo
     }
 }
 
-/* Bytes of a box; fills the table where sizes vary, packed or as they lie in `in`. */
+/* Fills in the table of pieces if sizes vary: at their positions in the slot if `packed`, otherwise
+ * in `in`. Returns the bytes of all pieces in the slot. *largest is the largest piece. */
 static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
                                 int64_t *largest)
 {
@@ -11489,6 +11720,7 @@ static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->in, bytes);
 }
 
+/* Returns a reference to `out` if other ranks may store results there, otherwise 0. */
 static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 {
     int takes = call->kind == DPAR_CALL_ALL_REDUCE ||
@@ -11499,8 +11731,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Returns DPARI_IN_PLACE if a rank would overwrite input that others may still read, were
- * everything done in the users' buffers. */
+/* Returns DPARI_IN_PLACE if this rank would overwrite input that others may still read, provided
+ * that they read it in the user's buffer. */
 static int64_t dpari_in_place(const dpar_call *call)
 {
     int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
@@ -11523,8 +11755,8 @@ static int dpari_reads_all(const dpari_group *g, int32_t rank)
     return r == g->comm.size;
 }
 
-/* True if each rank may read the memory of all others. What a rank learns later can only make it
- * offer less. */
+/* True if each rank can read the memory of all others. A result of 1 is kept, because a rank that
+ * cannot read any more only stops to offer DPARI_CAN_CMA. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
@@ -11536,19 +11768,23 @@ static int dpari_all_cma(dpari_group *g)
     return 1;
 }
 
-/* Bytes up to which copying them into the slot is best. */
+/* Returns the bytes up to which an input should be copied into the slot. */
 static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
 {
     int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
-    if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
+    /* each rank reads the whole slot of every other; with many ranks, chunks, of which each rank
+     * reads its part, are faster */
+    if (dpari_is_reduction(call)) {
         return g->slot_bytes * 4 / n;
     }
     if (call->kind == DPAR_CALL_BROADCAST) {
         const int64_t most = DPARI_BROADCAST_BOX;
         return most < g->slot_bytes ? most : g->slot_bytes;
     }
-    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g) ? 0
-                                                                                   : g->slot_bytes;
+    if (largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g)) {
+        return 0;
+    }
+    return g->slot_bytes;
 }
 
 /* Returns the bytes of this rank's input. If sizes vary, a table lists what each other rank may
@@ -11566,8 +11802,10 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
     return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
-/* What this rank knows of the ways in which a call's private memory, `bytes`, can go; NULL: it does
- * not choose. A broadcast's root does; of a reduction, of which all copy as much, rank 0. */
+/* Returns this rank's times for the methods of copying the private memory of a call, and the size
+ * of that memory in *bytes. Returns NULL if this rank does not choose the method, or the call is
+ * small. The root of a broadcast chooses, and rank 0 in a reduction, where all ranks copy equally
+ * much. */
 static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
@@ -11579,11 +11817,13 @@ static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t
     *bytes = call->variable_counts
                  ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
                  : dpari_gives(g, call);
-    return *bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA) ? NULL
-           : reduces ? dpari_pace_of(g->sums, *bytes)
-                     : dpari_pace_of(g->pace, *bytes);
+    if (*bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA)) {
+        return NULL;
+    }
+    return dpari_pace_of(reduces ? g->sums : g->pace, *bytes);
 }
 
+/* Fills in this rank's offer, and copies the input into the slot if that is better. */
 static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
@@ -11614,6 +11854,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
     }
 }
 
+/* True if so many bytes should be written with streaming stores. */
 static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
 {
     return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
@@ -11630,7 +11871,7 @@ static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream
     }
 }
 
-/* The first step: give and enter. */
+/* The first step: makes the input readable and publishes the entry. */
 static void dpari_enter(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11648,7 +11889,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     k->phase = DPARI_ENTRIES;
     o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
     dpari_publish(g->world, &entry->word, o->mine);
-    /* what needs nobody, while the others enter */
+    /* copies the own piece, which needs no other rank, while the others enter */
     if (k->call.kind == DPAR_CALL_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
         !(o->offer.flags & DPARI_BOXED)) {
         dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
@@ -11662,12 +11903,12 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     dpari_flight f;
     dpari_put_rank(t, g, rank);
     if (!dpari_flight_find(g->world, g->world_rank[rank], g->id, k->sequence, &f)) {
-        dpar_text_put(t, " called something else");
+        dpar_text_put(t, " called a different operation");
         return 0;
     }
     if (f.root == DPARI_CLOSE) {
         dpar_text_put(t, " closed the communicator or returned");
-        dpari_put_failed(t, g->world, g->world_rank[rank]); /* why, most likely */
+        dpari_put_failed(t, g->world, g->world_rank[rank]); /* most likely the reason */
         return 1;
     }
     dpar_text_put(t, " called ");
@@ -11675,7 +11916,8 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     return 0;
 }
 
-/* Pieces of different sizes, and nothing else that a message could show. */
+/* True if the two calls have pieces of different sizes and differ in nothing that a message shows,
+ * so that only their counts can differ. */
 static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
@@ -11684,13 +11926,15 @@ static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32
            f.op == k->call.op && f.root == k->call.root;
 }
 
+/* Breaks the communicator because another rank has called a different operation. */
 static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
 {
     const int32_t me = g->comm.rank, first = me < other ? me : other;
     dpar_why why;
     dpar_text t;
     int left;
-    for (int32_t r = 0; r < g->comm.size; r++) { /* after a death ranks go different ways */
+    /* if a rank has died, that is why the others call different operations */
+    for (int32_t r = 0; r < g->comm.size; r++) {
         if (dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD) {
             return dpari_fail_peer(g, k, r);
         }
@@ -11718,8 +11962,9 @@ static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
         r = r >= n ? r - n : r;
         uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
         int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
-        /* ahead: it has compared this one and gone on, with this member in another communicator;
-         * after a barrier that closes one that can be, and barriers read nothing */
+        /* If ahead > 0, the rank has compared this entry already and has reused its member for
+         * another communicator. That is possible only after the barrier that closes a
+         * communicator, and a barrier reads no data. */
         if (word == mine || ahead > 0) {
             continue;
         }
@@ -11735,6 +11980,7 @@ static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
     return DPAR_OK;
 }
 
+/* Does the same as dpari_entries_of_all, by levels (gate.h) if possible. */
 static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11761,7 +12007,7 @@ static int dpari_last_words(dpari_group *g, dpar_work *k)
     return came;
 }
 
-/* ---- everything is readable -------------------------------------------------------------------
+/* ---- all input is readable --------------------------------------------------------------------
  */
 
 /* True if a reduction writes over its own input. Those lines are in the caches, where streaming
@@ -11787,7 +12033,7 @@ static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t ou
                       call->op, stream);
 }
 
-/* What another rank gives, inline. */
+/* Returns the inline input of another rank. */
 static const char *dpari_inline_given(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     return (const char *)dpari_gate_given(g, k, rank, dpari_coll_of_const(k)->mine);
@@ -11799,7 +12045,7 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
     if (bytes == 0 || (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank)) {
-        return; /* of nothing `in` and `out` may be NULL */
+        return; /* if there are no elements, `in` and `out` may be NULL */
     }
     result = call->kind == DPAR_CALL_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at)
                                                 : NULL;
@@ -11840,7 +12086,7 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
 /* ---- reductions on offers ---------------------------------------------------------------------
  */
 
-/* Each reduces its part of all inputs, into all outputs. */
+/* Method push: this rank reduces its part of all inputs and stores it into all outputs. */
 static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -11871,7 +12117,7 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* Each reduces all that it needs itself. */
+/* Method box of a reduction: this rank reduces all elements of its own output. */
 static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -11890,15 +12136,15 @@ static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* What all ranks know of the offers. */
+/* A summary of all offers, which all ranks compute equally. */
 typedef struct dpari_offers {
-    int readable; /* all inputs */
-    int writable; /* all outputs that are needed */
-    int boxed;    /* no input is in a user's memory */
-    int in_place; /* some rank reduces over its own input where it lies */
-    int cma;      /* all may read the others' memory */
-    int kernel;   /* the rank that chooses wants that */
-    int64_t largest;
+    int readable;    /* 1 if all inputs can be read */
+    int writable;    /* 1 if all outputs that are needed can be written by others */
+    int boxed;       /* 1 if no input is in a user's memory */
+    int in_place;    /* 1 if a rank overwrites input that the others read in its buffer */
+    int cma;         /* 1 if all ranks can read the others' memory */
+    int kernel;      /* 1 if the rank that chooses wants the kernel to copy */
+    int64_t largest; /* bytes of the largest piece */
 } dpari_offers;
 
 static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
@@ -11920,16 +12166,16 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
     return all;
 }
 
-/* ---- CMA: a reduction through the kernel ------------------------------------------------------
+/* ---- method cma: a reduction that reads through the kernel ------------------------------------
  */
 
-/* number: errno of the read. */
+/* Breaks the communicator because a rank's memory could not be read. number: errno of the read. */
 static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank,
                                                int number)
 {
     dpar_text t;
     dpar_why why;
-    /* a process that dies loses its memory well before its lock */
+    /* a process that dies loses its memory some time before its lock */
     for (int32_t i = 0; i < 2000; i++) {
         if (dpari_rank_state(g->world, g->world_rank[rank]) != DPARI_RANK_HERE) {
             return dpari_fail_peer(g, k, rank);
@@ -11942,12 +12188,11 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     dpari_put_rank(&t, g, rank);
     dpar_text_put(&t, " cannot be read any more (");
     dpari_os_error(&t, number);
-    dpar_text_put(&t,
-                  number == EPERM
-                      ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
-                        " since the start?"
-                      : "");
-    dpar_text_put(&t, "): options.disable = DPAR_WORLD_NO_CMA does without");
+    if (number == EPERM) {
+        dpar_text_put(&t, ": perhaps one of the two has changed its user, its seccomp filter or "
+                          "PR_SET_DUMPABLE since the start");
+    }
+    dpar_text_put(&t, "): set DPAR_WORLD_NO_CMA in dpar_world_desc.disable to copy without it");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -11958,7 +12203,8 @@ static int dpari_cma_read(const dpari_group *g, int32_t rank, void *to, uint64_t
     return dpari_world_read(g->world, g->world_rank[rank], to, from, bytes);
 }
 
-/* This rank's part of all inputs into its own output, block by block through its slots. */
+/* Reduces this rank's part of all inputs into its own output, block by block. The blocks of the
+ * other ranks are read into this rank's slots. */
 static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -11985,7 +12231,7 @@ static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* The parts that the others reduced. */
+/* Reads the parts that the other ranks have reduced. */
 static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
 {
     for (int32_t i = 1; i < g->comm.size; i++) {
@@ -11999,7 +12245,7 @@ static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* ---- moves on offers --------------------------------------------------------------------------
+/* ---- moves (operations that do not reduce) on offers ------------------------------------------
  */
 
 static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32_t from,
@@ -12015,7 +12261,7 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
-/* Where the piece from `from` for this rank lies behind that rank's offer. */
+/* Returns where the piece for this rank is in what rank `from` offers. */
 static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32_t from)
 {
     const dpar_call *call = &k->call;
@@ -12027,6 +12273,7 @@ static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32
     return p;
 }
 
+/* Checks that the other ranks give as much as this rank takes, if sizes vary. */
 static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
 {
     for (int32_t r = 0; r < g->comm.size && k->call.variable_counts; r++) {
@@ -12039,8 +12286,9 @@ static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* An all-to-all's own piece and its right neighbour's, line by line: while one waits for another
- * core the other goes on. 0: not possible here. */
+/* Copies the own piece of an all-to-all and that of the right neighbour in turns, line by line,
+ * because one copy can proceed while the other waits for a line of another core. Returns 0 if that
+ * is not possible here. */
 static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -12054,7 +12302,7 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     }
     in = (const char *)dpari_at(g->world, ref);
     if (!in) {
-        return 0; /* who goes on says why */
+        return 0; /* the caller tries again and writes the message */
     }
     dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
                             (const char *)call->in + own.begin,
@@ -12063,14 +12311,15 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     return 1;
 }
 
-/* Everyone takes its pieces where they are offered, or through the kernel. */
+/* Takes all pieces for this rank from where they are offered, or through the kernel. */
 static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
     const int32_t n = g->comm.size;
     const int32_t stream =
         dpari_streams(g, call->kind == DPAR_CALL_BROADCAST ? largest / 2 : largest * n);
-    /* own memory that the others read too: first, while nobody has touched it */
+    /* if the others read this rank's input in its buffer, the own piece is copied first, before
+     * their reads take its lines out of the cache */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
     for (int32_t i = done; i < n; i++) {
@@ -12100,20 +12349,21 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
     return DPAR_OK;
 }
 
-/* ---- chunks -----------------------------------------------------------------------------------
+/* ---- method chunks ----------------------------------------------------------------------------
  */
 
+/* Returns the buffer in the slots of a rank that chunk `step` uses. */
 static char *dpari_buffer(const dpari_group *g, const dpari_coll *o, int32_t rank, int64_t step)
 {
     return dpari_staging(g, rank) + (step % o->buffers) * (2 * g->slot_bytes / o->buffers);
 }
 
-/* The part of a piece that goes with chunk `step`: empty past its end. */
+/* Returns the part of a piece that is in chunk `step`, with 0 bytes past the end of the piece. */
 static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
 {
     int64_t skip = step * size;
-    dpari_piece c = {p.begin + skip, p.bytes - skip};
-    c.bytes = c.bytes < 0 ? 0 : c.bytes < size ? c.bytes : size;
+    dpari_piece c = {p.begin + skip, dpari_least(p.bytes - skip, size)};
+    c.bytes = dpari_most(c.bytes, 0);
     return c;
 }
 
@@ -12138,7 +12388,8 @@ static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_
     o->steps = (largest + o->piece - 1) / o->piece;
 }
 
-/* A rank that gives nothing says so once, and so does one that takes nothing. */
+/* Begins the chunks. A rank that gives nothing publishes all of its word `a` at once, and a rank
+ * that takes nothing all of its word `b`. */
 static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12179,7 +12430,7 @@ static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll 
     }
 }
 
-/* Takes its pieces of the chunk. */
+/* Takes this rank's pieces of the chunk. */
 static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -12196,7 +12447,8 @@ static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_col
     }
 }
 
-/* Reduces its part of the chunk, into its own output and, for others to take, into its buffer. */
+/* Reduces this rank's part of the chunk into its own output and, for the others to take, into its
+ * buffer. */
 static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -12221,6 +12473,7 @@ static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_c
     }
 }
 
+/* Takes the parts of the chunk that the other ranks have reduced. */
 static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -12237,14 +12490,15 @@ static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_
     }
 }
 
-/* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
+/* Returns the word that a rank publishes last for a chunk: c if results are taken, otherwise b. */
 static int32_t dpari_last_word(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
                                                                                 : DPARI_WORD_B;
 }
 
-/* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
+/* Advances the chunks. Chunk j is put in while j - 1 is reduced or taken and the results of j - 2
+ * are taken. */
 static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12287,10 +12541,11 @@ static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* ---- the way ----------------------------------------------------------------------------------
+/* ---- choosing the method ----------------------------------------------------------------------
  */
 
-/* This rank is done with the others' memory; so will all be. */
+/* Publishes that this rank is done with the memory of the others. The collective ends once all are.
+ */
 static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, int64_t step)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12299,7 +12554,8 @@ static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, 
     dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
 }
 
-/* The rank that chose the way of k times it, until all are done. */
+/* Begins to time the method of k, on the rank that chose it. dpari_timed ends that once all ranks
+ * are done. */
 static void dpari_time_way(dpari_group *g, dpar_work *k)
 {
     int64_t bytes;
@@ -12321,7 +12577,8 @@ static void dpari_timed(dpari_group *g, const dpar_work *k)
     }
 }
 
-/* OK: all is done; MORE: go on by phase. */
+/* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if that is all, or
+ * DPAR_MORE if the work continues at its phase. */
 static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -12362,6 +12619,7 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
+/* Does the same for an operation that does not reduce. */
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -12385,6 +12643,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
+/* All ranks have entered: passes that on by levels and begins the collective. */
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12411,7 +12670,9 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
     }
     if ((k->phase & 0xff) == DPARI_ENTRIES) {
         status = dpari_entries(g, k);
-        status = status == DPAR_OK ? dpari_coll_choose(g, k) : status;
+        if (status == DPAR_OK) {
+            status = dpari_coll_choose(g, k);
+        }
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
         status = dpari_chunks(g, k);
@@ -12437,10 +12698,10 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
 
 /* Implements messages of the shared-memory engine as steps that never wait. Called by shm.c.
  *
- * There is one channel for each ordered pair of ranks. It is in the sender's heap and is made when
- * the first record is written: a ring of cells, each with a block. A cell's word is the index of
- * its record + 1, and is written last. The receiver always takes the records of a channel in order,
- * and counts them in `consumed`. A message that no receive asks for yet is moved into a note in
+ * There is one channel for each ordered pair of ranks, a ring of cells with a block each. It is in
+ * the sender's heap and is made when the first record is written. A cell's word is the index of its
+ * record + 1, and is written last. The receiver always takes the records of a channel in order, and
+ * counts them in `consumed`. A message whose receive is not posted yet is moved into a note in
  * private memory, so that the ring becomes free in whatever order receives are posted. Records are:
  *
  *     EAGER  the envelope and the first bytes, in the cell or in its block. DATA records with the
@@ -12450,33 +12711,32 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
  *            answers CTS. With a ref to its own registered memory, the sender copies there and
  *            sends PUT; without one the sender sends DATA. If both memories are registered and the
  *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
- *     DATA   a piece of a message, in the block or in the cell. `bytes` is its place in the
+ *     DATA   a piece of a message, in the block or in the cell. `bytes` is its offset in the
  *            message, `tag` its length.
  *
- * CTS and FIN are sent the other way, in the channel of that pair. An id is the sender's number of
- * the message; answers and pieces carry it. A record whose id is not known, or no longer, is
- * dropped, because its communicator has broken here.
+ * CTS and FIN are sent in the channel of the opposite direction. An id is the sender's number of
+ * the message; answers and pieces carry it. A record with an unknown id is dropped, because its
+ * communicator has broken on this rank.
  *
- * A blocking wait looks at one channel, and at all of them now and then, so that every rank that
- * waits for anything also moves what others have sent to it. */
+ * A blocking wait looks at one channel, and now and then at all of them, so that every rank that
+ * waits also receives what others send to it. */
 
 enum {
-    DPARI_P2P_CELLS = 32, /* of a channel */
-    DPARI_P2P_TELL = 8,   /* records between two looks that the sender gets at `consumed` */
+    DPARI_P2P_CELLS = 32, /* cells of a channel */
+    DPARI_P2P_TELL = 8,   /* the receiver updates `consumed` after so many records */
     DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
     DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
     DPARI_P2P_BLOCK = 8192,
-    DPARI_P2P_DIRECT = 4096,     /* registered messages from here on are copied once */
-    DPARI_P2P_EAGER = 65536,     /* larger ones wait for their receive; */
-    DPARI_P2P_EAGER_CMA = 12288, /* so where the kernel copies them, */
-    DPARI_P2P_EAGER_CROWD =
-        32768,                  /* and ranks without a core each would wait long for each other */
-    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
-    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
-    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
-    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
-    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
-    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
+    DPARI_P2P_DIRECT = 4096,       /* bytes from which registered memory is copied only once */
+    DPARI_P2P_EAGER = 65536,       /* bytes above which a private message waits for its receive */
+    DPARI_P2P_EAGER_CMA = 12288,   /* the same if the kernel can copy it */
+    DPARI_P2P_EAGER_CROWD = 32768, /* the same if ranks also share cores, where waits are long */
+    DPARI_P2P_SHARE = 32768,       /* bytes from which both ranks copy a half if they can */
+    DPARI_P2P_STREAM = 8 << 20,    /* bytes from which copies bypass the cache */
+    DPARI_P2P_OFTEN = 16,          /* a wait looks at all channels each so many looks at its own */
+    DPARI_P2P_PATIENT = 256,       /* and at all each time after so many looks in vain */
+    DPARI_P2P_CLASSES = 12,        /* size classes of notes, 128 B to 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20      /* bytes allocated at a time for notes */
 };
 
 enum {
@@ -12488,25 +12748,27 @@ enum {
     DPARI_P2P_IS_FIN
 };
 
-/* work->phase */
+/* The values of dpar_work.phase for messages. */
 enum {
-    DPARI_P2P_POSTED = 1,
-    DPARI_P2P_ARRIVING,
-    DPARI_P2P_QUEUED,
-    DPARI_P2P_SENDING,
-    DPARI_P2P_WAITING,
+    DPARI_P2P_POSTED = 1, /* a receive without a message */
+    DPARI_P2P_ARRIVING,   /* a receive of which a part is still to come */
+    DPARI_P2P_QUEUED,     /* a send whose envelope is not written yet */
+    DPARI_P2P_SENDING,    /* a send that writes its data */
+    DPARI_P2P_WAITING,    /* a send that waits for an answer */
     DPARI_P2P_DONE
 };
 
-/* work->state */
-enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_BEGAN /* ns; 0: is not timed */ };
+/* The indices of dpar_work.state for messages: id, size, bytes sent or received so far, and the
+ * time in ns at which a timed transfer began, or 0. */
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_BEGAN };
 
+/* The envelope of a record. */
 typedef struct dpari_p2p_head {
-    uint32_t comm;
+    uint32_t comm; /* id of the group */
     int32_t tag;
-    uint32_t id;
-    uint16_t kind, type;
-    int64_t bytes; /* of the message */
+    uint32_t id;         /* the sender's number of the message */
+    uint16_t kind, type; /* DPARI_P2P_IS_x, and the type of the elements */
+    int64_t bytes;       /* size of the message; of DATA, the offset in it */
 } dpari_p2p_head;
 
 typedef struct dpari_p2p_cell {
@@ -12515,27 +12777,27 @@ typedef struct dpari_p2p_cell {
     char payload[DPARI_P2P_INLINE];
 } dpari_p2p_cell;
 
-/* Payload of RTS and CTS: memory of the rank that wrote it. */
+/* The payload of RTS and CTS: memory of the rank that wrote it. */
 typedef struct dpari_p2p_where {
-    uint64_t ref;     /* 0: it is not registered */
+    uint64_t ref;     /* 0 if the memory is not registered */
     uint64_t address; /* in its process */
-    int64_t begin;    /* CTS: where the part begins that the sender is to copy */
-    int64_t present;  /* RTS: the sender waits in a call, and will answer at once */
+    int64_t begin;    /* in a CTS, the offset from which on the sender must copy */
+    int64_t present;  /* in an RTS, 1 if the sender waits in a call and so will answer at once */
 } dpari_p2p_where;
 
 typedef struct dpari_p2p_channel {
     uint64_t consumed; /* written by the receiver */
-    char room[DPARI_LINE - 8];
+    char padding[DPARI_LINE - 8];
     dpari_p2p_cell cell[DPARI_P2P_CELLS];
     char block[DPARI_P2P_CELLS][DPARI_P2P_BLOCK];
 } dpari_p2p_channel;
 
-/* A record taken out of the ring before its receive was posted, its payload behind it; or one that
- * found no room in the ring. */
+/* A record that was taken out of the ring before its receive was posted, or an answer that the ring
+ * was too full for. The payload of a message follows it. */
 typedef struct dpari_p2p_note {
     struct dpari_p2p_note *next;
-    int64_t got;
-    int32_t size_class;
+    int64_t got;        /* bytes of the payload that have arrived */
+    int32_t size_class; /* the note has 128 << size_class bytes */
     dpari_p2p_head head;
     dpari_p2p_where where;
 } dpari_p2p_note;
@@ -12548,24 +12810,26 @@ typedef struct dpari_p2p_notes {
     dpari_p2p_note *first, *last;
 } dpari_p2p_notes;
 
-/* What this rank keeps about one peer (itself too). */
+/* This rank's state for one peer, which may be itself. */
 typedef struct dpari_p2p_link {
-    dpari_p2p_channel *in; /* from it; NULL: not open */
-    uint64_t in_next, in_told;
-    dpari_p2p_works posted;   /* receives without a message */
-    dpari_p2p_works arriving; /* receives whose pieces come */
-    dpari_p2p_notes early;    /* messages without a receive */
-    dpari_p2p_channel *out;
-    uint64_t out_next, out_free; /* records written, known to be consumed */
-    dpari_p2p_works queue;       /* sends that wait for room, the first may be half sent */
-    dpari_p2p_works waiting;     /* sends whose RTS is out; to oneself: without a receive */
-    dpari_p2p_works streams;     /* sends that a CTS asked for */
-    dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
-    uint32_t ids;
-    dpari_pace pace[DPARI_PACES]; /* of large private messages from it, while it waits */
-    int32_t rang;                 /* the peer was woken for its full ring */
+    dpari_p2p_channel *in;     /* the channel from the peer; NULL if it is not open yet */
+    uint64_t in_next, in_told; /* records taken, and the last value written to `consumed` */
+    dpari_p2p_works posted;    /* receives without a message */
+    dpari_p2p_works arriving;  /* receives of which a part is still to come */
+    dpari_p2p_notes early;     /* messages without a receive */
+    dpari_p2p_channel *out;    /* the channel to the peer; NULL if it is not open yet */
+    uint64_t out_next;         /* records written */
+    uint64_t out_free;         /* records known to be consumed */
+    dpari_p2p_works queue;     /* sends that wait for a free cell; the first may be partly sent */
+    dpari_p2p_works waiting;   /* sends whose RTS is sent; to itself, sends without a receive */
+    dpari_p2p_works streams;   /* sends whose data a CTS has requested */
+    dpari_p2p_notes answers;   /* CTS, FIN and PUT that wait for a free cell */
+    uint32_t ids;              /* ids used so far */
+    dpari_pace pace[DPARI_PACES]; /* of large private messages from the peer while it waits */
+    int32_t rang;                 /* 1 if the peer was woken because its ring is full */
 } dpari_p2p_link;
 
+/* A piece of private memory for notes, which follow it. */
 typedef struct dpari_p2p_chunk {
     struct dpari_p2p_chunk *next;
     int64_t bytes;
@@ -12573,14 +12837,14 @@ typedef struct dpari_p2p_chunk {
 
 struct dpari_p2p {
     dpari_world *world;
-    int64_t bytes; /* of this, with its links */
-    int32_t open;  /* works that are not done */
-    int32_t idle;  /* looks in vain since the last success */
-    int32_t direct, cma;
-    dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES];
-    char *fresh, *fresh_end;
+    int64_t bytes;       /* size of this struct with its links */
+    int32_t open;        /* works that are not done */
+    int32_t idle;        /* looks in vain since the last success */
+    int32_t direct, cma; /* 1 if registered memory, and other processes, may be read directly */
+    dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES]; /* unused notes by size class */
+    char *fresh, *fresh_end;                       /* the unused part of the last chunk */
     dpari_p2p_chunk *chunks;
-    dpari_p2p_link link[1]; /* of each rank */
+    dpari_p2p_link link[1]; /* [world->size] */
 };
 
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w)
@@ -12624,7 +12888,7 @@ static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *k)
     list->last = k;
 }
 
-/* Takes k, which follows `before` (NULL: it is the first), off the list. */
+/* Takes k off the list. `before` is the work before it, NULL if k is the first. */
 static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *k)
 {
     if (before) {
@@ -12638,7 +12902,7 @@ static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work
     k->next = NULL;
 }
 
-/* Takes the first of that communicator and tag off the list; NULL: there is none. */
+/* Takes the first work of this communicator and tag off the list. Returns NULL if there is none. */
 static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
 {
     dpar_work *before = NULL, *k;
@@ -12660,6 +12924,7 @@ static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
     return k;
 }
 
+/* Takes k off the list. */
 static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
 {
     dpar_work *before = NULL, *at;
@@ -12669,6 +12934,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
     dpari_p2p_unlink(list, before, k);
 }
 
+/* Moves a message that is in no list any more to the finished ones of its group. */
 DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
     dpari_group *g = dpari_group_of(k->home);
@@ -12682,8 +12948,8 @@ DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_sta
 /* ---- notes ------------------------------------------------------------------------------------
  */
 
-/* A note with room for `bytes` behind it; NULL: no memory. Sizes are powers of two; what is given
- * back is used again. */
+/* Takes a note with space for `bytes` after it. Sizes are powers of two, and freed notes are used
+ * again. Returns NULL if there is no memory. */
 static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p, int64_t bytes)
 {
     const int64_t need = bytes + (int64_t)sizeof(dpari_p2p_note);
@@ -12771,6 +13037,7 @@ static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *fro
 /* ---- writing into a channel -------------------------------------------------------------------
  */
 
+/* Makes the channel to the peer if there is none yet. */
 static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, int32_t peer)
 {
     uint64_t *ref = &w->channel[(int64_t)peer * w->size + w->me];
@@ -12787,13 +13054,13 @@ static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, 
     return s;
 }
 
-/* The next cell, if it is free. */
+/* Returns the next cell of the channel to the peer, or NULL if the ring is full. */
 static dpari_p2p_cell *dpari_p2p_room(dpari_world *w, dpari_p2p_link *link)
 {
     if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
         link->out_free = DPARI_LOAD(&link->out->consumed);
         if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
-            /* the receiver may sleep in a wait for another rank, whose news alone wake it */
+            /* the receiver may sleep in a wait from which only another rank wakes it */
             if (!link->rang && DPARI_LOAD(&w->head->sleepers)) {
                 link->rang = 1;
                 dpari_ring_all(&w->segment);
@@ -12810,6 +13077,7 @@ static char *dpari_p2p_out_block(const dpari_p2p_link *link)
     return link->out->block[link->out_next % DPARI_P2P_CELLS];
 }
 
+/* Publishes the record in the next cell. */
 static void dpari_p2p_push(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell)
 {
     link->out_next++;
@@ -12824,7 +13092,8 @@ static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2
     dpari_p2p_push(w, link, cell);
 }
 
-/* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
+/* Sends CTS, FIN or PUT for the message `id`, now or as soon as a cell is free. Returns 0 if there
+ * is no memory to keep it until then. */
 static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
                             const dpari_p2p_where *where)
 {
@@ -12852,8 +13121,8 @@ static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
     return 1;
 }
 
-/* Bytes of the piece at `at` when so many are left. The first are small, so that the receiver has
- * something to copy soon. */
+/* Returns the size of the piece at offset `at` if `left` bytes remain. The first pieces are small,
+ * so that the receiver can begin to copy soon. */
 static int64_t dpari_p2p_piece(int64_t at, int64_t left)
 {
     const int64_t most = at < DPARI_P2P_BLOCK ? DPARI_P2P_BLOCK / 2 : DPARI_P2P_BLOCK;
@@ -12869,13 +13138,13 @@ static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
     head->bytes = k->state[DPARI_P2P_BYTES];
 }
 
-/* What others may copy from; 0: nothing. */
+/* Returns the ref of memory that others can copy from or to directly, or 0 if they cannot. */
 static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
 {
     return p->direct ? dpari_ref(p->world, at, bytes) : 0;
 }
 
-/* Bytes of private memory that go without a wait for their receive. */
+/* Returns the largest private message that is sent without waiting for its receive. */
 static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
 {
     const dpari_world *w = p->world;
@@ -12885,7 +13154,7 @@ static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
     return w->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
 }
 
-/* Writes the envelope of a queued send into the cell; its next phase. */
+/* Writes the envelope of a queued send into the cell. Returns the next phase of the send. */
 static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_t peer,
                                       dpar_work *k, dpari_p2p_cell *cell)
 {
@@ -12915,7 +13184,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_
     return phase;
 }
 
-/* Puts the next pieces of a send into the ring. 1: all are there. */
+/* Puts the next pieces of a send into the ring. Returns 1 if the last one is in. */
 static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k)
 {
     const int64_t bytes = k->state[DPARI_P2P_BYTES];
@@ -12937,6 +13206,7 @@ static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k
     return 1;
 }
 
+/* Sends the answers that wait. Returns 0 if the ring is full before the last one. */
 static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
 {
     dpari_world *w = p->world;
@@ -12954,6 +13224,7 @@ static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
     return 1;
 }
 
+/* Sends the queued messages. Returns 0 if the ring is full before the end of the last one. */
 static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
@@ -13001,7 +13272,7 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- a message meets its receive --------------------------------------------------------------
+/* ---- a message is matched with its receive ----------------------------------------------------
  */
 
 /* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
@@ -13025,7 +13296,8 @@ static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpar
     dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
 }
 
-/* A broken communicator's memory may be in other use by now: it is not touched any more. */
+/* Fails the work and returns 1 if its communicator has broken. The memory of the other rank may
+ * then be in use for something else, so it must not be read or written any more. */
 static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
 {
     dpar_status s = dpari_group_broken(dpari_group_of(k->comm));
@@ -13035,12 +13307,13 @@ static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
     return s != DPAR_OK;
 }
 
+/* True if the message has the size and type of its receive. */
 static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
 {
     return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
 }
 
-/* The first bytes of an EAGER message reach their receive. */
+/* Takes the first bytes of an EAGER message, `got` of them. */
 static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
                                  const dpari_p2p_head *head, const char *from, int64_t got)
 {
@@ -13059,8 +13332,9 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
     dpari_p2p_append(&link->arriving, k);
 }
 
-/* Copies from the sender's process. A sender that is there may put pieces into the ring meanwhile;
- * one that is not, or that has no core, would have to come first. */
+/* Copies a message from the sender's process. Returns 0 if that is not possible, or if the ring is
+ * chosen because it is faster. The ring is considered only if the sender is present, since
+ * otherwise this rank would have to wait for it. */
 static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
@@ -13086,7 +13360,7 @@ static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer
     return read;
 }
 
-/* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */
+/* Requests the bytes from offset `begin` on from the sender. k then waits for them. */
 static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
                           int64_t begin)
 {
@@ -13103,13 +13377,14 @@ static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id,
     }
 }
 
-/* The envelope of a large message reaches its receive. */
+/* Takes the envelope of a large message: copies the message, or requests it from the sender, or
+ * both, a half each. */
 static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
     dpari_world *w = p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
-    int64_t mine = head->bytes; /* what this rank copies */
+    int64_t mine = head->bytes; /* bytes that this rank copies */
     const void *from;
     uint64_t ref;
     int told;
@@ -13121,7 +13396,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
         return;
     }
     ref = dpari_p2p_ref(p, k->call.out, head->bytes);
-    from = where->ref ? dpari_at(w, where->ref) : NULL; /* no addresses for it: as if private */
+    from = where->ref ? dpari_at(w, where->ref) : NULL; /* NULL if no addresses are left, too */
     if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
@@ -13141,7 +13416,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
 /* ---- reading a channel ------------------------------------------------------------------------
  */
 
-/* Keeps a message that nobody has asked for. 0: no memory. */
+/* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
 static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
                           const char *from, int64_t got)
 {
@@ -13161,7 +13436,8 @@ static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_he
     return 1;
 }
 
-/* A piece of a message whose receive is not posted: the last that came. */
+/* Keeps a piece of a message whose receive is not posted. That message is the last one that was
+ * kept, because the pieces of a message follow its envelope. */
 static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
@@ -13173,6 +13449,7 @@ static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head
     }
 }
 
+/* Records the time of a transfer through the ring, if it was timed. */
 static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
 {
     const int64_t bytes = k->state[DPARI_P2P_BYTES], began = k->state[DPARI_P2P_BEGAN];
@@ -13182,6 +13459,7 @@ static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
     }
 }
 
+/* Takes a DATA record. */
 static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
@@ -13203,7 +13481,8 @@ static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_
     }
 }
 
-/* The peer asks for a message: into its memory at once, or piece by piece. */
+/* Takes a CTS, by which the peer requests a message: copies into the peer's registered memory, or
+ * begins to send the data. */
 static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
                                const dpari_p2p_where *where)
 {
@@ -13219,15 +13498,15 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     if (dpari_p2p_is_lost(p, k)) {
         return;
     }
-    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL; /* no addresses for it: piece by
-                                                                  piece, and all of it */
+    /* if no addresses are left to map that memory, all of the message is sent as data */
+    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL;
     if (to) {
         dpari_p2p_copy_large(w, to + where->begin, (const char *)k->call.in + where->begin,
                              k->state[DPARI_P2P_BYTES] - where->begin);
         if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
             dpari_p2p_finish(p, k, DPAR_E_MEMORY);
         } else if (where->begin > 0) {
-            dpari_p2p_append(&link->waiting, k); /* until the receiver has copied its part: FIN */
+            dpari_p2p_append(&link->waiting, k); /* for the FIN of the receiver's own part */
         } else {
             dpari_p2p_finish(p, k, DPAR_OK);
         }
@@ -13237,6 +13516,7 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     dpari_p2p_append(&link->streams, k);
 }
 
+/* Takes a PUT or FIN, which ends the work with this id. */
 static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
 {
     dpar_work *k = dpari_p2p_find(list, id);
@@ -13246,15 +13526,21 @@ static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
     }
 }
 
-/* Takes one record; 0: there is no memory for it, it stays where it is. */
+/* True if the payload of a record is in its cell, false if it is in the block. */
+static int dpari_p2p_is_inline(const dpari_p2p_head *head)
+{
+    if (head->kind == DPARI_P2P_IS_DATA) {
+        return head->tag <= DPARI_P2P_INLINE;
+    }
+    return head->kind != DPARI_P2P_IS_EAGER || head->bytes <= DPARI_P2P_INLINE;
+}
+
+/* Takes one record. Returns 0, and leaves the record in the ring, if there is no memory for it. */
 static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell, const char *block)
 {
     dpari_p2p_link *link = &p->link[peer];
     const dpari_p2p_head *head = &cell->head;
-    const int inside = head->kind == DPARI_P2P_IS_DATA    ? head->tag <= DPARI_P2P_INLINE
-                       : head->kind == DPARI_P2P_IS_EAGER ? head->bytes <= DPARI_P2P_INLINE
-                                                          : 1;
-    const char *from = inside ? cell->payload : block;
+    const char *from = dpari_p2p_is_inline(head) ? cell->payload : block;
     dpari_p2p_where where = {0, 0, 0, 0};
     dpar_work *k;
     switch (head->kind) {
@@ -13283,6 +13569,7 @@ static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell
     }
 }
 
+/* Breaks the communicators of these works because the channel from the peer cannot be mapped. */
 static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
 {
     for (const dpar_work *k = list->first; k; k = k->next) {
@@ -13295,7 +13582,7 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p
 {
     uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
     link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
-    if (ref && !link->in) { /* whatever waits for the peer would wait for ever */
+    if (ref && !link->in) { /* all that waits for this peer would wait for ever */
         dpari_p2p_fail_works(&link->posted, ref);
         dpari_p2p_fail_works(&link->waiting, ref);
         dpari_p2p_fail_works(&link->queue, ref);
@@ -13303,6 +13590,7 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p
     return link->in;
 }
 
+/* Takes all records that are in the channel from the peer. */
 static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
@@ -13321,7 +13609,7 @@ static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- messages to oneself ----------------------------------------------------------------------
+/* ---- messages of a rank to itself -------------------------------------------------------------
  */
 
 static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
@@ -13353,7 +13641,7 @@ static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dp
     }
 }
 
-/* ---- what the engine calls --------------------------------------------------------------------
+/* ---- the functions of p2p.h -------------------------------------------------------------------
  */
 
 /* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
@@ -13385,7 +13673,7 @@ DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const d
     dpari_p2p_link *link = &p->link[peer];
     if (call->kind == DPAR_CALL_SEND && peer != w->me) {
         dpar_status status = dpari_p2p_channel_open(w, link, peer);
-        if (status != DPAR_OK) { /* the other would wait for ever */
+        if (status != DPAR_OK) { /* breaks it, because the peer would wait for ever */
             return dpari_group_break(g, status,
                                      "send: no shared memory for a channel between two ranks");
         }
@@ -13447,6 +13735,7 @@ DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_
     return DPAR_MORE;
 }
 
+/* Ends the works of a group in one list. Returns how many there were. */
 static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_group *g)
 {
     dpar_work *before = NULL, *k = list->first;
@@ -13508,31 +13797,31 @@ DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
 
 /* A communicator of this rank. */
 typedef struct dpari_shm {
-    dpari_group group; /* first: a dpar_comm is one of these */
+    dpari_group group; /* must be first: dpari_shm_of casts a dpar_comm of this engine */
     struct dpari_node *node;
-    struct dpari_shm *next; /* of the open ones */
-    int64_t bytes;          /* of this */
-    int32_t closing;        /* the barrier that ends it is under way */
-    int32_t voted;          /* it broke, and this rank has gone on from it, or tried to */
-    int32_t generation;     /* so many times ranks went on without others to come to it */
+    struct dpari_shm *next; /* in the list of open communicators */
+    int64_t bytes;          /* bytes allocated for this struct and its tables */
+    int32_t closing;        /* 1 while the barrier that closes it is under way */
+    int32_t voted;          /* 1 if this rank has shrunk it, or tried to */
+    int32_t generation;     /* number of shrinks from the world to this communicator */
 } dpari_shm;
 
-/* What all communicators of this rank share; private memory. */
+/* What all communicators of this rank share, in private memory. */
 typedef struct dpari_node {
     dpari_world *world;
     dpari_p2p *p2p;
-    dpari_shm *open; /* communicators */
+    dpari_shm *open; /* list of open communicators */
     dpari_ended closed;
-    uint64_t spare;    /* ref of a member for the next one; 0: none */
-    uint32_t highest;  /* name of a communicator that this rank was in */
-    int32_t lent;      /* dpar_launch closes the world's, not the user */
-    int32_t posted;    /* works under way */
-    uint32_t tests;    /* fruitless calls of dpar_test so far */
-    double looked;     /* when dpar_test last looked whether peers live */
-    double suspended;  /* seconds between its looks that do not count: dpari_os_suspended */
-    uint64_t seen;     /* what the last look at a wait's progress saw */
-    uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
-    uint32_t progress; /* 1: there is one; 2: it is to end */
+    uint64_t spare;    /* ref of an unused member, the head of a list; 0 if none */
+    uint32_t highest;  /* the highest id of a communicator that this rank was in */
+    int32_t lent;      /* 1 if dpar_launch closes the world's communicator, not the user */
+    int32_t posted;    /* number of works under way */
+    uint32_t tests;    /* calls of dpar_test so far that found nothing done */
+    double looked;     /* when dpar_test last checked peers and deadlines */
+    double suspended;  /* s between these checks that do not count (dpari_os_suspended) */
+    uint64_t seen;     /* hash of the state at the last check of a wait's progress */
+    uint32_t lock;     /* protects this struct and its communicators from the progress thread */
+    uint32_t progress; /* 1 while there is a progress thread, 2 while it must end */
     dpari_thread thread;
 } dpari_node;
 
@@ -13571,13 +13860,15 @@ static void dpari_unlock(dpari_node *n)
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
+/* True if operation k waits for this rank. */
 static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(g, k, rank)
                                                      : rank == k->call.root;
 }
 
-/* The first that is missing because it waits for a rank that has come to k, and for whom. */
+/* Appends the first missing rank that itself waits for a rank which has arrived at k, and that
+ * rank. */
 static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
     const double quiet = dpari_quiet(g->comm.timeout_s);
@@ -13597,6 +13888,8 @@ static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work
     }
 }
 
+/* Breaks the communicator because its deadline has passed. The message names the missing ranks with
+ * the last operation of each. */
 static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
@@ -13620,15 +13913,17 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
     return dpari_group_break(g, DPAR_E_TIMEOUT, why.text);
 }
 
-/* What k really waits for: a collective waits for those posted before it. */
+/* Returns the operation that k waits for: if k is a collective, the first one in the queue, because
+ * collectives run in the order of posting, otherwise k. */
 static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 {
     return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT && g->first ? g->first : k;
 }
 
-/* After an error elsewhere a close waits for nobody: others may have seen that error before they
- * had this communicator at all. It ends with that error here, too. Those that went on after that
- * error have all of them seen it. */
+/* True if closing this communicator must not wait because another communicator of this rank is
+ * broken: the other ranks may have seen that error before they even made this communicator. It is
+ * then broken by the same error. Communicators of earlier generations do not count, because all
+ * ranks that shrank them have seen their errors. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -13641,8 +13936,9 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
-/* Checks now and then whether a wait still makes sense. Returns DPAR_OK if it does, DPAR_E_PEER if
- * *rank is gone, or DPAR_E_TIMEOUT. */
+/* Checks now and then whether a wait can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
+ * *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status of a broken
+ * communicator. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
     dpari_group *g = &s->group;
@@ -13664,7 +13960,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             dpari_group_closes(g, g->world_rank[r])) {
             state = DPARI_RANK_LEFT;
         }
-        /* one that died before one that left: others leave because of it */
+        /* a rank that died counts before one that left, because ranks leave when another dies */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;
             *rank = r;
@@ -13673,14 +13969,16 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     if (gone) {
         return DPAR_E_PEER;
     }
-    return missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s
-               ? DPAR_E_TIMEOUT
-               : DPAR_OK;
+    if (missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s) {
+        return DPAR_E_TIMEOUT;
+    }
+    return DPAR_OK;
 }
 
 /* ---- progress ---------------------------------------------------------------------------------
  */
 
+/* Ends an operation with this status. */
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
     dpari_group *g = &s->group;
@@ -13694,10 +13992,11 @@ static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
     dpari_flight_end(g->world, k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
     k->status = status;
-    DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
+    DPARI_STORE(&k->comm, NULL); /* last, because from here on the user may reuse it */
 }
 
-/* The collectives of one communicator, in order, until one has to wait. */
+/* Advances the collectives of one communicator in order, until one must wait. If the communicator
+ * is broken, fails those that cannot end any more. */
 static void dpari_queue_progress(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -13705,12 +14004,14 @@ static void dpari_queue_progress(dpari_shm *s)
         dpar_work *k = g->first;
         const dpar_status broken = g->comm.status;
         dpar_status status = broken;
-        /* what all had done before it broke has all its words: it ends well everywhere */
+        /* of a collective before the first failed one, all words are published, so it succeeds on
+         * all ranks */
         if (broken == DPAR_OK || k->sequence < g->broken_from) {
             status = dpari_coll_advance(g, k);
         }
-        /* who was stopped may have read what others had given up, and had written to again: they
-         * break it before they do */
+        /* If this rank was stopped for long, the others may have given up the collective and
+         * written to memory that it has just read. They break the communicator before they do so,
+         * hence this second check. */
         if (status == DPAR_OK) {
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             status = dpari_group_broken(g);
@@ -13726,6 +14027,7 @@ static void dpari_queue_progress(dpari_shm *s)
     }
 }
 
+/* Advances one operation, a collective together with those before it in the queue. */
 static void dpari_step(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -13770,15 +14072,15 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
         return;
     }
     if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_queue_progress(s); /* fails all of them: the communicator is broken */
+        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
     } else {
         dpari_p2p_forget(s->node->p2p, g);
         dpari_work_done(s, k, status);
     }
 }
 
-/* True if the operation has made progress since the last look. The deadline limits waits without
- * progress only. */
+/* True if the operation has made progress since the last call, by a hash of its state. The deadline
+ * limits only waits without progress. */
 static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 {
     uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
@@ -13790,7 +14092,8 @@ static int dpari_gets_on(dpari_node *n, const dpar_work *k)
     return seen != before;
 }
 
-/* Checks all that an operation waits for, and fails it if a rank will not arrive. */
+/* Checks the ranks that an operation waits for and its deadline, and fails it if a rank will not
+ * arrive. */
 static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpari_group *g = &s->group;
@@ -13810,7 +14113,7 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began
     if (status == DPAR_OK) {
         return;
     }
-    dpari_step(s, k); /* the last words of a rank that is gone may have come just before */
+    dpari_step(s, k); /* a rank that has ended may have published its part just before */
     if (!k->comm) {
         return;
     }
@@ -13822,9 +14125,10 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began
     dpari_give_up(s, k, status);
 }
 
-enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything */
+enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
 
-/* Until k is done. The caller holds the lock. */
+/* Waits until k is done and returns its status. The caller holds the lock, which is released during
+ * each turn of the wait. */
 static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -13865,12 +14169,13 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 /* ---- the engine's functions -------------------------------------------------------------------
  */
 
+/* The number of this rank's next operation, which numbers its messages. */
 static int64_t dpari_flights_of(const dpari_world *w)
 {
     return (int64_t)w->rank[w->me].flights + 1;
 }
 
-/* Posts it; OK when it was done at once. */
+/* Starts an operation in k. k->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -13887,7 +14192,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     k->sequence = is_message ? dpari_flights_of(w) : ++g->sequence;
     k->record = dpari_flight_begin(w, g->id, k->sequence, call);
     s->node->posted++;
-    status = dpari_group_broken(g); /* too late: the others have given it up */
+    status = dpari_group_broken(g); /* if so, the others do not wait for this operation */
     if (status != DPAR_OK) {
         dpari_work_done(s, k, status);
         return;
@@ -13947,8 +14252,8 @@ static dpar_status dpari_shm_wait(dpar_work *k)
     return status;
 }
 
-enum { DPARI_TESTS_CROWDED = 16 }; /* tests between two offers of the core to who needs it */
-#define DPARI_LOOK_EVERY 10e-3     /* seconds between two looks at peers and deadline */
+enum { DPARI_TESTS_CROWDED = 16 }; /* tests after which a rank sleeps briefly if cores are shared */
+#define DPARI_LOOK_EVERY 10e-3     /* seconds between two checks of peers and deadline */
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
@@ -13979,14 +14284,14 @@ static dpar_status dpari_shm_test(dpar_work *k)
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(n);
     if (status == DPAR_MORE && n->world->crowded && n->tests % DPARI_TESTS_CROWDED == 0) {
-        dpari_os_sleep(10e-6); /* a yield would come back at once, or after another's whole slice */
+        dpari_os_sleep(10e-6); /* a yield would return at once, or only after a whole time slice */
     }
     return status;
 }
 
-enum { DPARI_BATCH = 12 }; /* works that fit on the stack */
+enum { DPARI_BATCH = 12 }; /* works that are kept on the stack */
 
-/* Posts receives first, so that messages arrive directly in their place. */
+/* Posts receives first, so that messages are copied directly to their destination. */
 static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
@@ -14022,7 +14327,7 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     dpar_text_init(&t, why->text, sizeof why->text);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
     dpari_text_print(&t, "%ld of at most %ld in use, in ", w->users, w->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 pieces (", w->used_count);
+    dpari_text_print(&t, "%d of at most 65536 allocations (", w->used_count);
     dpari_put_lack(&t, w);
     dpari_text_char(&t, ')');
 }
@@ -14062,7 +14367,7 @@ static void *dpari_progress_main(void *arg)
     int32_t idle = 0;
     while (DPARI_LOAD(&n->progress) == 1) {
         int32_t posted = 0;
-        /* the user's thread makes progress while it waits; two would be in each other's way */
+        /* while the user's thread waits, it makes progress itself, and two would only compete */
         if (!DPARI_LOAD(&n->world->waiting)) {
             dpari_lock(n);
             dpari_progress_all(n);
@@ -14089,7 +14394,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
             return dpari_say(DPAR_E_SYSTEM, &c->why, "no thread could be started for progress");
         }
     } else if (!on && n->progress) {
-        DPARI_STORE(&n->progress, 2U); /* it still takes the lock, once */
+        DPARI_STORE(&n->progress, 2U); /* not 0, because the thread may still take the lock once */
         dpari_os_join(n->thread);
         DPARI_STORE(&n->progress, 0U);
     }
@@ -14099,7 +14404,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
 /* ---- report -----------------------------------------------------------------------------------
  */
 
-enum { DPARI_REPORTED = 4 }; /* operations a rank */
+enum { DPARI_REPORTED = 4 }; /* operations that a report shows of each rank */
 
 static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 {
@@ -14118,9 +14423,11 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
         dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
         dpar_text_put(out, "\n    ");
         dpari_flight_text(out, &now.f);
-        dpar_text_put(out, now.f.state == DPARI_FLIGHT_DONE     ? " done"
-                           : now.f.state == DPARI_FLIGHT_FAILED ? " failed"
-                                                                : " not done");
+        if (now.f.state == DPARI_FLIGHT_DONE) {
+            dpar_text_put(out, " done");
+        } else {
+            dpar_text_put(out, now.f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
+        }
         if (now.f.comm) {
             dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
         }
@@ -14149,7 +14456,7 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         return;
     }
     reads = DPARI_LOAD(&w->rank[w->me].reads);
-    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read in place, other ");
     if (reads == 0) {
         dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
         return;
@@ -14158,11 +14465,11 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
     dpari_put_unread(out, w);
 }
 
-/* ---- making and ending ------------------------------------------------------------------------
+/* ---- making and closing communicators ---------------------------------------------------------
  */
 
-/* Room for a member, its tables and slots in this rank's heap. One that was used before has counted
- * to *sequence. */
+/* Takes an unused member, or allocates one with its tables and slots in this rank's heap. *sequence
+ * is the last sequence number that the member has used. */
 static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequence)
 {
     dpari_world *w = n->world;
@@ -14184,6 +14491,7 @@ static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequ
     return status;
 }
 
+/* Keeps the member of a closed communicator for a later one. */
 static void dpari_member_spare(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -14193,8 +14501,8 @@ static void dpari_member_spare(dpari_shm *s)
     s->node->spare = g->member_ref;
 }
 
-/* Works that nobody waited for end here; where one was not done, the others must not wait either.
- */
+/* Ends the works that the user has not waited for, and returns how many of them were not done. If
+ * there are any, the communicator is broken, so that the other ranks do not wait for them. */
 static int32_t dpari_shm_lost(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -14215,7 +14523,7 @@ static int32_t dpari_shm_lost(dpari_shm *s)
         dpari_work_done(s, g->finished, g->finished->status);
     }
     if (lost > 0) {
-        dpari_queue_progress(s); /* fails them all: it is broken */
+        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
     }
     return lost;
 }
@@ -14257,7 +14565,7 @@ static void dpari_node_close(dpari_node *n)
     dpari_os_unmap(n, (int64_t)sizeof *n);
 }
 
-/* Out of the list of open ones. */
+/* Moves a communicator from the list of open ones to the closed ones. */
 static void dpari_shm_drop(dpari_shm *s)
 {
     dpari_shm **link = &s->node->open;
@@ -14282,8 +14590,8 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     s->closing = 1;
     lost = dpari_shm_lost(s);
     if (!s->voted && dpari_group_broken(&s->group) != DPAR_OK) {
-        dpari_vote_cast(&s->group,
-                        DPARI_VOTE_LEAVES); /* who shrinks it need not wait for this one */
+        /* so that ranks that shrink the communicator do not wait for this one */
+        dpari_vote_cast(&s->group, DPARI_VOTE_LEAVES);
     }
     dpari_unlock(n);
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
@@ -14376,7 +14684,8 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     g->member = (dpari_member **)(void *)(s + 1);
     g->in = (const void **)(void *)(g->member + size);
     g->out = (void **)(void *)(g->in + size);
-    g->world_rank = (int32_t *)(void *)(g->out + size + 1); /* a result, and where others take it */
+    /* `out` has one more: a rank's own result, and the places where the others take it from */
+    g->world_rank = (int32_t *)(void *)(g->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
         g->member[r] = (dpari_member *)dpari_at(w, member[r]);
         g->world_rank[r] = world_rank[r];
@@ -14398,7 +14707,7 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     return DPAR_OK;
 }
 
-/* The world's communicator: the ref of each rank's member is where all can read it. */
+/* Makes the world's communicator, of the members that all ranks have published. */
 static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
 {
     const dpari_world *w = n->world;
@@ -14423,7 +14732,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
-    dpar_text_put(&t, "joining: a rank's memory: ");
+    dpar_text_put(&t, "memory for this rank: ");
     dpari_put_lack(&t, n ? n->world : NULL);
 }
 
@@ -14442,10 +14751,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int
     if (status != DPAR_OK) {
         dpari_join_why(n, why);
     }
-    if (!n) { /* nobody else tells those that wait for it */
+    if (!n) { /* so that the other ranks do not wait for this one */
         dpari_segment_ended(s, me, 1);
     }
-    status = status == DPAR_OK ? entered : status;
+    if (status == DPAR_OK) {
+        status = entered;
+    }
     if (status != DPAR_OK && n) {
         n->world->owns = DPARI_OWNS_NOTHING;
         dpari_node_close(n);
@@ -14465,7 +14776,8 @@ static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b
     return a->key != b->key ? a->key < b->key : i < j;
 }
 
-/* Picks those of this rank's color, in order; the place of this rank in *rank. */
+/* Lists the ranks of this rank's color, ordered by key and then by rank. *rank is the position of
+ * this rank. Returns how many there are. */
 static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
                                    int32_t *world_rank, uint64_t *member, int32_t *rank)
 {
@@ -14520,11 +14832,11 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     }
     (*out)->timeout_s = c->timeout_s;
     dpari_shm_of(*out)->generation = s->generation;
-    s->node->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
+    s->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
     return DPAR_OK;
 }
 
-/* An all-gather with a name of its own. */
+/* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
 static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
 {
     dpar_call call;
@@ -14557,7 +14869,7 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     dpari_unlock(n);
     mine.id = (int64_t)n->highest + 1;
     if (!card) {
-        return dpari_split_failed(c, c->rank); /* the others wait in vain, and say so */
+        return dpari_split_failed(c, c->rank); /* the others fail with a timeout */
     }
     status = dpari_split_gather(c, &mine, card);
     for (int32_t r = 0; r < c->size && status == DPAR_OK; r++) {
@@ -14574,14 +14886,14 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     return status;
 }
 
-/* ---- going on without others ------------------------------------------------------------------
+/* ---- shrinking --------------------------------------------------------------------------------
  *
- * The new communicator is one of the same world, over members that no rank which is left behind
- * knows. Such a one may only be stopped, in the middle of a copy into memory that its operation
- * was given: so what lies in this rank's heap now is not given out again, unless all that are left
- * behind are dead. */
+ * The new communicator belongs to the same world and has members that the ranks which are left
+ * behind do not know. Such a rank may only be stopped, in the middle of a copy into memory of its
+ * operation. The memory that this rank's heap has used so far is therefore not allocated again,
+ * unless all ranks that are left behind are dead. */
 
-/* Until all have said whether they stay, or the deadline is over. */
+/* Waits until all ranks have voted or the deadline has passed. */
 static void dpari_shrink_wait(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -14608,7 +14920,7 @@ static void dpari_shrink_wait(dpari_shm *s)
     dpari_wait_end(w, &t);
 }
 
-/* "ranks 1, 3" of those that stay. */
+/* Appends the ranks that stay: "rank 1, 3". */
 static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
 {
     int32_t named = 0;
@@ -14625,12 +14937,13 @@ static dpar_status dpari_shrink_late(const dpari_group *g, const uint64_t *stay,
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, g, g->comm.rank);
-    dpar_text_put(&t, " came too late: the others have gone on without it: ");
+    dpar_text_put(&t, " came too late: the others continue without it: ");
     dpari_put_stayers(&t, g, stay);
     return DPAR_E_TIMEOUT;
 }
 
-/* For the launcher, and for this rank's heap, that was given out up to `floor` by others' leave. */
+/* Marks the ranks that are left behind, for the launcher. If all of them are dead, this rank's heap
+ * may be allocated again from floor_before on. */
 static void dpari_shrink_leave(const dpari_group *g, const uint64_t *stay, int64_t floor_before)
 {
     dpari_world *w = g->world;
@@ -14697,7 +15010,7 @@ static void dpari_shrink_break(dpari_shm *s)
     dpari_shm_lost(s);
 }
 
-/* This rank's vote, with a member for its next communicator. */
+/* Publishes this rank's vote, with a member for its next communicator. */
 static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
 {
     dpari_group *g = &s->group;
@@ -14710,10 +15023,11 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
     status = dpari_member_make(n, &v->member, &v->sequence);
     v->id = (int64_t)n->highest + 1;
     dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
-    return status == DPAR_OK
-               ? status
-               : dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
-                           g->comm.rank);
+    if (status != DPAR_OK) {
+        return dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
+                         g->comm.rank);
+    }
+    return DPAR_OK;
 }
 
 static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
@@ -14725,7 +15039,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_wrong(why, "shrink: rank %d did so before", c->rank);
+        return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", c->rank);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);
@@ -14757,15 +15071,17 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
  * registered memory, all ranks learn so and use an all-to-all. Called by train/expert.c and
  * train/ulysses.c. */
 
-/* Bytes from which the collectives of shared memory write past the cache, too. */
+/* Copies of at least so many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
+/* True if this mechanism is disabled (dpar_world_desc.disable). */
 static int dpari_peers_plain(const dpari_world *w, int32_t bit)
 {
     return (w->head->plain & bit) != 0;
 }
 
-/* Not dpar_all_gather: that would count as sent. */
+/* Gathers the references of all ranks. Does not call dpar_all_gather, because c->sent must not
+ * count this. */
 static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {
@@ -14847,12 +15163,13 @@ DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
  * and files are read through a dpari_site, which tests replace. Called by dpar_launcher_detect, and
  * by launch.c and simple.c. */
 
-/* One row of the table of launchers: the variables that hold its numbers. The second name of a
- * pair is looked at when the first is not set; NULL: there is none. */
+/* The variables of one launcher. A later name is read if those before it are not set; NULL if there
+ * is none. */
 typedef struct dpari_job_row {
     const char *rank[2], *size[3], *local_rank[2], *local_size[2];
 } dpari_job_row;
 
+/* Does what getenv does, which the library does not call (tools/lint). */
 static DPARI_COLD const char *dpari_job_environ(const void *user, const char *name)
 {
     char **at = dpari_os_environment();
@@ -14930,7 +15247,8 @@ DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_
     return 1;
 }
 
-/* A run of digits at text[*at]; 1 when there is one, below 2^31. */
+/* Reads digits at text[*at] and moves *at past them. Returns 0 if there are none or the value is
+ * above INT32_MAX. */
 static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
 {
     int64_t v = 0;
@@ -14946,7 +15264,7 @@ static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
     return 1;
 }
 
-/* One "4" or "4(x2)" at text[*at] and the comma behind it. */
+/* Reads one "4" or "4(x2)" at text[*at] and the comma after it. */
 static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t *times)
 {
     size_t i = *at;
@@ -15002,6 +15320,7 @@ static void dpari_job_pair(const char **name, const char *first, const char *sec
     name[1] = second;
 }
 
+/* Fills in the row of a launcher. */
 static void dpari_job_names(int32_t launcher, dpari_job_row *row)
 {
     dpari_zero(row, sizeof *row);
@@ -15061,7 +15380,8 @@ static void dpari_job_names(int32_t launcher, dpari_job_row *row)
     }
 }
 
-/* The first of up to n names that is set, and its text; NULL when none is. */
+/* Returns the text of the first of up to n names that is set and sets *name to that name, or
+ * returns NULL. */
 static const char *dpari_job_pick(const dpari_site *s, const char *const *names, int n,
                                   const char **name)
 {
@@ -15082,14 +15402,15 @@ static int dpari_job_has(const dpari_site *s, const char *name)
     return dpari_site_env(s, name) != NULL;
 }
 
+/* True if both variables are set to the same text. */
 static int dpari_job_equal(const dpari_site *s, const char *a, const char *b)
 {
     const char *x = dpari_site_env(s, a), *y = dpari_site_env(s, b);
     return x != NULL && y != NULL && dpari_same(x, y);
 }
 
-/* A step of Slurm's that runs ranks: not the batch script, not the shell of an allocation; those
- * have no step or one with a number above 2^32 - 16. */
+/* True in a step of Slurm that runs ranks. The batch script and the shell of an allocation are in
+ * no step, or in one with a number from 2^32 - 16 on. */
 static int dpari_job_in_step(const dpari_site *s)
 {
     const char *step = dpari_site_env(s, "SLURM_STEP_ID");
@@ -15098,8 +15419,7 @@ static int dpari_job_in_step(const dpari_site *s)
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
-/* True if PMI or PALS variables are set and agree with the rank and size of the launcher that
- * started the job. */
+/* True if PMI or PALS variables are set and agree with the variables `rank` and `size`. */
 static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
 {
     const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
@@ -15108,8 +15428,9 @@ static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *si
            (!dpari_job_has(s, "PMI_SIZE") || dpari_job_equal(s, "PMI_SIZE", size));
 }
 
-/* Slurm (--mpi=pmi2, cray_shasta) and Flux set them for the MPI of their jobs, PALS_RANKID at times
- * without a size: their own rows are whole and know the nodes. Not where Hydra left its mark. */
+/* True if Slurm (--mpi=pmi2, cray_shasta) or Flux set the PMI or PALS variables for the MPI of
+ * their jobs. PALS_RANKID may then lack a size, whereas the row of Slurm or Flux is complete and
+ * has the nodes, so it is used. Not true if Hydra's own variables are set. */
 static int dpari_job_serves(const dpari_site *s)
 {
     return !dpari_job_has(s, "MPI_LOCALNRANKS") && !dpari_job_has(s, "MPI_LOCALRANKID") &&
@@ -15123,7 +15444,7 @@ static int dpari_job_is_pals(const dpari_site *s)
            dpari_job_has(s, "PMI_LOCAL_RANK");
 }
 
-/* Splits "fd.pid"; 1 when it is such a text. */
+/* Splits "fd.pid". Returns 0 if the text has another form. */
 static int dpari_job_segment_read(const char *text, int32_t *fd, int32_t *pid)
 {
     size_t at = 0;
@@ -15143,14 +15464,14 @@ DPARI_INTERNAL DPARI_COLD int dpari_job_segment(const dpari_site *site)
     return fd;
 }
 
-/* True if DPAR_RANK and DPAR_SIZE were meant for another process: a rank of dpar_init_or_launch
- * that started this one as its child. */
+/* True if DPAR_RANK and DPAR_SIZE belong to another process, a rank of dpar_init_or_launch that
+ * started this process as its child. */
 static int dpari_job_is_anothers(const dpari_site *s)
 {
     return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
 }
 
-/* True if a variable of this launcher is set. Its other variables must then be set, too. */
+/* True if this launcher started the process, by the variables that it sets. */
 DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
@@ -15190,7 +15511,8 @@ DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
     }
 }
 
-/* Lines that are not empty of the file that PBS_NODEFILE names: a line a rank. 0: there is none. */
+/* Counts the lines that are not empty of the file that PBS_NODEFILE names. It has a line for each
+ * rank. Returns 0 if there is no such file. */
 static int32_t dpari_job_nodefile(const dpari_site *s)
 {
     const char *path = dpari_site_env(s, "PBS_NODEFILE");
@@ -15202,7 +15524,7 @@ static int32_t dpari_job_nodefile(const dpari_site *s)
     }
     bytes = dpari_site_read(&other, path, text, sizeof text);
     if (bytes < 0 || bytes >= (int64_t)sizeof text - 1) {
-        return 0; /* a job so large is on many nodes anyway */
+        return 0; /* such a large job runs on several nodes anyway */
     }
     for (i = 0; i < bytes; i++) {
         lines += text[i] != '\n' && (text[i + 1] == '\n' || text[i + 1] == 0);
@@ -15210,7 +15532,7 @@ static int32_t dpari_job_nodefile(const dpari_site *s)
     return (int32_t)lines;
 }
 
-/* A number of a row into *value, `absent` when none of the names is set. */
+/* Reads a number of a row into *value, or sets it to `absent` if none of the names is set. */
 static dpar_status dpari_job_value(const dpari_site *s, const char *const *names, int n,
                                    int32_t absent, int32_t *value, dpar_why *why)
 {
@@ -15221,14 +15543,14 @@ static dpar_status dpari_job_value(const dpari_site *s, const char *const *names
         return DPAR_OK;
     }
     if (!dpari_job_number(text, INT32_MAX, &v)) {
-        return dpari_wrong(why, "%s is \"%s\", which is no whole number from 0 to 2147483647", name,
+        return dpari_wrong(why, "%s is \"%s\", not a whole number from 0 to 2147483647", name,
                            text);
     }
     *value = (int32_t)v;
     return DPAR_OK;
 }
 
-/* "torchrun: RANK is set, WORLD_SIZE is not". */
+/* Fails with "torchrun: RANK is set but WORLD_SIZE is not: ...". */
 static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
                                   dpar_why *why)
 {
@@ -15240,7 +15562,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
                        missing);
 }
 
-/* The four numbers of a row by their names. */
+/* Reads the four numbers of a launcher, -1 for one that is not set. Fails if it has no rank or no
+ * size. */
 DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
@@ -15274,6 +15597,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t la
     return status;
 }
 
+/* Flux sets only the number of nodes. If it divides the number of ranks, all nodes have as many. */
 static dpar_status dpari_job_flux(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
@@ -15296,8 +15620,8 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
     }
     if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
         return dpari_wrong(why,
-                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not say how many tasks "
-                           "this node has%s",
+                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not have the number of "
+                           "tasks of this node%s",
                            text, node < 0 ? " (SLURM_NODEID is not set)" : "");
     }
     return DPAR_OK;
@@ -15309,14 +15633,14 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
     const char *name = dpari_launcher_name(job->kind);
     size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_wrong(why, "%.*s: a job of %d ranks", (int32_t)n, name, job->size);
+        return dpari_wrong(why, "%.*s: the job has %d ranks", (int32_t)n, name, job->size);
     }
     if (job->rank >= job->size) {
         return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
                            name, job->rank, job->size, job->size - 1);
     }
     if (job->local_size == 0 || job->local_size > job->size) {
-        return dpari_wrong(why, "%.*s: %d ranks on this node, %d in the whole job", (int32_t)n,
+        return dpari_wrong(why, "%.*s: %d ranks on this node, but %d in the whole job", (int32_t)n,
                            name, job->local_size, job->size);
     }
     if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
@@ -15376,7 +15700,7 @@ static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
         dpari_job_part(s, t, "", dpari_job_has(s, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
         dpari_job_part(s, t, ".", "SLURM_STEP_ID");
         break;
-    default: break; /* Hydra says nothing */
+    default: break; /* Hydra sets no such variable */
     }
 }
 
@@ -15391,7 +15715,8 @@ static uint64_t dpari_job_hash(const char *text, size_t n)
     return h;
 }
 
-/* The id as it is, or, where it is too long, its beginning and the hash of the whole. */
+/* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and a hash of it all.
+ */
 static void dpari_job_fold(const char *text, size_t n, char id[64])
 {
     uint64_t h = dpari_job_hash(text, n);
@@ -15432,21 +15757,27 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
         } else if (status == DPAR_OK && l == DPAR_LAUNCHER_SLURM) {
             status = dpari_job_slurm(site, &found, &many, why);
         }
-        status = status == DPAR_OK ? dpari_job_is_sound(&found, why) : status;
+        if (status == DPAR_OK) {
+            status = dpari_job_is_sound(&found, why);
+        }
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
-        if (status == DPAR_OK && t.used >= sizeof id) { /* cut, it might be another job's, too */
+        if (status == DPAR_OK && t.used >= sizeof id) { /* cut off, two jobs might have the same */
             status =
                 dpari_wrong(why, "the name of this job has %ld characters, at most %ld are allowed",
                             (int64_t)t.used, (int64_t)sizeof id - 1);
         }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
-    if (status == DPAR_OK) {
-        *job = found;
-        *nodes = many > 0 ? many : found.local_size == found.size ? 1 : 0;
+    if (status != DPAR_OK) {
+        return status;
     }
-    return status;
+    if (many == 0 && found.local_size == found.size) {
+        many = 1;
+    }
+    *job = found;
+    *nodes = many;
+    return DPAR_OK;
 }
 
 DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
@@ -15474,16 +15805,17 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     return value;
 }
 
-/* Who is at the other end of the socket in PMI_FD: Hydra's proxy, the same for all ranks of a node
- * whatever runs between it and them. 0: nobody can tell. */
+/* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That is
+ * Hydra's proxy, which is the same for all ranks of a node whatever runs between it and them. */
 static int64_t dpari_job_proxy(const dpari_site *s)
 {
     const char *text = dpari_site_env(s, "PMI_FD");
     int64_t fd, pid, user;
-    return text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
-                   dpari_os_peer((int)fd, &pid, &user) == 0
-               ? dpari_most(pid, 0)
-               : 0;
+    if (text == NULL || !dpari_job_number(text, INT32_MAX, &fd) ||
+        dpari_os_peer((int)fd, &pid, &user) != 0) {
+        return 0;
+    }
+    return dpari_most(pid, 0);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
@@ -15495,26 +15827,29 @@ DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t
     int64_t starter = 0;
     dpari_site_here(&here);
     status = dpari_job_from(&here, job, nodes, why);
-    if (status == DPAR_OK && job->id[0] == 0) {
-        if (job->kind == DPAR_LAUNCHER_HYDRA) {
-            starter = dpari_job_proxy(&here);
-        }
-        if (job->kind == DPAR_LAUNCHER_NONE) {
-            starter = (int64_t)getpid();
-        }
-        starter = starter > 0 ? starter : (int64_t)getppid();
-        dpar_text_init(&t, job->id, sizeof job->id);
-        dpari_text_print(&t, "process %ld of %ld", starter,
-                         dpari_job_process(starter, DPARI_PROCESS_STARTED));
+    if (status != DPAR_OK || job->id[0] != 0) {
+        return status;
     }
-    return status;
+    /* No variable distinguishes this job from others: the process that started its ranks does. Pids
+     * are used again, so the id also has the time at which that process started. */
+    if (job->kind == DPAR_LAUNCHER_HYDRA) {
+        starter = dpari_job_proxy(&here);
+    }
+    if (job->kind == DPAR_LAUNCHER_NONE) {
+        starter = (int64_t)getpid();
+    }
+    starter = starter > 0 ? starter : (int64_t)getppid();
+    dpar_text_init(&t, job->id, sizeof job->id);
+    dpari_text_print(&t, "process %ld of %ld", starter,
+                     dpari_job_process(starter, DPARI_PROCESS_STARTED));
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_wrong(why, "dpar_launcher_detect needs a job to fill in");
+        return dpari_wrong(why, "dpar_launcher_detect: job is NULL");
     }
     return dpari_job_here(job, &nodes, why);
 }
@@ -15528,7 +15863,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
  * the protocol or belong to other users. The other ranks are guests, which retry until the
  * deadline. */
 
-#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
+#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064) /* "dparmet1" */
 
 #if !defined(MSG_NOSIGNAL)
 #define MSG_NOSIGNAL 0
@@ -15537,37 +15872,39 @@ DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dp
 #define MSG_CMSG_CLOEXEC 0
 #endif
 
-/* One descriptor as the side matter of a message. */
+/* A descriptor that is passed with a message. */
 typedef union dpari_rights {
     struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof(int))];
+    char space[CMSG_SPACE(sizeof(int))];
 } dpari_rights;
 
 /* A connection to rank 0. */
 enum { DPARI_GUEST_NEW, DPARI_GUEST_WELCOME, DPARI_GUEST_MAPPED };
 typedef struct dpari_guest {
-    int32_t state, rank; /* rank -1: has not said */
+    int32_t state, rank; /* rank is -1 until its HELLO */
     size_t got;          /* bytes of `in` so far */
     dpari_hello in;
 } dpari_guest;
 
-/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i, poll[1 + guests] the
- * listener in /tmp where there are two (fd -1: nobody). */
+/* The state of rank 0 while it waits for the others. */
 typedef struct dpari_host {
     const dpar_launcher_info *job;
     dpari_segment *segment;
-    int32_t guests, mapped; /* places, ranks that have the segment */
-    int32_t named;          /* the only listener is in /tmp */
-    int32_t strangers;      /* connections that did not speak the protocol, were of others */
+    int32_t guests;    /* the most connections at a time */
+    int32_t mapped;    /* ranks that have mapped the segment */
+    int32_t named;     /* 1 if the only listener is in /tmp */
+    int32_t strangers; /* connections of other users or without the protocol */
     double deadline, began;
-    double looked;                 /* at the clock, last */
-    struct sockaddr_un name, file; /* file: of the listener in /tmp, if there is one */
-    struct pollfd *poll;
-    dpari_guest *guest;
-    int32_t *place; /* of each rank: its guest + 1, 0: has not come */
+    double looked;           /* last look at the clock */
+    struct sockaddr_un name; /* of the listener that was made last */
+    struct sockaddr_un file; /* of the listener in /tmp, if there is one */
+    struct pollfd *poll;     /* [guests + 2] the listener, the guests, a second listener in /tmp;
+                                fd is -1 for one that does not exist */
+    dpari_guest *guest;      /* [guests] */
+    int32_t *place;          /* [size] 1 + the guest of this rank; 0 if it has not arrived */
 } dpari_host;
 
-/* ---- names, greetings, sockets ----------------------------------------------------------------
+/* ---- names, messages, sockets -----------------------------------------------------------------
  */
 
 /* 64-bit FNV-1a, continued from h. */
@@ -15613,6 +15950,7 @@ DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *jo
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
+/* Fills in a HELLO of this rank. */
 static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
@@ -15628,7 +15966,8 @@ static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hel
     h->size = job->size;
 }
 
-/* Abstract names are Linux's own; a test of what others do may forgo them. */
+/* True if the socket is a file, because only Linux has abstract names. DPARI_MEET_NAMED lets tests
+ * do on Linux what other systems do. */
 static int32_t dpari_meet_is_named(void)
 {
 #if defined(__linux__) && !defined(DPARI_MEET_NAMED)
@@ -15647,7 +15986,7 @@ static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number
     return DPAR_E_SYSTEM;
 }
 
-/* A socket that neither blocks nor outlives an exec; -1 with errno. */
+/* Makes a socket that does not block and is closed by exec. Returns -1 and errno on failure. */
 static int dpari_meet_socket(void)
 {
     int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
@@ -15671,7 +16010,7 @@ static int dpari_meet_is_mine(int fd)
     return dpari_os_peer(fd, &pid, &user) == 0 && user == (int64_t)getuid();
 }
 
-/* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */
+/* Sends one message, with a descriptor unless it is -1. Returns 1 if all of it was sent. */
 static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
 {
     dpari_hello copy = *h;
@@ -15699,9 +16038,9 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
     return sent == (ssize_t)sizeof copy;
 }
 
-/* Continues to read a greeting into h from byte *got. A descriptor that arrives with it is stored
- * in *passed, whose previous one is closed. Returns 1 if the greeting is complete, 0 if not yet,
- * and -1 if the other end is closed. */
+/* Continues to read a message into h from byte *got. A descriptor that arrives with it is stored in
+ * *passed, whose previous one is closed. Returns 1 if the message is complete, 0 if not yet, and -1
+ * if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -15733,13 +16072,17 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
     return n == 0 ? -1 : *got == sizeof *h;
 }
 
+/* Converts the remaining time for poll. At most 100 ms, so that other conditions are checked. */
 static int dpari_meet_milliseconds(double seconds)
 {
-    return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+    if (seconds <= 0.0) {
+        return 0;
+    }
+    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
-/* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
- * name to listening at it (until then it refuses as well). */
+/* Unlinks a socket of this user in /tmp at which no process listens. It must be at least a minute
+ * old, because a new one refuses connections as well until its process listens. */
 DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
@@ -15764,7 +16107,7 @@ DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
     }
 }
 
-/* What jobs of this user left in /tmp when their rank 0 was killed. */
+/* Removes the sockets that jobs of this user left in /tmp when their rank 0 was killed. */
 static void dpari_meet_sweep(void)
 {
     char begin[32];
@@ -15786,9 +16129,10 @@ static void dpari_meet_sweep(void)
 /* ---- rank 0 -----------------------------------------------------------------------------------
  */
 
-/* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
- * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
- * listens in *listener; 0: not now; -1: never, with errno. */
+/* Listens at a name of the job. If a name is taken by this user and a process answers, this is a
+ * process of the same job that has not ended yet; if none answers, it is an old file, which is
+ * unlinked. A name that another user has taken is skipped. Returns 1 and sets *listener, 0 if the
+ * caller must try again, or -1 and errno if it fails. */
 static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
 {
     int32_t k;
@@ -15831,6 +16175,7 @@ static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
     return 0;
 }
 
+/* Closes the connection of guest i. */
 static void dpari_host_drop(dpari_host *h, int32_t i)
 {
     dpari_guest *g = &h->guest[i];
@@ -15903,7 +16248,8 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "one process says that it is rank %d of %d, rank 0 says that there are %d",
+                         "a process says that it is rank %d of %d, but rank 0 says that there are "
+                         "%d ranks",
                          rank, g->in.size, h->job->size);
     }
     if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
@@ -15911,7 +16257,8 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (h->place[rank] != 0) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "two processes say that they are rank %d of %d (do two jobs run as one?)",
+                         "two processes say that they are rank %d of %d: perhaps two jobs have the "
+                         "same id",
                          rank, h->job->size);
     }
     g->rank = rank;
@@ -15925,7 +16272,7 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* What a guest has to say. Negative: the job cannot start. */
+/* Handles what a guest has sent. Fails if the job cannot start. */
 static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &h->guest[i];
@@ -15936,9 +16283,11 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(h, i);
-        return mapped ? dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting",
-                                  rank, h->job->size)
-                      : DPAR_OK;
+        if (!mapped) {
+            return DPAR_OK; /* it may connect again */
+        }
+        return dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting", rank,
+                         h->job->size);
     }
     if (whole == 0) {
         return DPAR_OK;
@@ -15961,19 +16310,19 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* What may keep ranks from finding each other. */
+/* Appends what may keep ranks from finding each other. */
 static void dpari_meet_put_reasons(dpar_text *t, const dpar_launcher_info *job)
 {
-    if (strncmp(job->id, "process ", 8) == 0) { /* of dpari_job_here: of the process that starts */
+    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
         dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
     }
     dpar_text_put(t, "; ranks need one user, and one network namespace or /tmp");
-    if (job->local_size < 0) { /* a launcher that does not say who is on this node */
-        dpar_text_put(t, "; on other nodes? dpar_mpi.h, dpar_nccl.h join them");
+    if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
+        dpar_text_put(t, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
 
-/* "ranks 2, 3 of 4 did not come within 5.0 s". */
+/* Fails with "ranks 2, 3 of 4 did not come within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
 {
     int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
@@ -15994,14 +16343,14 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     }
     dpari_text_print(&t, " within %.1f s", dpari_os_now() - h->began);
     if (h->strangers > 0) {
-        dpari_text_print(&t, "; connections that were of no rank of this job: %d", h->strangers);
+        dpari_text_print(&t, "; %d connections did not belong to ranks of this job", h->strangers);
     }
     dpari_meet_put_reasons(&t, h->job);
     return DPAR_E_TIMEOUT;
 }
 
-/* Ranks that have not come by now may be in another network namespace, where abstract names are not
- * seen and files are. A second, in which ranks that are where they should be come. */
+/* Seconds after which ranks also try the file in /tmp: ranks that have not arrived by then may be
+ * in another network namespace, where abstract names are not visible but files are. */
 #define DPARI_MEET_WIDER 1.0
 
 static void dpari_host_widen(dpari_host *h)
@@ -16011,10 +16360,10 @@ static void dpari_host_widen(dpari_host *h)
         return;
     }
     dpari_meet_sweep();
-    (void)dpari_host_listen(h, 1, &second->fd); /* in vain: the first one is left */
+    (void)dpari_host_listen(h, 1, &second->fd); /* if that fails, the first one must be enough */
 }
 
-/* Until all have the segment, or it cannot be. */
+/* Waits until all ranks have mapped the segment, or the job cannot start. */
 static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
@@ -16065,7 +16414,8 @@ static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const 
     dpari_host_drop(h, i);
 }
 
-/* A job that cannot start: ranks that come a little later learn why as well. */
+/* The job cannot start: waits up to a second for ranks that arrive later, so that they fail with
+ * the same message. told: ranks that have the message already. */
 static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
 {
     const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
@@ -16095,7 +16445,7 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
     }
 }
 
-/* Tells all how it ended, and listens no more. */
+/* Sends the result to all guests and closes the listeners. */
 static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
 {
     int32_t i, told = 0;
@@ -16126,6 +16476,7 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
+/* The part of rank 0. */
 static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
                                               const dpar_world_desc *o, double deadline,
                                               dpari_segment *segment, dpar_why *why)
@@ -16144,7 +16495,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_meet_failed(why, "a table of the ranks to come", ENOMEM);
+        return dpari_meet_failed(why, "the table of ranks", ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -16178,7 +16529,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
 /* ---- the other ranks --------------------------------------------------------------------------
  */
 
-/* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
+/* Waits for a whole message. Returns 1, 0 after the deadline, or -1 if the other end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
 {
     size_t got = 0;
@@ -16213,14 +16564,15 @@ static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine
            answer->nonce == mine->nonce && answer->rank == 0;
 }
 
-/* The message of a refusal. */
+/* Fails with the status and message of a refusal. */
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
     return dpari_repeat(answer->status < 0 ? answer->status : DPAR_E_PEER, why, answer->text);
 }
 
-/* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
+/* Steps 3 and 4 of a guest, once rank 0 has sent the descriptor: maps the segment, reports that,
+ * and waits for GO. */
 static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
                                   dpari_segment *segment, dpar_why *why)
 {
@@ -16232,11 +16584,11 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     mine->status = status;
     dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
                     sizeof mine->text);
-    dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
+    dpari_meet_send(fd, mine, -1); /* if this fails, rank 0 may have sent the reason before */
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, said.text);
     }
-    /* rank 0 counts the time; its message is the better one */
+    /* waits longer than rank 0, whose message names the missing ranks */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
@@ -16248,14 +16600,17 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     if (got > 0 && dpari_meet_answers(&answer, mine)) {
         return dpari_meet_refused(&answer, why);
     }
-    return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
-                                "rank 0 of %d let rank %d in and then said nothing more",
-                                mine->size, mine->rank)
-                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting",
-                                mine->size);
+    if (got == 0) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "rank 0 of %d accepted rank %d, but then did not answer any more",
+                         mine->size, mine->rank);
+    }
+    return dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting", mine->size);
 }
 
-/* One try at one name. MORE: not there, or not this job's rank 0. */
+/* Tries to connect at one name. Returns DPAR_MORE if there is no process, or not rank 0 of this
+ * job.
+ */
 static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
                                    dpari_hello *mine, double deadline, dpari_segment *segment,
                                    int32_t *strangers, dpar_why *why)
@@ -16275,7 +16630,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     mine->status = DPAR_OK;
     mine->nonce = dpari_os_random();
     got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
-    if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
+    if (got > 0) { /* rank 0 answers at once, unless it is stopped */
         got =
             dpari_meet_receive(fd, &answer, &passed, dpari_leastf(deadline, dpari_os_now() + 2.0));
     }
@@ -16295,6 +16650,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
+/* The part of all other ranks. */
 static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
@@ -16313,19 +16669,19 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
                 return status;
             }
         }
-        looked = dpari_os_now(); /* a call to a rank 0 that is stopped lasts 2 s, which count */
+        looked = dpari_os_now(); /* so that the 2 s of a call to a stopped rank 0 do count */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
         deadline += dpari_os_suspended(&looked, now);
         if (widens && now - began > DPARI_MEET_WIDER) {
-            named = !named; /* both in turn */
+            named = !named; /* tries both kinds of names in turn */
         }
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
-                     strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+                     strangers > 0 ? "; another process has its socket, or it ended early" : "");
     dpari_meet_put_reasons(&t, job);
     return DPAR_E_TIMEOUT;
 }
@@ -16334,10 +16690,18 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
                                                        const dpar_world_desc *o,
                                                        dpari_segment *segment, dpar_why *why)
 {
-    double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
-    double deadline = dpari_os_now() + timeout;
-    return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
-                          : dpari_meet_guest(job, deadline, segment, why);
+    double timeout = 300.0; /* the default, as dpar_world_desc says */
+    double deadline;
+    if (o->timeout_s < 0.0) {
+        timeout = 1e15; /* none */
+    } else if (o->timeout_s > 0.0) {
+        timeout = o->timeout_s;
+    }
+    deadline = dpari_os_now() + timeout;
+    if (job->rank == 0) {
+        return dpari_meet_host(job, o, deadline, segment, why);
+    }
+    return dpari_meet_guest(job, deadline, segment, why);
 }
 
 /* ==== comm/launch.c ==== */
@@ -16364,32 +16728,32 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
  *      timeout_s no rank has advanced its pulse or used its processor, and all are asleep.
  * Threads cannot be killed, and are only joined.
  *
- * Judging. The rank that failed first on its own, rather than because of another's failure,
+ * Result. The rank that failed first on its own, rather than because another one had failed,
  * determines status and message.
  *
  * Joining. dpar_init opens the segment that it inherited, if dpar_init_or_launch started this
  * process; otherwise the ranks of the job agree on one through a socket (meet.c). dpar_mpi.h also
  * uses dpari_job_join, for ranks that are all on one node. */
 
-/* What a launch knows of one rank. The rank writes the first four fields, `ended` and `follows`
- * before it ends, the supervisor writes the rest. It is in memory that both see. */
+/* The state of one rank in a launch, in memory that the rank and the supervisor share. The rank
+ * writes the first four fields, `ended` and `follows` before it ends, the supervisor the rest. */
 typedef struct dpari_seat {
-    int32_t returned;   /* 1: result is what fn returned */
+    int32_t returned;   /* 1 if fn has returned */
     int32_t result;     /* what fn returned; 0 is success */
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* why joining, closing or starting the program failed */
-    double ended;       /* s, when it returned, or was found ended: orders the failures */
-    double found;       /* s, when it was found ended; before: when its pulse last changed */
+    double ended;       /* s, when fn returned or the rank was found ended; orders the failures */
+    double found;       /* s, when it was found ended; until then, when its pulse last changed */
     uint64_t pulse;     /* dpari_segment_pulse at `found` */
-    uint64_t heard;     /* the pulse when the supervisor last looked whether all are silent, */
-    int64_t used;       /* and the nanoseconds of processor time that it had used by then */
-    int32_t follows;    /* 1: its communicator was already broken, by another rank's failure */
+    uint64_t heard;     /* the pulse when the supervisor last checked whether all are silent */
+    int64_t used;       /* ns of processor time that it had used then */
+    int32_t follows;    /* 1 if its communicator was already broken by another rank's failure */
     pid_t pid;
     dpari_thread thread;
-    int32_t gone;                /* 1: it has ended and was waited for */
+    int32_t gone;                /* 1 if it has ended and was waited for */
     int32_t ending;              /* exit status, or -signal, or DPARI_ENDING_UNKNOWN */
-    int32_t killed;              /* 1: by the supervisor */
-    struct dpari_launch *launch; /* for a thread, which gets only its seat */
+    int32_t killed;              /* 1 if the supervisor killed it */
+    struct dpari_launch *launch; /* for a thread, to which only its seat is passed */
 } dpari_seat;
 
 /* How to start ranks that are new processes of this program. The environment begins with dpar's own
@@ -16399,34 +16763,34 @@ typedef struct dpari_image {
     char path[4096];
     char **words;
     char **environment;
-    int64_t bytes; /* of environment */
+    int64_t bytes; /* size of `environment` */
     char text[DPARI_IMAGE_TEXTS][48];
 } dpari_image;
 
 typedef struct dpari_launch {
-    int32_t n, left; /* ranks, and those that have not ended */
+    int32_t n, left; /* number of ranks, and of ranks that have not ended */
     dpar_main fn;
     void *arg;
     dpari_image *image; /* NULL if ranks run fn */
     const dpar_world_desc *options;
-    double grace_s, timeout_s; /* timeout_s <= 0: there is no deadline */
-    double forgiven;           /* s, when it last looked whether the whole job was suspended */
+    double grace_s, timeout_s; /* timeout_s <= 0 if there is no deadline */
+    double forgiven;           /* s, when it last checked whether the whole job was suspended */
     pid_t parent;
-    int64_t threads;      /* of this process when it forked; 1 if ranks do not depend on that */
-    double looked;        /* s, when it last looked whether ranks are silent, */
-    double silent_s;      /* and for how long all of them have been */
-    int32_t silent;       /* 1: all were killed for that */
-    int32_t hung;         /* 1: the remaining ranks made no progress and were killed for that */
-    double nap;           /* s; without pidfds, how long to sleep next */
-    int32_t watching;     /* 1: every rank has a pidfd */
-    struct pollfd *watch; /* [n]; fd -1: the rank has ended */
-    dpari_seat *seat;
+    int64_t threads;      /* threads of this process when it forked; 1 if that does not matter */
+    double looked;        /* s, when it last checked whether ranks are silent */
+    double silent_s;      /* s for which all ranks have been silent */
+    int32_t silent;       /* 1 if all ranks were killed because they were silent */
+    int32_t hung;         /* 1 if the remaining ranks were killed because they made no progress */
+    double nap;           /* s to sleep next if there are no pidfds */
+    int32_t watching;     /* 1 if every rank has a pidfd */
+    struct pollfd *watch; /* [n]; fd is -1 if the rank has ended */
+    dpari_seat *seat;     /* [n] */
     dpari_segment segment;
     dpari_verdict verdict;
 } dpari_launch;
 
-/* The exit status is not known, because the system discarded it (the program ignores SIGCHLD). More
- * than any exit status. */
+/* The exit status is unknown because the system discarded it, as it does if the program ignores
+ * SIGCHLD. The value is larger than any exit status. */
 enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
 
 /* Checks the options that matter to a launch. dpari_segment_make checks the others. */
@@ -16482,8 +16846,8 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
-        dpari_segment_ended(&launch->segment, rank,
-                            1); /* nobody else reports the end of a thread */
+        /* for threads, no supervisor reports the end */
+        dpari_segment_ended(&launch->segment, rank, 1);
         return;
     }
     dpari_shm_lend(world, 1);
@@ -16501,8 +16865,8 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_free(world);
-    /* DPAR_E_ARG: operations were never waited for. If it was broken before, the rank that broke it
-     * has the better message. */
+    /* DPAR_E_ARG means that operations were not waited for. If the communicator was broken before,
+     * the rank that broke it has the better message. */
     if (status == DPAR_E_ARG && !broken) {
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
@@ -16519,7 +16883,7 @@ static void dpari_seat_bind(const dpari_launch *launch)
     prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
 #endif
     if (getppid() != launch->parent) {
-        _exit(1); /* it died before the line above */
+        _exit(1); /* the parent died before the line above */
     }
 }
 
@@ -16587,8 +16951,8 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *laun
     char **mine = dpari_os_environment();
     int64_t count = 0, used = 0;
     if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
-        return dpari_wrong(
-            why, "%d ranks cannot be started: argv does not say which program this is", launch->n);
+        return dpari_wrong(why, "%d ranks cannot be started: argv[0] does not name this program",
+                           launch->n);
     }
     while (mine != NULL && mine[count] != NULL) {
         count++;
@@ -16735,9 +17099,9 @@ static int dpari_seat_sleeps(const dpari_seat *seat)
 }
 
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
- * waits for them in every rank, outside of dpar, so no deadline of an operation ever passes. This
- * is done only if this process had such threads: otherwise ranks may wait for something of their
- * own for as long as they like. */
+ * waits for them in every rank, outside of dpar, so that no deadline of an operation ever passes.
+ * This is done only if this process had other threads. Without such threads, ranks may wait for
+ * events of their own as long as they like. */
 static void dpari_launch_listen(dpari_launch *launch)
 {
     const double now = dpari_os_now();
@@ -16944,7 +17308,7 @@ static dpar_status dpari_launch_threads(dpari_launch *launch, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- judging: which rank failed first, and the message --------------------------------------- */
+/* ---- the result: which rank failed first, and the message ------------------------------------ */
 
 static const char *dpari_signal_name(int number)
 {
@@ -16969,7 +17333,7 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* Writes how a rank ended that is a new process of the program and that no signal killed. */
+/* Writes how a rank ended that was started as a new process and was not killed by a signal. */
 static void dpari_seat_say_program(const dpari_seat *seat, int32_t rank, dpar_text *out)
 {
     if (seat->status != DPAR_OK) {
@@ -16999,7 +17363,7 @@ static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *
                          seat->returned ? " returned and then" : "", -seat->ending,
                          dpari_signal_name(-seat->ending));
     } else if (seat->status != DPAR_OK && seat->returned) {
-        dpar_text_put(out, " returned 0, but had not waited for all that it had posted");
+        dpar_text_put(out, " returned 0 without waiting for all operations that it had posted");
     } else if (seat->status != DPAR_OK) {
         dpari_text_print(out, " could not join: %s", seat->why.text);
     } else if (seat->returned) {
@@ -17042,8 +17406,8 @@ static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *ou
         killed++;
         if (killed == 1) {
             dpar_text_put(out, out->used > 0 ? "; killed because they " : "killed because they ");
-            dpar_text_put(out, launch->hung ? "did nothing more when others had ended: rank "
-                                            : "went on: rank ");
+            dpar_text_put(out, launch->hung ? "made no progress after others had ended: rank "
+                                            : "did not end: rank ");
         }
         if (killed <= 8) {
             dpari_text_print(out, "%s%d", killed > 1 ? ", " : "", r);
@@ -17085,7 +17449,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
             dpari_text_print(&out, " after: %s", broke.text);
         }
         if (dpari_segment_is_behind(&launch->segment, first)) {
-            dpar_text_put(&out, "; others have gone on without it");
+            dpar_text_put(&out, "; the others continue without it");
         }
     }
     killed = dpari_launch_put_killed(launch, &out);
@@ -17096,7 +17460,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
     return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- a whole launch -------------------------------------------------------------------------- */
 
 /* Returns the exit code that a failed rank chose for the program, or 0 if it chose none. */
 static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *seat)
@@ -17107,7 +17471,7 @@ static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *s
     return seat->returned ? seat->result : 0;
 }
 
-/* Makes the segment, runs all ranks to their end and judges them. */
+/* Makes the segment, runs all ranks to their end and determines the result. */
 static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
 {
     dpar_status status = dpari_segment_make(&launch->segment, launch->n, launch->options, why);
@@ -17132,8 +17496,8 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     return status;
 }
 
-/* Starts all ranks and waits for them. n, options and the function are set in l; the rest is
- * zero. */
+/* Starts all ranks and waits for them. In *launch, n, options and the function or the image are
+ * set; the rest is zero. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_world_desc *options = launch->options;
@@ -17207,7 +17571,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *a
     return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
 }
 
-/* ---- ranks that somebody else started -------------------------------------------------------- */
+/* ---- ranks that a launcher started ----------------------------------------------------------- */
 
 DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *options,
                                          dpar_why *why)
@@ -17230,33 +17594,33 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* Checks that all ranks are on one node, as far as the launcher says where they are. */
+/* Checks that all ranks are on one node, as far as the launcher's variables tell. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_wrong(
-            why, "%s says %d ranks: dpar_comm.h joins at most %d of one node; " DPARI_OTHER_NODES,
+            why, "%s says %d ranks: dpar_comm.h joins at most %d, on one node; " DPARI_OTHER_NODES,
             name, job->size, (int32_t)DPARI_MAX_RANKS);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_wrong(why,
-                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins ranks "
-                           "of one node; " DPARI_OTHER_NODES,
+                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins only "
+                           "ranks of one node; " DPARI_OTHER_NODES,
                            name, job->size, job->local_size);
     }
     if (nodes > 1) {
         return dpari_wrong(why,
-                           "%s says %d ranks on %d nodes: dpar_comm.h joins ranks of one "
+                           "%s says %d ranks on %d nodes: dpar_comm.h joins only ranks of one "
                            "node; " DPARI_OTHER_NODES,
                            name, job->size, nodes);
     }
     return DPAR_OK;
 }
 
-/* Opens the segment that the process that started this rank has made. Tries and keeps a copy of the
- * descriptor, and closes the original only if it was the segment: in a second dpar_init the number
- * may be that of another file, which must stay open. */
+/* Opens the segment that the process that started this rank has made. Opens a copy of the
+ * descriptor, and closes the original only if it was a segment: in a second dpar_init the number
+ * may belong to another file, which must stay open. */
 static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
 {
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -17370,21 +17734,21 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
 /* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
  * dpar_max and the like, and dpar_comm_check_equal.
  *
- * dpar_fail prints one message per job. Ranks that share memory claim the right to print by a word
- * in the segment; over MPI rank 0 prints, and a rank whose communicator is not broken yet.
- * dpar_comm_check_equal compares hashes, and if they differ finds the first different element by
- * bisection, with one all-reduce for each bit of the count. */
+ * dpar_fail prints one message for the whole job. If ranks share memory, the first one that fails
+ * claims a word in the segment and prints. Over MPI, rank 0 prints, and so does a rank whose
+ * communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it finds
+ * the first different element by bisection, with one all-reduce for each bit of the count. */
 
 /* ---- the error exit ----------------------------------------------------------------------------
  */
 
-/* A line to stderr, in one piece, after what the program has printed so far. */
+/* Writes a line to stderr in one piece, after what the program has printed so far. */
 static void dpari_main_write(dpar_text *t)
 {
     size_t done = 0, n;
     dpari_text_char(t, '\n');
     n = t->used < t->capacity ? t->used : t->capacity - 1;
-    t->buffer[n - 1] = '\n'; /* of a line that was cut, too */
+    t->buffer[n - 1] = '\n'; /* also if the line was too long and was cut off */
     fflush(NULL);
     while (done < n) {
         const ssize_t got = write(2, t->buffer + done, n - done);
@@ -17395,8 +17759,7 @@ static void dpari_main_write(dpar_text *t)
     }
 }
 
-/* True if this rank prints the error for all. Where ranks share memory it is the first one that
- * fails; elsewhere it is rank 0, and a rank whose c is not broken yet. */
+/* True if this rank prints the error for all ranks. */
 static int dpari_fail_speaks(dpar_comm *c)
 {
     dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
@@ -17425,10 +17788,17 @@ static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
 
 DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 {
-    const char *text = why != NULL ? why->text : c != NULL ? c->why.text : "";
+    const char *text = "";
     char line[400];
     dpar_text t;
-    text = text[0] != 0 ? text : "it failed, and nothing said why";
+    if (why != NULL) {
+        text = why->text;
+    } else if (c != NULL) {
+        text = c->why.text;
+    }
+    if (text[0] == 0) {
+        text = "it failed without a message";
+    }
     if (c != NULL) {
         dpari_fail_text(c, ": ", text);
         return 1;
@@ -17442,7 +17812,7 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 /* ---- main -------------------------------------------------------------------------------------
  */
 
-/* "heat: " and the message. */
+/* Prints "heat: " and the message, where heat is the name of the program. */
 static void dpari_main_says(const char *program, const char *text)
 {
     const char *name = program != NULL ? program : "dpar";
@@ -17456,7 +17826,7 @@ static void dpari_main_says(const char *program, const char *text)
     dpari_main_write(&t);
 }
 
-/* What stands behind --ranks, the last one; NULL: there is none. "" where nothing follows it. */
+/* Returns the value of the last --ranks, "" if it has none, or NULL if there is no --ranks. */
 static const char *dpari_main_ranks(int argc, char **argv)
 {
     static const char name[] = "--ranks";
@@ -17484,7 +17854,8 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
     if (*word != '-') {
         return 0;
     }
-    for (; *word == '-'; word++) {
+    while (*word == '-') {
+        word++;
     }
     for (; *word != 0 && *word != '=' && !(*word >= '0' && *word <= '9'); word++) {
         if (n == 6) {
@@ -17528,20 +17899,21 @@ static void dpari_main_take(int *argc, char **argv)
     }
 }
 
-/* Nobody said how many ranks; a word that was to say it would pass in silence. */
+/* Fails if an argument looks like a misspelled --ranks. Called if the number of ranks is not set,
+ * because such an argument would otherwise be ignored in silence. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
     int i;
     for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
         if (dpari_main_nearly(argv[i])) {
-            return dpari_wrong(why, "\"%s\": it is --ranks N that says how many ranks there are",
+            return dpari_wrong(why, "\"%s\" is unknown: --ranks N sets the number of ranks",
                                argv[i]);
         }
     }
     return DPAR_OK;
 }
 
-/* As many as this process may have cores, 4 at most. */
+/* Returns the default number of ranks: the cores that this process may use, at most 4. */
 static int32_t dpari_main_cores(void)
 {
     uint64_t mask[DPARI_CPU_WORDS];
@@ -17555,7 +17927,7 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* A number of ranks; 0 where there is no text. */
+/* Reads a number of ranks. *asked is 0 if there is no text. */
 static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
                                      dpar_why *why)
 {
@@ -17566,7 +17938,7 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
         return DPAR_OK;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "%s takes a number of 1 .. %d, not \"", name, DPARI_MAX_RANKS);
+    dpari_text_print(&t, "%s takes a number from 1 to %d, not \"", name, DPARI_MAX_RANKS);
     return dpari_wrong(why, "%s%s\"", line, text);
 }
 
@@ -17604,6 +17976,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     return DPAR_OK;
 }
 
+/* Converts the result of a rank into an exit code: 1 if it does not fit into one. */
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
@@ -17623,6 +17996,7 @@ static int dpari_main_ends(const char *program, dpar_status st, const dpari_verd
     return dpari_main_code(verdict->result);
 }
 
+/* Launches n ranks that run fn. */
 static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
 {
     dpari_verdict verdict;
@@ -17660,7 +18034,8 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
     if (dpar_comm_free(world) == DPAR_E_ARG && whole && result == 0) {
-        dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
+        dpari_main_says(program, "a rank returned 0 without waiting for all operations that it "
+                                 "had posted");
         return 1;
     }
     return dpari_main_code(result);
@@ -17685,8 +18060,7 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
     return dpari_main_fork(n > 0 ? n : dpari_main_cores(), program, fn, arg);
 }
 
-/* ---- two lines in a main that was serial
- * ---------------------------------------------------------
+/* ---- two calls in a main that was serial ------------------------------------------------------
  */
 
 DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
@@ -17708,7 +18082,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
         return dpari_wrong(why, "dpar_init_or_launch: world is NULL");
     }
     if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
-        return dpari_wrong(why, "dpar_init_or_launch: ranks is 0 .. %d, not %d",
+        return dpari_wrong(why, "dpar_init_or_launch: ranks must be 0 to %d, not %d",
                            (int32_t)DPARI_MAX_RANKS, o.ranks);
     }
     dpari_site_here(&site);
@@ -17736,22 +18110,23 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     if (world == NULL) {
         return 1;
     }
-    dpar_barrier(world, NULL); /* its why survives, that of the close does not */
+    dpar_barrier(world, NULL); /* if it fails, dpar_fail can print why, unlike after the close */
     if (world->status < 0) {
         dpar_fail(world, NULL);
         (void)dpar_comm_free(world);
         return 1;
     }
     if (dpar_comm_free(world) == DPAR_E_ARG) {
-        dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
+        dpari_main_says(NULL, "a rank ended without waiting for all operations that it had posted");
         return 1;
     }
     return 0;
 }
 
-/* ---- one number from all ------------------------------------------------------------------------
+/* ---- reductions of one number -----------------------------------------------------------------
  */
 
+/* Returns NaN if the all-reduce fails. */
 DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {
     double all = 0.0;
@@ -17784,6 +18159,7 @@ DPAR_API double dpar_mean(dpar_comm *c, double x)
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
 
+/* The data of one rank. */
 typedef struct dpari_alike {
     const unsigned char *data;
     int64_t count;
@@ -17791,6 +18167,7 @@ typedef struct dpari_alike {
     int64_t unit; /* bytes of an element */
 } dpari_alike;
 
+/* The arguments that must be equal before the data can be compared (agree.h). */
 static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
 {
     const dpari_alike *s = (const dpari_alike *)given;
@@ -17798,8 +18175,9 @@ static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "type", 0, s->type);
 }
 
-/* Of n bytes, in four lanes of whole words: one step is longer than a word takes to come. A step
- * maps different words to different hashes, so that one word that differs is always seen. */
+/* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
+ * word. A step maps different words to different hashes, so that a single word that differs is
+ * always noticed. */
 static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
 {
     uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
@@ -17835,7 +18213,7 @@ static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t 
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
-/* The bits of an element, in a word's first bytes. */
+/* Returns the bits of an element in the first bytes of a word. */
 static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 {
     int64_t bits = 0;
@@ -17843,7 +18221,7 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
     return bits;
 }
 
-/* An element from its bits; digits: how many of a float. */
+/* Appends an element, given by its bits. digits: significant digits of a float. */
 DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
@@ -17871,7 +18249,8 @@ DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, in
     }
 }
 
-/* "element 7 is 0.25 on rank 0, 0.75 on rank 3", with digits enough to tell them apart. */
+/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two.
+ */
 static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
                             int32_t who)
 {
@@ -17889,10 +18268,10 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
     }
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "element %ld is %s on rank 0, %s%s%d", at, word[0], word[1],
-                     digits < 20 ? " on rank " : " of other bits on rank ", who);
+                     digits < 20 ? " on rank " : " with other bits on rank ", who);
 }
 
-/* They differ somewhere: the first element in which a rank differs from rank 0, by halves. */
+/* Finds the first element in which a rank differs from rank 0, by bisection. */
 static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
@@ -17905,27 +18284,35 @@ static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why
         high = st == 1 ? high : middle;
     }
     bits[0] = bits[1] = dpari_alike_bits(s, low);
-    st = st < 0 ? st : dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
-    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
-    st = st < 0 ? st : dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
-    st = st < 0 ? st : dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
-    if (st == DPAR_OK) {
-        dpari_alike_say(found, low, s->type, bits, who);
+    if (st >= 0) {
+        st = dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
     }
-    return st < 0 ? st : DPAR_E_MISMATCH;
+    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
+    if (st >= 0) {
+        st = dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
+    }
+    if (st >= 0) {
+        st = dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
+    }
+    if (st < 0) {
+        return st;
+    }
+    dpari_alike_say(found, low, s->type, bits, who);
+    return DPAR_E_MISMATCH;
 }
 
 static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 {
     if (s->unit == 0) {
-        return dpari_wrong(why, "agree: type %s is not one of whole bytes",
+        return dpari_wrong(why, "dpar_comm_check_equal: type %s has no elements of whole bytes",
                            dpar_type_name(s->type));
     }
     if (s->count < 0 || s->count > (INT64_C(1) << 62) / s->unit) {
-        return dpari_wrong(why, "agree: a count of %ld", s->count);
+        return dpari_wrong(why, "dpar_comm_check_equal: count must be 0 to 2^62 bytes, not %ld",
+                           s->count);
     }
     if (s->count > 0 && s->data == NULL) {
-        return dpari_wrong(why, "agree: data is NULL");
+        return dpari_wrong(why, "dpar_comm_check_equal: data is NULL");
     }
     return DPAR_OK;
 }
@@ -17937,7 +18324,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     dpar_why found;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "agree: the communicator is NULL");
+        return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
     s.data = (const unsigned char *)data;
     s.count = count;
@@ -17945,10 +18332,15 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
     st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(c, st, "agree", st == DPAR_OK ? dpari_alike_state : NULL, &s, &found);
+    st = dpari_agree_on(c, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+                        &s, &found);
     if (st == DPAR_OK) {
         st = dpari_alike_part(c, &s, 0, count);
-        st = st == 0 ? dpari_alike_find(c, &s, &found) : st == 1 ? DPAR_OK : st;
+        if (st == 0) {
+            st = dpari_alike_find(c, &s, &found);
+        } else if (st == 1) {
+            st = DPAR_OK;
+        }
     }
     if (st != DPAR_OK) {
         c->why = found.text[0] != 0 ? found : c->why;

@@ -153,8 +153,8 @@ DPAR_API void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_text *out);
 
 /* ==== debug/checkup.h ==== */
 
-/* checkup - private: what dpar_doctor looks at, apart from how it judges it, so that tests can put
- * any machine before it. */
+/* checkup - private: the facts that dpar_doctor collects about a machine and a job, and what is
+ * wrong with them. Collecting is separate from judging, so that tests can present any machine. */
 
 enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
 
@@ -164,133 +164,136 @@ typedef struct dpari_names {
     char name[DPARI_DOCTOR_NAMES][DPARI_DOCTOR_NAME];
 } dpari_names;
 
-/* A machine and a job, as far as the judgement depends on them. */
+/* The facts about a machine and a job. */
 typedef struct dpari_checkup {
     dpar_launcher_info job;
-    dpar_status job_status; /* of finding it, with the sentence */
+    dpar_status job_status; /* of dpari_job_here, with its message in job_why */
     dpar_why job_why;
-    int32_t nodes;                         /* of the job; 0: nobody says */
+    int32_t nodes;                         /* nodes of the job; 0 if unknown */
     int32_t here;                          /* ranks of the job on this node */
-    int32_t beside;                        /* on other nodes that run this kernel: containers */
-    int32_t cores;                         /* of the machine */
-    int32_t allowed;                       /* to this process */
-    double quota;                          /* cores that the cgroup grants; 0: all */
-    int64_t memory, memory_free;           /* bytes; 0: not known */
-    int64_t memory_limit;                  /* of the cgroup; 0: none */
-    int64_t shm, shm_free;                 /* of /dev/shm; -1: there is none */
-    int32_t memfd;                         /* memory without a name works */
-    int32_t cma;                           /* 0: a process may read another's memory, or errno */
-    int32_t yama;                          /* ptrace_scope; -1: there is no such file */
+    int32_t beside;                        /* ranks in other containers on this machine */
+    int32_t cores;                         /* cores of the machine */
+    int32_t allowed;                       /* cores that this process may use */
+    double quota;                          /* cores that the cgroup grants; 0 if unlimited */
+    int64_t memory, memory_free;           /* bytes; 0 if unknown */
+    int64_t memory_limit;                  /* limit of the cgroup in bytes; 0 if none */
+    int64_t shm, shm_free;                 /* bytes of /dev/shm; -1 if there is none */
+    int32_t memfd;                         /* 1 if memfd_create works */
+    int32_t cma;                           /* 0 if process_vm_readv works, otherwise errno */
+    int32_t yama;                          /* ptrace_scope; -1 if there is no such file */
     int64_t page;                          /* bytes */
-    char huge[24];                         /* huge pages of shared memory */
-    char load[16];                         /* of the last minute, as the system says it; "" */
-    int32_t runnable;                      /* threads that run or wait for a core; -1: not known */
-    int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1: unlimited */
-    int64_t file_bytes;                    /* ulimit -f; -1: unlimited */
-    int32_t gpus;                          /* of NVIDIA's that the machine shows */
-    int32_t infiniband, slingshot;         /* are there such cards? */
-    dpari_names links;                     /* network interfaces, */
-    uint32_t up;                           /* bit i: link i is up, */
-    int64_t speed[DPARI_DOCTOR_NAMES];     /* of each, Mb/s; 0: not known */
-    int32_t sockets;                       /* of the machine; 0: not known */
-    int32_t socket;                        /* that this process keeps to; -1: to none */
-    char mpi[48];                          /* file of the MPI that is loaded; "" */
+    char huge[24];                         /* setting of huge pages for shared memory */
+    char load[16];                         /* load of the last minute as text; "" if unknown */
+    int32_t runnable;                      /* threads that run or wait for a core; -1 if unknown */
+    int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1 if unlimited */
+    int64_t file_bytes;                    /* ulimit -f in bytes; -1 if unlimited */
+    int32_t gpus;                          /* NVIDIA GPUs of the machine */
+    int32_t infiniband, slingshot;         /* 1 if there are such cards */
+    dpari_names links;                     /* network interfaces */
+    uint32_t up;                           /* bit i is set if interface i is up */
+    int64_t speed[DPARI_DOCTOR_NAMES];     /* of each interface in Mb/s; 0 if unknown */
+    int32_t sockets;                       /* sockets of the machine; 0 if unknown */
+    int32_t socket;                        /* socket of all allowed cores; -1 if several */
+    char mpi[48];                          /* file of the MPI that is loaded; "" if none */
 } dpari_checkup;
 
-/* Cores that the cgroups of this process grant (0: all) and their limit on memory (0: none). */
+/* Return the cores that the cgroups of this process grant (0 if all), and their limit on memory in
+ * bytes (0 if none). */
 DPARI_INTERNAL double dpari_doctor_quota(const dpari_site *site);
 DPARI_INTERNAL int64_t dpari_doctor_memory_limit(const dpari_site *site);
-/* All that can be read of the files of a site. */
+/* Fills in all that is read from files of a site. */
 DPARI_INTERNAL void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
-/* What is not wrong for dpar, but will be for others: a line "note: ...", or nothing. */
+/* Writes a line "note: ..." if something is not wrong for dpar, but will be for other libraries. */
 DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
-/* What is wrong with it: a line "WRONG: ... -> ..." each; how many. */
+/* Writes a line "WRONG: ... -> ..." for each thing that is wrong. Returns how many there are. */
 DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
                                           dpar_text *out);
-/* The machine and the job that this process is in. Forks a child. */
+/* Collects the facts about the machine and the job of this process. Forks a child. */
 DPARI_INTERNAL void dpari_doctor_look(const dpari_site *site, dpari_checkup *c);
-/* Sockets, from c->cores and the CPUs of this process. */
+/* Finds the sockets, from c->cores and the CPUs of this process. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *site, const uint64_t *cpus,
                                          dpari_checkup *c);
 DPARI_INTERNAL void dpari_doctor_host(char name[256]);
 
 /* True if ranks of the job are on other nodes too. */
 DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c);
-/* An interface that joins this machine to others: up, and no bridge or tunnel of this machine. */
+/* True if interface i joins this machine to others: it is up and not a bridge or tunnel of this
+ * machine. */
 DPARI_INTERNAL int dpari_doctor_is_network(const dpari_checkup *c, int32_t i);
-/* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
+/* Returns the number of devices in CUDA_VISIBLE_DEVICES, or all if list is NULL. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus);
-/* How many CPUs a mask has. */
+/* Returns the number of CPUs in a mask. */
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask);
 
-/* The first word of a line, and blanks up to the column of what follows. */
+/* Writes the first word of a line, and spaces up to the column of the text. */
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title);
-/* "47.2 GiB"; below 0: "unlimited". */
+/* Appends "47.2 GiB", or "unlimited" for a negative number. */
 DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes);
 
 /* ==== debug/doctor_ranks.h ==== */
 
-/* doctor_ranks - private: what the ranks of a communicator tell each other for dpar_doctor, how
- * fast messages between them are, and what is wrong with them together. What is decided and said is
- * a function of what was told, so that tests can put any job before it. */
+/* doctor_ranks - private: what the ranks of a communicator exchange for dpar_doctor, how fast
+ * messages between them are, and what is wrong with the ranks together. All conclusions and lines
+ * are a function of the exchanged data, so that tests can present any job. */
 
-/* What each tells all others first; these 128 bytes are the same in all versions of dpar from 0.2
- * on, so that ranks of two versions can find that out. */
+/* What each rank sends to all others first. The layout of these 128 bytes is the same in all
+ * versions of dpar from 0.2 on, so that ranks of different versions can recognise that. */
 typedef struct dpari_doctor_who {
     int32_t version;     /* DPAR_VERSION */
     int32_t chart_bytes; /* sizeof(dpari_doctor_chart) */
-    uint64_t machine;    /* hash of what its kernel calls this boot; 0: not known */
-    int32_t share;       /* the lowest rank of those with which it shares memory; -1: that is not
-                            how this engine works */
-    int32_t socket;      /* that it keeps to; -1: to none */
+    uint64_t machine;    /* hash of the boot_id of its kernel; 0 if unknown */
+    int32_t share;       /* the lowest rank with which it shares memory; -1 if the engine shares
+                            none */
+    int32_t socket;      /* socket of all its cores; -1 if several */
     char host[64];
-    int32_t room[10];
+    int32_t padding[10];
 } dpari_doctor_who;
 
-enum { /* how two ranks reach each other, nearest first */
-       DPARI_DOCTOR_SOCKET,
-       DPARI_DOCTOR_MEMORY,
-       DPARI_DOCTOR_UNSHARED, /* on one node, by messages as if it were two */
-       DPARI_DOCTOR_BETWEEN,
+enum {                        /* how two ranks reach each other, nearest first */
+       DPARI_DOCTOR_SOCKET,   /* shared memory, on one socket */
+       DPARI_DOCTOR_MEMORY,   /* shared memory */
+       DPARI_DOCTOR_UNSHARED, /* messages, although they are on one node */
+       DPARI_DOCTOR_BETWEEN,  /* messages between two nodes */
        DPARI_DOCTOR_LEVELS
 };
 
-/* What a rank measured with another. */
+/* What a rank has measured with another one. */
 typedef struct dpari_doctor_link {
-    int32_t peer; /* -1: nothing */
+    int32_t peer; /* -1 if nothing was measured */
     double latency_s, bytes_s;
 } dpari_doctor_link;
 
-/* What each tells rank 0 after that. */
+/* What each rank sends to rank 0 after that. */
 typedef struct dpari_doctor_chart {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cores, sockets, gpus;
-    int32_t local_rank; /* -1: the launcher does not say */
+    int32_t local_rank; /* -1 if unknown */
     int64_t memory, shm;
-    int64_t port;       /* the fastest of `ports`, Mb/s; 0: not known */
-    int64_t text_bytes; /* of its own complaints */
+    int64_t port;       /* the fastest of `ports`, Mb/s; 0 if unknown */
+    int64_t text_bytes; /* bytes of the lines about this rank by itself */
     double timeout_s;
-    dpari_doctor_link within, between; /* to the next rank of its node; of the next node */
-    char gpu[44];    /* the device it would take, as CUDA_VISIBLE_DEVICES says it; "": none */
+    dpari_doctor_link within, between; /* to the next rank of its node, and to the next node */
+    char gpu[44];    /* the device it would use, as in CUDA_VISIBLE_DEVICES; "" if none */
     char ports[100]; /* "eth0 25 Gb/s, ib0" */
     char mpi[48];
 } dpari_doctor_chart;
 
-/* The ranks as all see them, or as rank 0 does. */
+/* All ranks. chart and text exist only on rank 0. */
 typedef struct dpari_doctor_job {
     int32_t size, nodes, most; /* ranks, nodes, ranks of the fullest node */
     const dpari_doctor_who *who;
-    const dpari_doctor_chart *chart; /* NULL: not here */
-    const char *text;                /* their complaints, one rank's after the other's */
-    int32_t *node, *local;           /* of each rank: its node, its place among the ranks there */
-    int32_t *first, *ranks;          /* of each node: its first rank, how many */
-    char *mark;                      /* of each rank: scratch */
+    const dpari_doctor_chart *chart;
+    const char *text;       /* the lines about each rank by itself, rank after rank */
+    int32_t *node, *local;  /* [size] the node of each rank, its position among the ranks there */
+    int32_t *first, *ranks; /* [nodes] the first rank of each node, the number of its ranks */
+    char *mark;             /* [size] scratch */
 } dpari_doctor_job;
 
-/* Bytes of node, local, first, ranks and mark for so many ranks; numbers the nodes, in `memory`. */
+/* Returns the bytes of node, local, first, ranks and mark for so many ranks. */
 DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
+/* Numbers the nodes, and sets these arrays in `memory`. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
-/* DPARI_DOCTOR_x of two ranks. */
+/* Returns how two ranks reach each other, DPARI_DOCTOR_x. */
 DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
  * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
@@ -300,30 +303,31 @@ DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
 DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
 DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
 
-/* Lines: the nodes; the levels. */
+/* Write the lines about the nodes, and about the speed of each level. */
 DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
 DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
-/* What is wrong with them together, or with some by themselves: how many things. */
+/* Writes what is wrong with the ranks by themselves and together. Returns how many things are. */
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
-/* True if all ranks have the same version of dpar. Needs no charts. */
+/* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
 DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
 
-/* What a rank tells of itself. */
+/* Fills in the chart of this rank. */
 DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
                                       dpari_doctor_chart *chart);
-/* What the launcher's numbers are worth once there is a communicator. */
+/* Replaces contradictory numbers of the launcher by those of the communicator, which was made
+ * without them. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
-/* All of it. On rank 0 `out` gets all that there is to say, on the others nothing. COLLECTIVE. How
- * many things are wrong, on all ranks; -1: the communicator is broken, and says why. c: what this
- * rank has looked at; its numbers of ranks and nodes become those of the communicator. */
+/* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns the number of things that are
+ * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. c: the
+ * facts of this rank; its numbers of ranks and nodes become those of the communicator. */
 DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c,
                                              dpar_comm *world, dpar_text *out);
 
 /* ==== debug/checkup.c ==== */
 
-/* Reads what the operating system reports about this process and machine, for dpar_doctor. It only
- * collects facts, mostly from /proc and /sys. doctor.c and doctor_ranks.c decide what they mean, so
- * that tests can present any machine. */
+/* Collects facts about this process and machine for dpar_doctor, mostly from /proc and /sys, and
+ * decides in a second step what is wrong with them (dpari_doctor_judge). The steps are separate so
+ * that tests can present any machine. doctor.c and doctor_ranks.c write the reports. */
 
 #include <dirent.h>
 #include <errno.h>
@@ -354,7 +358,7 @@ DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
     return with[i] == 0;
 }
 
-/* The number at s after blanks; -1 where there is none, as in "max". */
+/* Reads the number at s after blanks. Returns -1 if there is none, as in "max". */
 static int64_t dpari_doctor_number(const char *s)
 {
     int64_t v = 0;
@@ -373,14 +377,15 @@ static int64_t dpari_doctor_number(const char *s)
     return v;
 }
 
-/* The number in a file; -1: no file, or no number in it. */
+/* Returns the number in a file, or -1 if there is no file or no number. */
 static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
 {
     char text[64];
     return dpari_site_read(s, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
 }
 
-/* The number after `key` in a text of lines "key: number kB", in bytes; 0: it is not there. */
+/* Returns the number after `key` in a text of lines "key: number kB", in bytes, or 0 if there is
+ * none. */
 static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
 {
     size_t i, n = dpari_length(key);
@@ -393,6 +398,7 @@ static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
     return 0;
 }
 
+/* Lists the names in a directory. */
 static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
 {
     char full[256];
@@ -429,13 +435,15 @@ static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *wo
     return 0;
 }
 
-/* Paths of groups: a container's in Kubernetes has some 250 characters, and version 1 lists one for
- * each of 13 controllers. dpari_site_read takes paths of 511 characters. Of a longer one the groups
- * above are looked at. */
+/* The longest path of a group and the longest list of groups, in bytes. The path of a container in
+ * Kubernetes has about 250 characters, and version 1 lists one for each of 13 controllers.
+ * dpari_site_read takes paths of 511 characters. If a path is longer, only groups above are
+ * checked.
+ */
 enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
 
-/* The path of this process in the hierarchy of a controller (version 2: ""); 0: in none. The file
- * holds lines "4:cpu,cpuacct:/a/b". */
+/* Finds the path of this process in the hierarchy of a controller ("" for version 2), in a file
+ * with lines "4:cpu,cpuacct:/a/b". Returns 0 if there is none. */
 static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *controller, char *path,
                                          size_t room)
 {
@@ -465,7 +473,8 @@ static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *contro
     return 0;
 }
 
-/* Reads `file` of the group and of each group above it; the least `value` gives, 0: none says. */
+/* Calls `value` for the group and for each group above it. Returns the least positive result, or 0
+ * if there is none. */
 static DPARI_COLD double
 dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
                    double (*value)(const dpari_site *s, const char *folder))
@@ -493,6 +502,7 @@ dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
     }
 }
 
+/* Reads the file `name` in a folder. */
 static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
                                           char *text, size_t room)
 {
@@ -503,6 +513,7 @@ static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *s, const char *folde
     return dpari_site_read(s, path, text, room);
 }
 
+/* The limits of one group on cores and memory, in cgroups of version 2 and 1; 0 if none. */
 static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
 {
     char text[64];
@@ -570,10 +581,10 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
         two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
     }
     least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
-    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 says 2^63 for none */
+    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 has 2^63 for no limit */
 }
 
-/* The word in brackets of "always [never] force". */
+/* Reads the word in brackets, as in "always [never] force". */
 static void dpari_doctor_choice(const dpari_site *s, const char *path, char *word, size_t room)
 {
     char text[128];
@@ -609,7 +620,7 @@ static int32_t dpari_doctor_gpus(const dpari_site *s)
     return n;
 }
 
-/* A file of an interface; the bytes, or -1. */
+/* Reads a file of a network interface. Returns the bytes, or -1. */
 static int64_t dpari_doctor_link_file(const dpari_site *s, const char *link, const char *file,
                                       char *text, size_t room)
 {
@@ -631,7 +642,7 @@ static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
             (dpari_doctor_begins(text, "up") || dpari_doctor_begins(text, "unknown"))) {
             c->up |= (uint32_t)1 << i;
         }
-        /* "-1", or an error, where the driver does not know */
+        /* "-1" or an error if the driver does not know the speed */
         if (dpari_doctor_link_file(s, c->links.name[i], "/speed", text, sizeof text) > 0) {
             c->speed[i] = dpari_most(dpari_doctor_number(text), 0);
         }
@@ -643,8 +654,8 @@ static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
     c->infiniband = cards.count > 0;
 }
 
-/* Threads of the machine that run or wait for a core, this one with them: of "0.41 0.50 0.37 3/911
- * 4023" the 3. -1: not known. */
+/* Returns the threads of the machine that run or wait for a core, including this one: the 3 in
+ * "0.41 0.50 0.37 3/911 4023". Returns -1 if unknown. */
 static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t room)
 {
     char text[96];
@@ -661,7 +672,7 @@ static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t roo
     return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
 }
 
-/* The least of five looks in 20 ms: what comes and goes does not count. */
+/* Takes the least of five looks within 20 ms, so that brief activity does not count. */
 static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
 {
     int32_t look;
@@ -674,7 +685,7 @@ static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
     }
 }
 
-/* The socket that a CPU is in; -1: not known. */
+/* Returns the socket of a CPU, or -1 if unknown. */
 static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
 {
     char path[96];
@@ -684,7 +695,7 @@ static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
     return (int32_t)dpari_least(dpari_doctor_file(s, path), INT32_MAX);
 }
 
-/* CPUs have numbers with gaps where some are turned off. */
+/* The numbers of CPUs have gaps if some are turned off. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus,
                                          dpari_checkup *c)
 {
@@ -713,9 +724,9 @@ DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cp
     c->socket = several ? -1 : own;
 }
 
-/* The MPI that this process has loaded, by its file, which ends in its version: maps has lines
- * "7f7a41101000-7f7a411c8000 r-xp 00029000 fe:00 14884988    /usr/lib/libmpi.so.40.30.4". Bindings
- * (libmpi_mpifh.so) are none. */
+/* Finds the file of the MPI that this process has loaded, whose name ends with its version.
+ * /proc/self/maps has lines "7f7a41101000-7f7a411c8000 r-xp 00029000 fe:00 14884988
+ * /usr/lib/libmpi.so.40.30.4". Bindings (libmpi_mpifh.so) do not count. */
 static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
 {
     const int64_t room = INT64_C(1) << 18;
@@ -760,7 +771,7 @@ DPARI_INTERNAL void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
     dpari_doctor_load(s, c);
 }
 
-/* ---- asking the system ------------------------------------------------------------------------
+/* ---- querying the system ----------------------------------------------------------------------
  */
 
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
@@ -772,11 +783,11 @@ DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
     return n;
 }
 
-/* A limit in bytes or files; -1: there is none. */
+/* Returns a limit in bytes or files, or -1 if there is none. */
 static int64_t dpari_doctor_ulimit(int which)
 {
     struct rlimit limit;
-    /* the type of `which` is glibc's own */
+    /* glibc has a type of its own for `which` */
 #if defined(__GLIBC__) && !defined(__cplusplus)
     int got = getrlimit((__rlimit_resource_t)which, &limit);
 #elif defined(__GLIBC__)
@@ -808,8 +819,11 @@ static int32_t dpari_doctor_try_cma(void)
         target.pid = (int32_t)parent;
         target.at = (uint64_t)(uintptr_t)&probe;
         target.word = probe;
-        probe = 0; /* the child's own copy must not pass for the parent's */
-        *answer = dpari_os_read_peer(&target, NULL, 0, 0) == 0 ? 0 : errno != 0 ? errno : EPERM;
+        probe = 0; /* so that the word is found only in the memory of the parent */
+        *answer = 0;
+        if (dpari_os_read_peer(&target, NULL, 0, 0) != 0) {
+            *answer = errno != 0 ? errno : EPERM;
+        }
         _exit(0);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
@@ -826,6 +840,18 @@ DPARI_INTERNAL void dpari_doctor_host(char name[256])
     name[255] = 0;
 }
 
+/* Returns the ranks of the job on this node, as far as the launcher tells; 1 if unknown. */
+static int32_t dpari_doctor_here(const dpari_checkup *c)
+{
+    if (c->job_status != DPAR_OK) {
+        return 1;
+    }
+    if (c->job.local_size > 0) {
+        return c->job.local_size;
+    }
+    return c->nodes <= 1 ? c->job.size : 1;
+}
+
 DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 {
     uint64_t cpus[DPARI_CPU_WORDS];
@@ -834,10 +860,7 @@ DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
     int fd;
     dpari_zero(c, sizeof *c);
     c->job_status = dpari_job_here(&c->job, &c->nodes, &c->job_why);
-    c->here = c->job_status != DPAR_OK ? 1
-              : c->job.local_size > 0  ? c->job.local_size
-              : c->nodes <= 1          ? c->job.size
-                                       : 1;
+    c->here = dpari_doctor_here(c);
     dpari_doctor_files(s, c);
     dpari_os_cpus(cpus);
     c->allowed = dpari_doctor_bits(cpus);
@@ -870,7 +893,7 @@ DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
     c->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
 
-/* ---- words ------------------------------------------------------------------------------------
+/* ---- text -------------------------------------------------------------------------------------
  */
 
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
@@ -881,6 +904,7 @@ DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
 
 DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
 {
+    static const char unit[5][5] = {" B", " KiB", " MiB", " GiB", " TiB"};
     double v = (double)bytes;
     int32_t k = 0;
     if (bytes < 0) {
@@ -891,11 +915,7 @@ DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
         v /= 1024.0;
     }
     dpari_text_fixed(out, v, k > 0 ? 1 : 0);
-    dpar_text_put(out, k == 0   ? " B"
-                       : k == 1 ? " KiB"
-                       : k == 2 ? " MiB"
-                       : k == 3 ? " GiB"
-                                : " TiB");
+    dpar_text_put(out, unit[k]);
 }
 
 /* ---- what is wrong ----------------------------------------------------------------------------
@@ -905,7 +925,7 @@ typedef struct dpari_doctor {
     const dpari_site *site;
     const dpari_checkup *c;
     dpar_text *out;
-    int32_t wrong;
+    int32_t wrong; /* number of lines so far */
 } dpari_doctor;
 
 /* Writes a line about something that is wrong. */
@@ -920,7 +940,7 @@ static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *d, const char *f
     d->wrong++;
 }
 
-/* Bytes in whole MiB, for sentences. */
+/* Converts bytes to whole MiB. */
 static int64_t dpari_doctor_mib(int64_t bytes)
 {
     return bytes >> 20;
@@ -933,8 +953,8 @@ DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c)
            (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
 }
 
-/* What NCCL_SOCKET_IFNAME means for one interface: a list of beginnings, "^" before it: all others,
- * "=" before it: whole names. */
+/* True if NCCL_SOCKET_IFNAME selects an interface. It is a list of prefixes of names. "^" before
+ * the list selects all others, and "=" makes them whole names. */
 static int dpari_doctor_takes(const char *list, const char *link)
 {
     const int not_these = list[0] == '^', whole = list[not_these] == '=';
@@ -989,8 +1009,8 @@ static void dpari_doctor_network(dpari_doctor *d)
                            list);
     } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
         dpari_doctor_wrong(d,
-                           "NCCL_SOCKET_IFNAME=%s is this machine's own loop, the job has ranks "
-                           "on other nodes -> name the interface between the nodes",
+                           "NCCL_SOCKET_IFNAME=%s is this machine's own loopback, but the job has "
+                           "ranks on other nodes -> name the interface between the nodes",
                            list);
     } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
                !d->c->slingshot) {
@@ -1001,7 +1021,7 @@ static void dpari_doctor_network(dpari_doctor *d)
     }
 }
 
-/* One setting that Slingshot needs: `want` is how its value must begin; "" accepts any. */
+/* Checks one setting that Slingshot needs. want: how its value must begin; "" accepts any. */
 static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *want,
                                  const char *advice)
 {
@@ -1012,34 +1032,39 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         return;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "%s%s%s -> export %s=%s", name, text != NULL ? " is " : " is not set",
-                     text != NULL ? text : "", name, advice);
+    dpar_text_put(&t, name);
+    if (text != NULL) {
+        dpari_text_print(&t, " is %s", text);
+    } else {
+        dpar_text_put(&t, " is not set");
+    }
+    dpari_text_print(&t, " -> export %s=%s", name, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, %s", line);
 }
 
-/* facts of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI) */
+/* The settings of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
 static void dpari_doctor_slingshot(dpari_doctor *d)
 {
     if (!d->c->slingshot || d->c->gpus == 0) {
         return;
     }
-    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn", "hsn (else Ethernet: slow, or a hang)");
+    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn",
+                         "hsn (otherwise NCCL uses Ethernet, which is slow or hangs)");
     dpari_doctor_setting(d, "NCCL_NET", "AWS Libfabric",
-                         "\"AWS Libfabric\" (else sockets, in silence)");
+                         "\"AWS Libfabric\" (otherwise NCCL uses sockets and does not report it)");
     dpari_doctor_setting(d, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
     dpari_doctor_setting(d, "FI_MR_CACHE_MONITOR", "userfaultfd",
                          "userfaultfd (the default deadlocks NCCL)");
     dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
     dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
     dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
-    /* the mark of Cray's MPI, under Slurm and Flux too */
+    /* PALS_APID shows Cray's MPI, also under Slurm and Flux */
     if (d->c->job.kind == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
         dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
         dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
     }
 }
 
-/* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus)
 {
     int32_t n = 1, i;
@@ -1063,15 +1088,15 @@ static void dpari_doctor_devices(dpari_doctor *d)
     if (c->job.size > 1 && c->job.local_rank < 0) {
         dpari_doctor_wrong(d,
                            "%s does not say the local rank, so no rank knows which of %d GPUs is "
-                           "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
-                           "beside DPAR_RANK and DPAR_SIZE",
+                           "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK in "
+                           "addition to DPAR_RANK and DPAR_SIZE",
                            dpari_launcher_name(c->job.kind), c->gpus);
     }
-    /* a single visible one may be another for each rank */
+    /* if only one is visible, it may be a different one for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
         dpari_doctor_wrong(
             d,
-            "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks a "
+            "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks per "
             "node, or show each rank its own",
             c->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
     }
@@ -1083,22 +1108,24 @@ static void dpari_doctor_devices(dpari_doctor *d)
     }
 }
 
-/* Ranks that will share memory here: a process that is alone may still launch some, two at least.
- */
+/* Returns the number of ranks that will share memory here. A single process may still launch some,
+ * so it counts as two. */
 static int32_t dpari_doctor_ranks(const dpari_checkup *c)
 {
     return c->here > 1 ? c->here : 2;
 }
 
-/* Shared memory of a rank before it allocates any: staging of 2 * 256 KiB in its first communicator
- * and at most 80 KiB of tables (1024 ranks). The same with what its process takes for itself. */
+/* Bytes of shared memory that a rank uses before it allocates any: staging of 2 * 256 KiB in its
+ * first communicator and at most 80 KiB of tables (1024 ranks). */
 #define DPARI_DOCTOR_SHARED (INT64_C(640) << 10)
+/* The same with the private memory of its process. */
 #define DPARI_DOCTOR_RANK (INT64_C(2) << 20)
-/* What MPI takes of /dev/shm for a rank: Open MPI 4.1 files of 4 MiB each, MPICH 4 over UCX 4.2. */
+/* Bytes of /dev/shm that MPI uses for each rank: Open MPI 4.1 has files of 4 MiB, MPICH 4 over UCX
+ * of 4.2 MiB. */
 #define DPARI_DOCTOR_MPI (INT64_C(4) << 20)
 
-/* Addresses of a rank in the shared file where a limit forbids as many as there is memory: those
- * are halved, but not below 64 MiB. With a rank's lines, in the table of all ranks too. */
+/* Returns the least bytes of the shared file for one rank. If a limit forbids a part as large as
+ * the memory, it is halved until it fits, but not below 64 MiB. The rank's record is added. */
 static int64_t dpari_doctor_addresses(const dpari_checkup *c)
 {
     const int64_t least = INT64_C(64) << 20;
@@ -1118,7 +1145,7 @@ static void dpari_doctor_memory(dpari_doctor *d)
         dpari_doctor_wrong(
             d,
             "/dev/shm has %ld KiB free, %ld ranks share memory through it and take %ld "
-            "KiB to begin with -> make it larger (docker run --shm-size=1g)",
+            "KiB at the start -> make it larger (docker run --shm-size=1g)",
             c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
     }
     if (c->mpi[0] != 0 && c->here > 1 && c->shm < 2 * c->here * DPARI_DOCTOR_MPI) {
@@ -1150,8 +1177,8 @@ static void dpari_doctor_memory(dpari_doctor *d)
     }
     if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
         dpari_doctor_wrong(d,
-                           "ulimit -l is %ld KiB, too little for network cards that read memory "
-                           "by themselves -> ulimit -l unlimited",
+                           "ulimit -l is %ld KiB, too little for network cards that access memory "
+                           "directly -> ulimit -l unlimited",
                            c->locked >> 10);
     }
     if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
@@ -1167,25 +1194,25 @@ static void dpari_doctor_cores(dpari_doctor *d)
     const int32_t ranks = c->here + c->beside;
     if (c->here > c->cores) {
         dpari_doctor_wrong(d,
-                           "%d ranks run on %d cores, so most wait for a core, not for data -> "
+                           "%d ranks run on %d cores, so that they wait for cores, not for data -> "
                            "start at most %d here",
                            c->here, c->cores, c->cores);
     } else if (c->quota > 0.0 && c->quota < (double)c->here) {
         dpari_doctor_wrong(d,
-                           "the cgroup grants %ld hundredths of a core to %d ranks, which then "
-                           "stand still part of the time -> raise its CPU limit, or start fewer",
+                           "the cgroup grants %ld hundredths of a core to %d ranks, which are then "
+                           "stopped part of the time -> raise its CPU limit, or start fewer",
                            (int64_t)(c->quota * 100.0 + 0.5), c->here);
     }
     if (c->runnable - ranks >= c->cores) {
         dpari_doctor_wrong(d,
-                           "%d threads want a core besides %s and there are %d cores: each message "
-                           "then waits for turns -> end what else runs",
+                           "%d threads want a core besides %s and there are %d cores, so that "
+                           "messages wait for a core -> end the other programs",
                            c->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
                            c->cores);
     }
 }
 
-/* The least that containers give by default is 64 MiB. */
+/* Containers have a /dev/shm of at least 64 MiB by default. */
 DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
 {
     const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
@@ -1193,8 +1220,8 @@ DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
         return;
     }
     dpari_text_print(out,
-                     "note: /dev/shm holds %ld KiB; NCCL between GPUs and torch's loaders of data "
-                     "keep buffers there -> docker run --shm-size=1g or more\n",
+                     "note: /dev/shm holds %ld KiB; NCCL between GPUs and the data loaders of "
+                     "torch keep buffers there -> docker run --shm-size=1g or more\n",
                      c->shm < 0 ? 0 : c->shm >> 10);
 }
 
@@ -1207,7 +1234,7 @@ DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_ch
     d.out = out;
     d.wrong = 0;
     if (c->job_status != DPAR_OK) {
-        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this sentence", c->job_why.text);
+        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this message", c->job_why.text);
     }
     dpari_doctor_cores(&d);
     dpari_doctor_memory(&d);
@@ -1219,19 +1246,20 @@ DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_ch
 
 /* ==== debug/doctor_ranks.c ==== */
 
-/* The report of dpar_doctor about all ranks of a communicator. First all ranks exchange who they
- * are, in a fixed format, so that ranks of different versions of dpar can recognise each other.
- * Then they exchange what each found out about its own machine, and measure their links: each rank
- * of a node with the next one, and the first ranks of nodes with those of the next nodes. Rank 0
- * writes the report.
+/* Makes the report of dpar_doctor about all ranks of a communicator. First all ranks exchange a
+ * record of fixed format (dpari_doctor_who), so that ranks of different versions of dpar can
+ * recognise each other. Then they measure their links: each rank of a node with the next one, and
+ * the first rank of a node with that of the next node. Rank 0 gathers the results and the facts
+ * about all machines, and writes the report. Called by doctor.c.
  *
  * Everything that is concluded and written is a function of the exchanged data, so that tests can
  * present any job. */
 
-/* ---- who is where -----------------------------------------------------------------------------
+/* ---- nodes ------------------------------------------------------------------------------------
  */
 
-/* One machine may show ranks several names (containers), and two may have one ("localhost"). */
+/* Compares name and machine, because containers give one machine several names, and two machines
+ * may have the same one ("localhost"). */
 static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_who *b)
 {
     return dpari_same(a->host, b->host) && a->machine == b->machine;
@@ -1242,7 +1270,7 @@ DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
-/* Numbers nodes in the order of their first ranks. */
+/* The order of nodes is that of their first ranks. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
 {
     int32_t r, k;
@@ -1253,7 +1281,7 @@ DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
     j->mark = (char *)(void *)(j->ranks + j->size);
     j->nodes = j->most = 0;
     for (r = 0; r < j->size; r++) {
-        for (k = 0; k < j->nodes; k++) { /* most often it is the last rank's */
+        for (k = 0; k < j->nodes; k++) { /* most often it is the node of the rank before */
             const int32_t node = j->nodes - 1 - k;
             if (dpari_doctor_one_node(&j->who[j->first[node]], &j->who[r])) {
                 break;
@@ -1302,17 +1330,22 @@ static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
 
 DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
 {
-    return j->most - 1 + (j->nodes == 1 ? 0 : j->nodes == 2 ? 1 : 2 + j->nodes % 2);
+    int32_t between = 2 + j->nodes % 2;
+    if (j->nodes <= 2) {
+        between = j->nodes - 1;
+    }
+    return j->most - 1 + between;
 }
 
 DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
 {
     const int32_t node = j->node[me], local = j->local[me], late = round - (j->most - 1);
     int32_t next, last;
+    if (late < 0 && local == round) {
+        return dpari_doctor_at(j, node, local + 1);
+    }
     if (late < 0) {
-        return local == round       ? dpari_doctor_at(j, node, local + 1)
-               : local == round + 1 ? dpari_doctor_at(j, node, local - 1)
-                                    : -1;
+        return local == round + 1 ? dpari_doctor_at(j, node, local - 1) : -1;
     }
     next = (node + 1) % j->nodes;
     last = (node + j->nodes - 1) % j->nodes;
@@ -1331,14 +1364,14 @@ DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, 
     return late < 0 ? j->local[me] == round : dpari_doctor_first_round(j, j->node[me]) == late;
 }
 
-/* ---- words for ranks --------------------------------------------------------------------------
+/* ---- naming ranks -----------------------------------------------------------------------------
  */
 
-enum { DPARI_DOCTOR_LINES = 24 }; /* of complaints, and of nodes: a screen */
+enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG, and lines about nodes: one screen */
 
 typedef struct dpari_doctor_tally {
-    dpar_text *out, none;
-    int32_t wrong;
+    dpar_text *out, none; /* the report, and a text that stores nothing */
+    int32_t wrong;        /* number of lines WRONG */
 } dpari_doctor_tally;
 
 static void dpari_doctor_tally_init(dpari_doctor_tally *t, dpar_text *out)
@@ -1348,7 +1381,7 @@ static void dpari_doctor_tally_init(dpari_doctor_tally *t, dpar_text *out)
     t->wrong = 0;
 }
 
-/* "0 to 3, 6 and 9": the marked ranks of a node (-1: of all), in order. */
+/* Appends the marked ranks of a node (all if -1): "0 to 3, 6, 9". */
 static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     int32_t r, end, said = 0;
@@ -1371,7 +1404,8 @@ static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_
     }
 }
 
-/* "rank 5 on n2", "ranks 4 to 7 on n2", "all 8 ranks", "10 ranks (0 to 3, 8, ...) on 3 nodes". */
+/* Appends the marked ranks: "rank 5 on n2", "ranks 4 to 7 on n2", "all 8 ranks" or "10 ranks (0 to
+ * 3, 8, ...) on several nodes". */
 static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t r, count = 0, first = -1, nodes = 0, node = -1;
@@ -1421,7 +1455,7 @@ static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_
     return out;
 }
 
-/* ---- what each says of itself -----------------------------------------------------------------
+/* ---- what is wrong with each rank by itself ---------------------------------------------------
  */
 
 static size_t dpari_doctor_line_length(const char *s, size_t most)
@@ -1453,7 +1487,7 @@ static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
     }
 }
 
-/* Marks the ranks that say a line like [line, line + n). */
+/* Marks the ranks that have a line like [line, line + n). */
 static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line, size_t n)
 {
     const char *at = j->text;
@@ -1533,8 +1567,8 @@ DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_tex
         dpari_doctor_put_version(to, j->who[first].version);
         dpar_text_put(to, ", rank 0 with ");
         dpari_doctor_put_version(to, j->who[0].version);
-        dpari_text_print(to, "%s -> build all from one release; looked at nothing else\n",
-                         j->who[first].version == j->who[0].version ? ", another state of it" : "");
+        dpari_text_print(to, "%s -> build all from one release; nothing else was checked\n",
+                         j->who[first].version == j->who[0].version ? ", of another commit" : "");
     }
     return t.wrong;
 }
@@ -1551,8 +1585,9 @@ static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
         dpar_text *out = dpari_doctor_accuse(t, j);
         dpari_text_print(
             out,
-            "%s not share memory with the first rank of the same node -> see \"joined\" above; one "
-            "container a node (or --ipc=host), one user, DPAR_MPI_FLAT and DPAR_MPI_NODE unset\n",
+            "%s not share memory with the first rank of the same node -> see \"joined\" above; use "
+            "one container per node (or --ipc=host) and one user, unset DPAR_MPI_FLAT and "
+            "DPAR_MPI_NODE\n",
             apart == 1 ? ": does" : ": do");
     }
 }
@@ -1577,7 +1612,8 @@ static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
     return i;
 }
 
-/* Ranks that were bound to fewer cores than they are. 1: so it is on this node. */
+/* Reports ranks that are bound to the same cores as rank r if they are more than these cores.
+ * Returns 1 if that is so. */
 static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t r)
 {
     const dpari_doctor_chart *mine = &j->chart[r];
@@ -1588,7 +1624,7 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
     for (i = j->first[j->node[r]]; i < j->size; i++) {
         if (j->node[i] == j->node[r] && dpari_doctor_same_cpus(&j->chart[i], mine)) {
             if (i < r) {
-                return 0; /* said there */
+                return 0; /* reported for rank i */
             }
             j->mark[i] = 1;
             count++;
@@ -1610,7 +1646,7 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
     return 1;
 }
 
-/* All ranks of a node on fewer cores than they are, however these overlap. */
+/* Reports a node whose ranks may together use fewer cores than there are ranks. */
 static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t node)
 {
     uint64_t any[DPARI_CPU_WORDS];
@@ -1658,13 +1694,14 @@ static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *
     if (unbound > 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
         dpari_text_print(out,
-                         ": not bound, and may leave their memory for another of %d sockets -> "
-                         "mpirun --bind-to core, srun --cpu-bind=cores\n",
+                         ": not bound, and may move away from their memory to another of %d "
+                         "sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n",
                          sockets);
     }
 }
 
-/* Nodes that run one kernel are containers on one machine, each of which counts its cores. */
+/* Reports nodes that run the same kernel. They are containers on one machine, each of which counts
+ * all its cores. It is only a note if the machine has a core for each rank. */
 static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, k, first, count, others;
@@ -1678,7 +1715,7 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
         }
         for (k = 0; k < j->nodes && others >= 0 && a->machine != 0; k++) {
             if (k != first && j->mark[j->first[k]]) {
-                others = k < first ? -1 : others + 1; /* -1: said there */
+                others = k < first ? -1 : others + 1; /* -1 if reported for node k */
             }
         }
         if (others > 0) {
@@ -1697,7 +1734,8 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
     }
 }
 
-/* Ranks of a node that have the same local rank, or would take the same device: said once. */
+/* Reports ranks of a node that have the same local rank, or would use the same device, once for
+ * each rank. */
 static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t i, k;
@@ -1718,19 +1756,20 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
                                  a->local_rank);
             } else {
                 dpari_text_print(out,
-                                 ": take the same GPU (%s) -> one rank a GPU: local ranks 0, 1, "
-                                 "... or CUDA_VISIBLE_DEVICES of their own\n",
+                                 ": use the same GPU (%s) -> one rank per GPU: set local ranks 0, "
+                                 "1, ... or CUDA_VISIBLE_DEVICES for each\n",
                                  b->gpu);
             }
             if (t->wrong >= DPARI_DOCTOR_LINES) {
-                return; /* the picture is clear */
+                return; /* the report shows no more lines */
             }
             break;
         }
     }
 }
 
-/* Less than an eighth of what another has: of this rank's container, then, not of the job. */
+/* Reports a /dev/shm that is smaller than an eighth of another rank's, and smaller than 1 GiB. Such
+ * a size comes from the rank's container and not from the job. */
 static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, first = -1, most = 0;
@@ -1749,7 +1788,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job
     out = dpari_doctor_accuse(t, j);
     dpar_text_put(out, ": /dev/shm ");
     if (j->chart[first].shm < 0) {
-        dpar_text_put(out, "is not there");
+        dpar_text_put(out, "does not exist");
     } else {
         dpar_text_put(out, "holds ");
         dpari_doctor_bytes(out, j->chart[first].shm);
@@ -1760,7 +1799,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job
                        "(docker run --shm-size=1g)\n");
 }
 
-/* What all should have alike, and do not. */
+/* Reports an MPI or a deadline that differs from that of rank 0. */
 static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, other = -1;
@@ -1770,11 +1809,12 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
+        const char *there = j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded";
+        const char *first = j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded";
         dpari_text_print(
             out,
             ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
-            j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded",
-            j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
+            there, first);
     }
     other = -1;
     for (r = 0; r < j->size; r++) {
@@ -1784,20 +1824,21 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpari_text_print(out,
-                         ": gives up on others after %.3g s, rank 0 after %.3g s (not above 0: "
-                         "never) -> the same deadline (timeout_s, DPAR_TIMEOUT) on all\n",
-                         j->chart[other].timeout_s, j->chart[0].timeout_s);
+        dpari_text_print(
+            out,
+            ": the deadline is %.3g s, on rank 0 %.3g s (0 or less: none) -> set the same "
+            "deadline (timeout_s, DPAR_TIMEOUT) on all\n",
+            j->chart[other].timeout_s, j->chart[0].timeout_s);
     }
 }
 
 /* ---- how fast messages are --------------------------------------------------------------------
  */
 
-/* What was measured of one level. */
+/* The measurements of one level. */
 typedef struct dpari_doctor_speed {
-    int32_t pairs, slow, thin; /* how many; whose latency is the worst, whose bandwidth is: the rank
-                                  that measured it */
+    int32_t pairs;             /* number of links */
+    int32_t slow, thin;        /* the links with the worst latency and the worst bandwidth */
     double latency_s, bytes_s; /* medians */
 } dpari_doctor_speed;
 
@@ -1809,8 +1850,8 @@ static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *j,
     return link->peer >= 0 && dpari_doctor_level(j, k % j->size, link->peer) == level ? link : NULL;
 }
 
-/* How many links of the level are less than this one: by latency, or by bandwidth; equal ones count
- * in the order of ranks. */
+/* Counts the links of the level that have a lower latency, or bandwidth if `thin`, than link k.
+ * Equal links count in their order. */
 static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int32_t k, int thin)
 {
     const dpari_doctor_link *a = dpari_doctor_measured(j, level, k);
@@ -1818,15 +1859,15 @@ static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int3
     for (i = 0; i < 2 * j->size; i++) {
         const dpari_doctor_link *b = dpari_doctor_measured(j, level, i);
         if (b != NULL && i != k) {
-            const double x = thin ? a->bytes_s : a->latency_s, y = thin ? b->bytes_s : b->latency_s;
+            const double x = thin ? a->bytes_s : a->latency_s;
+            const double y = thin ? b->bytes_s : b->latency_s;
             n += y < x || (!(x < y) && i < k);
         }
     }
     return n;
 }
 
-/* The median, of an even number the upper one, and the worst; indices as dpari_doctor_measured's.
- */
+/* Computes the medians (the upper one if the number is even) and finds the worst links. */
 static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32_t level)
 {
     dpari_doctor_speed s;
@@ -1853,8 +1894,11 @@ static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32
 
 static void dpari_doctor_put_latency(dpar_text *out, double seconds)
 {
-    const int slow = seconds >= 999.5e-6;
-    dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
+    if (seconds >= 999.5e-6) {
+        dpari_text_print(out, "%.3g ms", seconds * 1e3);
+    } else {
+        dpari_text_print(out, "%.3g us", seconds * 1e6);
+    }
 }
 
 DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
@@ -1862,7 +1906,7 @@ DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
     dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
 
-/* "ranks 4 and 5 on n2", "ranks 3 on n1 and 4 on n2". */
+/* Appends "ranks 4 and 5 on n2" or "ranks 3 on n1 and 4 on n2". */
 static void dpari_doctor_put_pair(const dpari_doctor_job *j, int32_t a, int32_t b, dpar_text *out)
 {
     dpari_text_print(out, "ranks %d", a);
@@ -1914,14 +1958,14 @@ DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text
     }
 }
 
-/* Ranks that wait for a core are slow for that reason. */
+/* True if there is a core for each rank of the node. If not, links are slow for that reason. */
 static int dpari_doctor_fits(const dpari_doctor_job *j, int32_t r)
 {
     return j->ranks[j->node[r]] <= j->chart[r].cores;
 }
 
-/* One far worse than the others; 8 and 5 times are more than two measurements of one link differ.
- */
+/* Reports a link that is far worse than the others of its level: 8 times the latency, or a fifth of
+ * the rate. Two measurements of one link do not differ so much. */
 static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t level)
 {
     const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
@@ -1946,11 +1990,12 @@ static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job
         dpari_doctor_put_rate(out, s.bytes_s);
         dpar_text_put(out, level == DPARI_DOCTOR_BETWEEN
                                ? " -> look at the cable, port and switch between them\n"
-                               : " -> look at what else runs on their cores\n");
+                               : " -> look for other programs on their cores\n");
     }
 }
 
-/* Nodes far slower than their ports: the messages go by another one, or the long way. */
+/* Reports nodes whose messages are far slower than their ports, because they use another port or a
+ * detour. */
 static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     const dpari_doctor_speed s = dpari_doctor_speed_of(j, DPARI_DOCTOR_BETWEEN);
@@ -1973,7 +2018,7 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
                      mbits * 1e-3, (double)least * 1e-3);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
+/* ---- the lines of the report ------------------------------------------------------------------
  */
 
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
@@ -1998,7 +2043,7 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text
     return t.wrong;
 }
 
-/* ", each bound to 1 core". */
+/* Appends how the ranks of a node are bound: ", each bound to 1 core". */
 static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     int32_t r, least = INT32_MAX, most = 0;
@@ -2020,7 +2065,7 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
     dpar_text_put(out, most == 1 ? " core" : " cores");
 }
 
-/* "on 64 cores of 2 sockets, ...": what nodes may have alike. */
+/* Appends the part of a line that is the same for equal nodes: "on 64 cores of 2 sockets, ...". */
 static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     const dpari_doctor_chart *c = &j->chart[j->first[node]];
@@ -2030,7 +2075,7 @@ static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_
     }
     dpari_doctor_put_bound(j, node, out);
     dpar_text_put(out, ", memory ");
-    dpari_text_int(out, (c->memory + (INT64_C(1) << 29)) >> 30); /* it differs by some pages */
+    dpari_text_int(out, (c->memory + (INT64_C(1) << 29)) >> 30); /* equal nodes differ by pages */
     dpar_text_put(out, " GiB, /dev/shm ");
     if (c->shm < 0) {
         dpar_text_put(out, "none");
@@ -2054,7 +2099,7 @@ static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t 
     return j->ranks[a] == j->ranks[b] && dpari_same(x, y);
 }
 
-/* Up to a screen a line each; more in lines of those that follow each other and are alike. */
+/* Writes a line for each node. If there are more than 8, consecutive equal nodes share a line. */
 DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t node, end, r, lines = 0;
@@ -2064,7 +2109,7 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text 
             end++;
         }
         if (lines++ == DPARI_DOCTOR_LINES) {
-            dpari_text_print(out, "... and %d nodes more\n", j->nodes - node);
+            dpari_text_print(out, "... and %d more nodes\n", j->nodes - node);
             return;
         }
         dpari_doctor_head(out, j->who[j->first[node]].host);
@@ -2082,10 +2127,10 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text 
     }
 }
 
-/* ---- asking -----------------------------------------------------------------------------------
+/* ---- the chart of this rank -------------------------------------------------------------------
  */
 
-/* The device that a rank would take: the local rank'th of those that it sees. */
+/* Finds the device that the rank would use, which is number local_rank of those that it sees. */
 static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
                                  dpari_doctor_chart *chart)
 {
@@ -2109,7 +2154,8 @@ static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
     }
 }
 
-/* "eth0 25 Gb/s, ib0 200 Gb/s"; those that there is no room for are left out, fastest or not. */
+/* Writes "eth0 25 Gb/s, ib0 200 Gb/s". Ports that do not fit into the text are left out, also the
+ * fastest one. */
 static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *chart)
 {
     dpar_text t;
@@ -2131,7 +2177,7 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
             dpar_text_put(&t, one);
         } else if (chart->ports[t.used - 1] != '.') {
             dpar_text_put(&t, ", ...");
-            t.capacity = t.used + 1; /* that was the last word */
+            t.capacity = t.used + 1; /* so that nothing is appended after the dots */
         }
     }
 }
@@ -2157,9 +2203,9 @@ DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *
 
 enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
 
-/* Half of what a message of so many bytes takes back and forth, the median of several. One of them
- * (`leads`) says in the first byte whether another follows: it ends after `most` (64 at most), or
- * after 20 ms. */
+/* Measures half the time of a round trip of so many bytes, the median of several. The rank that
+ * leads puts into the first byte whether another round trip follows. It ends after `most` of them
+ * (at most 64) or after 20 ms. */
 static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int64_t bytes,
                                       int32_t most, char *buffer, double *seconds)
 {
@@ -2172,10 +2218,14 @@ static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int
             more = n + 1 < most && at - began < 20e-3;
             buffer[0] = (char)more;
             st = dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            st = st == DPAR_OK ? dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL) : st;
+            if (st == DPAR_OK) {
+                st = dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            }
         } else {
             st = dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            st = st == DPAR_OK ? dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL) : st;
+            if (st == DPAR_OK) {
+                st = dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            }
             more = buffer[0];
         }
         if (st != DPAR_OK) {
@@ -2191,6 +2241,7 @@ static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int
     return DPAR_OK;
 }
 
+/* Measures the links of this rank, in rounds that barriers separate. */
 static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
                                         dpari_doctor_chart *mine, char *buffer)
 {
@@ -2221,10 +2272,11 @@ static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
     return st;
 }
 
-/* ---- together ---------------------------------------------------------------------------------
+/* ---- the whole report -------------------------------------------------------------------------
  */
 
-/* What two kernels do not have alike, and two containers on one do. */
+/* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
+ */
 static uint64_t dpari_doctor_boot(const dpari_site *s)
 {
     char text[64];
@@ -2236,7 +2288,8 @@ static uint64_t dpari_doctor_boot(const dpari_site *s)
     return h;
 }
 
-/* COLLECTIVE, over the ranks that share memory. */
+/* Fills in the record that all ranks exchange first. COLLECTIVE over the ranks that share memory.
+ */
 static dpar_status dpari_doctor_fill_who(const dpari_site *s, const dpari_checkup *c,
                                          dpar_comm *world, dpari_doctor_who *who)
 {
@@ -2281,14 +2334,16 @@ static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_j
     dpari_text_char(out, '\n');
 }
 
-/* Memory of a rank for all this; the second half on rank 0 alone. */
+/* The memory of a rank for the report. */
 typedef struct dpari_doctor_room {
-    dpari_doctor_who *who;
-    void *nodes;
-    char *own, *buffer;
-    dpari_doctor_chart *charts, *chart;
-    int64_t *count;
-    int64_t bytes;
+    dpari_doctor_who *who;      /* [size] */
+    void *nodes;                /* dpari_doctor_number_nodes */
+    char *own;                  /* [DPARI_DOCTOR_OWN] lines about this rank by itself */
+    char *buffer;               /* [DPARI_DOCTOR_BULK] for messages */
+    dpari_doctor_chart *charts; /* [size] on rank 0 */
+    dpari_doctor_chart *chart;  /* of this rank */
+    int64_t *count;             /* [size] on rank 0, bytes of each rank's own lines */
+    int64_t bytes;              /* bytes of all this, which begins at base */
     char *base;
 } dpari_doctor_room;
 enum { DPARI_DOCTOR_OWN = 8192 };
@@ -2325,7 +2380,7 @@ static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
     return 1;
 }
 
-/* The complaints of this rank by itself. */
+/* Writes what is wrong with this rank by itself. */
 static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, dpari_doctor_room *m)
 {
     dpar_text t;
@@ -2335,7 +2390,7 @@ static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, d
     m->chart->text_bytes = dpari_least((int64_t)t.used, DPARI_DOCTOR_OWN - 1);
 }
 
-/* All charts and complaints come to rank 0, which says what there is to say. */
+/* Gathers all charts and lines on rank 0, which writes the report. */
 DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
                                                       dpari_doctor_room *m, dpar_text *out,
                                                       int32_t *wrong)
@@ -2352,7 +2407,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     if (bytes > 0) {
         text = (char *)dpari_os_pages(bytes);
         if (text == NULL) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "rank 0 has no memory for what the others say");
+            dpar_comm_abort(world, DPAR_E_SYSTEM, "rank 0 has no memory for the others' reports");
             return DPAR_E_SYSTEM;
         }
     }
@@ -2373,7 +2428,6 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     return st == DPAR_OK ? dpar_broadcast(world, wrong, 1, DPAR_I32, 0, NULL) : st;
 }
 
-/* A communicator knows its ranks, whatever the launcher said: it was made without it. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
 {
     if (c->job_status != DPAR_OK) {
@@ -2386,7 +2440,7 @@ DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c
     }
 }
 
-/* The ranks of this one's node, too, are as they were found. */
+/* Replaces the launcher's numbers of nodes and of ranks on this node by those that were found. */
 static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *world,
                                  dpari_checkup *c)
 {
@@ -2409,7 +2463,7 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
     dpar_status st;
     dpari_zero(&m, sizeof m);
     if (!dpari_doctor_room_make(&m, world->size, world->rank == 0)) {
-        dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory to look at the others");
+        dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory for the report");
         return -1;
     }
     for (k = 0; k < DPAR_CALL_COUNT; k++) {
@@ -2454,7 +2508,7 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
 
 #include <errno.h>
 
-/* ---- what it sees -----------------------------------------------------------------------------
+/* ---- the facts --------------------------------------------------------------------------------
  */
 
 static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
@@ -2462,7 +2516,7 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     const dpar_launcher_info *j = &c->job;
     dpari_doctor_head(out, "launcher");
     if (c->job_status != DPAR_OK) {
-        dpar_text_put(out, "its numbers do not fit together, see below\n");
+        dpar_text_put(out, "its numbers contradict each other, see below\n");
         return;
     }
     dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->kind), j->rank,
@@ -2470,13 +2524,13 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     if (j->local_rank >= 0) {
         dpari_text_int(out, j->local_rank);
     } else {
-        dpar_text_put(out, "not said");
+        dpar_text_put(out, "unknown");
     }
     dpar_text_put(out, " of ");
     if (j->local_size >= 0) {
         dpari_text_int(out, j->local_size);
     } else {
-        dpar_text_put(out, "not said");
+        dpar_text_put(out, "unknown");
     }
     dpari_text_print(out, ", job %s\n", j->id);
 }
@@ -2492,7 +2546,7 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
     if (c->runnable >= 0) {
         dpari_doctor_head(out, "load");
         dpari_text_print(out,
-                         "%d runnable on %d cores (this one counted), %s over the last minute\n",
+                         "%d runnable on %d cores (including this one), %s over the last minute\n",
                          c->runnable, c->cores, c->load);
     }
     dpari_doctor_head(out, "memory");
@@ -2504,7 +2558,7 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
         dpari_doctor_bytes(out, c->memory_limit);
     }
     dpari_text_print(out, "; pages of %ld B, huge ones for shared memory: %s\n", c->page,
-                     c->huge[0] != 0 ? c->huge : "not known");
+                     c->huge[0] != 0 ? c->huge : "unknown");
 }
 
 static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
@@ -2518,7 +2572,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
     dpari_doctor_bytes(out, c->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
     if (c->shm < 0) {
-        dpar_text_put(out, "is not there");
+        dpar_text_put(out, "does not exist");
     } else {
         dpari_doctor_bytes(out, c->shm);
         dpar_text_put(out, ", free ");
@@ -2537,15 +2591,20 @@ static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c
                          (c->up >> i & 1) ? "" : " (down)");
     }
     text = dpari_site_env(s, "NCCL_SOCKET_IFNAME");
-    dpari_text_print(out, "%s%s%s%s",
-                     text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set",
-                     text != NULL ? text : "", c->slingshot ? "; Slingshot" : "",
-                     c->infiniband ? "; InfiniBand\n" : "\n");
+    if (text != NULL) {
+        dpari_text_print(out, "; NCCL_SOCKET_IFNAME=%s", text);
+    } else {
+        dpar_text_put(out, "; NCCL_SOCKET_IFNAME is not set");
+    }
+    dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
+    dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
     dpari_doctor_head(out, "GPUs");
     dpari_text_int(out, c->gpus);
     text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
-    dpari_text_print(out, "%s%s\n", text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "",
-                     text != NULL ? text : "");
+    if (text != NULL) {
+        dpari_text_print(out, "; CUDA_VISIBLE_DEVICES=%s", text);
+    }
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
@@ -2554,17 +2613,17 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
     if (world != NULL) {
         dpari_text_print(out, "engine %s (as this communicator does); ", world->engine.name);
     } else if (c->job_status != DPAR_OK) {
-        dpar_text_put(out, "nothing before the launcher's numbers fit together; ");
+        dpar_text_put(out, "nothing as long as the launcher's numbers contradict each other; ");
     } else if (dpari_doctor_spread(c)) {
-        dpar_text_put(out, "engine mpi (dpar_mpi.h): shared memory joins one node only; ");
+        dpar_text_put(out, "engine mpi (dpar_mpi.h), because shared memory joins only one node; ");
     } else {
         dpar_text_put(out, c->here > 1 ? "engine shm; " : "engine shm, one rank; ");
     }
-    dpar_text_put(out, c->memfd ? "memory without a name (memfd); " : "files in /dev/shm; ");
+    dpar_text_put(out, c->memfd ? "nameless memory (memfd); " : "files in /dev/shm; ");
     if (c->cma == 0) {
         dpar_text_put(out, "reads other ranks' memory (CMA); ");
     } else {
-        dpar_text_put(out, "no reading of other ranks' memory (");
+        dpar_text_put(out, "cannot read other ranks' memory (");
         if (c->yama > 0) {
             dpari_text_print(out, "yama ptrace_scope is %d", c->yama);
         } else {
@@ -2592,7 +2651,7 @@ static void dpari_doctor_say_here(const dpari_site *s, const dpari_checkup *c,
     dpari_doctor_note(c, out);
 }
 
-/* The communicator broke while the ranks looked at each other: each says what it sees. */
+/* The report of each rank by itself if the communicator broke while the ranks were compared. */
 static int32_t dpari_doctor_not_compared(const dpari_site *s, const dpari_checkup *c,
                                          const dpar_comm *world, dpar_text *out)
 {
@@ -2610,9 +2669,9 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     int32_t wrong = -1;
     if (c == NULL) {
         if (together) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has not a page of memory left");
+            dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no page of memory left");
         }
-        dpar_text_put(out, "WRONG: not a page of memory is left -> end something\n");
+        dpar_text_put(out, "WRONG: no page of memory is left -> end other programs\n");
         return 1;
     }
     dpari_site_here(&here);
@@ -2632,11 +2691,11 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
         dpari_doctor_say_here(&here, c, world, out);
         wrong = dpari_doctor_judge(&here, c, out);
     }
-    dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
-    if (wrong > 1) {
-        dpari_text_print(out, "%d things are wrong", wrong);
+    if (wrong == 0) {
+        dpar_text_put(out, "nothing is wrong\n");
+    } else {
+        dpari_text_print(out, wrong == 1 ? "%d thing is wrong\n" : "%d things are wrong\n", wrong);
     }
-    dpari_text_char(out, '\n');
     dpari_os_unmap(c, (int64_t)sizeof *c);
     return wrong;
 }
@@ -2653,6 +2712,7 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
 /* ---- reports ----------------------------------------------------------------------------------
  */
 
+/* Returns the name of a method, DPAR_HALO_x. */
 static const char *dpari_hx_way(int32_t way)
 {
     switch (way) {
@@ -2681,9 +2741,12 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
         const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
         if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
             dpari_ref(x->world, x->part[i], 1) == 0) {
-            dpari_text_print(out, "%s%d%s not in memory of dpar_comm_alloc of this communicator\n",
-                             i % 2 ? "  the halos of field " : "  field ", i / 2,
-                             i % 2 ? " are packed: they are" : " is packed: it is");
+            if (i % 2) {
+                dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
+            } else {
+                dpari_text_print(out, "  field %d is packed: it is", i / 2);
+            }
+            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
         }
     }
 }
@@ -2729,10 +2792,10 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_tex
     dpari_hx_put_unreached(out, x);
 }
 
-/* ---- looking for mistakes ---------------------------------------------------------------------
+/* ---- checks POISON and UNFILLED ---------------------------------------------------------------
  */
 
-/* A value that no code computes: a quiet NaN, all bits of an integer. */
+/* Stores a value that no code computes: a quiet NaN, or an integer with all bits set. */
 static void dpari_hx_poison_of(int32_t type, unsigned char *element)
 {
     const uint64_t f64 = UINT64_C(0x7ff8) << 48;
@@ -2749,7 +2812,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
     }
 }
 
-/* True for any NaN, or that integer. */
+/* True for any NaN, or for that integer. */
 DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
@@ -2768,6 +2831,7 @@ DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *
     return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
+/* Sets all halo cells that an exchange fills to that value. */
 static void dpari_hx_poison(dpar_halo_plan *x)
 {
     int32_t s;
@@ -2786,7 +2850,7 @@ static void dpari_hx_poison(dpar_halo_plan *x)
     }
 }
 
-/* "field 2, point (4, -1) component 1 of rank 3" from index at[] of an item. */
+/* Appends "field 2, point (4, -1) component 1 of rank 3" for index at[] of an item. */
 static void dpari_hx_put_cell(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *at,
                               dpar_text *out)
 {
@@ -2802,8 +2866,8 @@ static void dpari_hx_put_cell(const dpar_halo_plan *x, const dpari_hx_item *it, 
     dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], x->rank);
 }
 
-/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
- * steps; 0 past the last. */
+/* Advances to the next cell of an item: at[] is its index in the item's dims, *place its offset in
+ * elements with these steps. Returns 0 after the last one. */
 static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
                             int64_t *place)
 {
@@ -2819,7 +2883,8 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
     return 0;
 }
 
-/* The cells of an item where the CPU can read them, and their steps; NULL: they cannot be had. */
+/* Returns the cells of an item where the CPU can read them, and their steps. Cells in the memory of
+ * a device are copied to x->look first. Returns NULL if that fails. */
 static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpari_hx_item *it,
                                              const int64_t **step)
 {
@@ -2845,6 +2910,7 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
     }
 }
 
+/* Fails with the first halo cell that is still poisoned. */
 static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
 {
     int32_t s;
@@ -2876,9 +2942,10 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- comparing with what an exchange brings ---------------------------------------------------
+/* ---- check STALE: comparing with the results of a new exchange --------------------------------
  */
 
+/* Appends an element of any type. */
 static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
 {
     uint64_t bits = 0;
@@ -2955,8 +3022,8 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
     return bytes;
 }
 
-/* Whose cell it is that an item has at here[]: dim by dim, corners come from who had them in halos.
- */
+/* Returns the owner of the cell that an item has at here[]. In an exchange dim by dim, the rank
+ * that sends a corner is not its owner, so the owner is found in the transfer lists. */
 static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *here)
 {
     dpar_halo_cursor w;
@@ -2967,9 +3034,11 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, 
                                            DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
-        for (d = 0; d < t.dims && it->local[d] + here[d] >= t.mine[d] &&
-                    it->local[d] + here[d] < t.mine[d] + t.extent[d];
-             d++) {
+        for (d = 0; d < t.dims; d++) {
+            const int64_t at = it->local[d] + here[d] - t.mine[d];
+            if (at < 0 || at >= t.extent[d]) {
+                break;
+            }
         }
         if (d == t.dims) {
             return t.peer;
@@ -2994,7 +3063,7 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
         dpari_hx_put_cell(x, it, here, &t);
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
-        dpari_text_print(&t, "; of its owner, rank %d, comes ", dpari_hx_owner(x, it, here));
+        dpari_text_print(&t, "; its owner, rank %d, has ", dpari_hx_owner(x, it, here));
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
     } while (dpari_hx_step_on(it, it->dense, at, &place));
@@ -3043,18 +3112,21 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
-        return dpari_wrong(why, "no plan: NULL");
+        return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
     }
     if (x->active) {
         return dpari_wrong(why, "halo exchange %ld has not ended", x->count);
     }
-    return !x->in_order ? DPAR_OK
-                        : dpari_wrong(why,
-                                      "%d fields in a device's memory, where messages carry all: "
-                                      "nothing waits for it",
-                                      x->fields);
+    if (x->in_order) {
+        return dpari_wrong(why,
+                           "%d fields are in the memory of a device and all their halos are sent "
+                           "by messages: a check cannot wait for that memory",
+                           x->fields);
+    }
+    return DPAR_OK;
 }
 
+/* Keeps the halos, exchanges them, compares, and restores what was kept. */
 static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
 {
     dpar_why found;
@@ -3071,11 +3143,17 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     }
     was = (unsigned char *)memory;
     is = was + bytes;
-    st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
-    st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_pin(x, memory, 2 * bytes + 64, 1);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_hx_keep(x, was, 0);
+    }
     kept = st;
     st = dpari_agree(x->c, st, why);
-    st = st == DPAR_OK ? dpar_halo_plan_exchange(x) : st;
+    if (st == DPAR_OK) {
+        st = dpar_halo_plan_exchange(x);
+    }
     if (st == DPAR_OK) {
         st = dpari_hx_keep(x, is, 0);
         field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
@@ -3091,16 +3169,17 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
-/* ---- comparing with the whole array -----------------------------------------------------------
+/* ---- check WRONG: comparing with the whole array ----------------------------------------------
  */
 
-/* Field f on rank 0, while it is compared: all points, components last, and which of them have an
- * owner; those of a pair's other field too; one rank's local box. */
+/* A field while it is compared. */
 typedef struct dpari_hx_whole {
     const dpar_halo_plan *x;
-    int32_t f, components, width;
-    dpar_box own, all; /* of the rank that is looked at */
-    unsigned char *points[2], *known[2], *local;
+    int32_t f, components, width; /* number of the field, components, bytes of one */
+    dpar_box own, all;            /* own points and local box of the rank that is checked */
+    unsigned char *points[2];     /* rank 0: all points of the field and of a pair's other field */
+    unsigned char *known[2];      /* rank 0: 1 for each point that has an owner */
+    unsigned char *local;         /* the local box of one rank */
     dpar_why *why;
 } dpari_hx_whole;
 
@@ -3114,7 +3193,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_hx_volume(const dpar_box *b)
     return n;
 }
 
-/* Bytes to point p of a dense box. */
+/* Returns the offset of point p in a dense box, in bytes. */
 static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
 {
     int64_t at = 0;
@@ -3171,8 +3250,8 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_
     return dpari_hx_move_box(f, &b);
 }
 
-/* This rank's local box of field f, densely into `local`. Points that a compact form has no place
- * for stay as they are. */
+/* Copies this rank's local box of a field to `local`, which is dense. Points that a compact form
+ * does not store are left out. */
 static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whole *w, int32_t field)
 {
     dpar_box slab;
@@ -3188,8 +3267,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whol
     return st;
 }
 
-/* Copies the own points of a rank's local box to the whole array of the field, or (1) of the other
- * field of a pair. */
+/* Copies the own points of a rank's local box to the whole array of the field, or, if `other` is 1,
+ * of the other field of a pair. */
 static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
@@ -3207,8 +3286,8 @@ static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other
     } while (dpari_hx_next_point(&w->own, p));
 }
 
-/* One step over an edge of a cube's face, across dim k of at[] (0 y, 1 x), which counts half cells;
- * half: where points lie in cells. */
+/* Moves a point over an edge of a cube's face, across dim k of at[] (0 is y, 1 is x), which is in
+ * half cells. half: the position of points in their cells, in half cells. */
 static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
                                int32_t *turn)
 {
@@ -3217,7 +3296,7 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
     *face = dpari_halo_edge((int32_t)*face, (k ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH) + up, &more);
     *turn = (*turn + more) % 4;
     at[k] += up ? -2 * n : 2 * n;
-    if (more != 0) { /* the other face lies on its side */
+    if (more != 0) { /* the other face is rotated by a quarter turn */
         const int64_t across = at[k];
         const int32_t was = half[k];
         at[k] = 2 * n - at[1 - k];
@@ -3237,7 +3316,10 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
     int32_t half[2], k, hops;
     for (k = 0; k < 2; k++) {
         const int32_t points = h->points[y + k];
-        half[k] = points == DPAR_HALO_AT_CELLS ? 1 : points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
+        half[k] = 1;
+        if (points != DPAR_HALO_AT_CELLS) {
+            half[k] = points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
+        }
         at[k] = 2 * p[y + k] + half[k];
     }
     for (hops = 0; hops < 3; hops++) {
@@ -3272,7 +3354,7 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
     columns = dpar_halo_points(h, m);
     to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
     to -= dpari_floor_div(to, columns) * columns;
-    if (!over && to >= q[m]) { /* of a pair on the fold the later one shows the first */
+    if (!over && to >= q[m]) { /* in a pair of points on the fold, the later one is the image */
         return 0;
     }
     q[m] = to;
@@ -3317,7 +3399,8 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
-/* True if p is among the points that blocks share: own ones, and the face beyond. */
+/* True if p is among the points that blocks share: an own point, or on the face after the last one.
+ */
 static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -3331,8 +3414,9 @@ static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
     return n == w->all.dims;
 }
 
-/* Component k of a point, as it arrives after so many quarter turns: narrowed, with another sign,
- * of a pair (-v, u), (-u, -v) or (v, -u). */
+/* Computes component k of a point as it arrives after so many quarter turns: rounded to the type in
+ * which it is sent, with the sign of vectors. A pair (u, v) becomes (-v, u), (-u, -v) or (v, -u).
+ */
 static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
                             const unsigned char *point)
 {
@@ -3348,6 +3432,7 @@ static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, vo
     dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
 }
 
+/* Writes the message about a halo cell that differs from its owner's. */
 static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
                                     const int64_t *q, int32_t k, const unsigned char *got,
                                     const unsigned char *want)
@@ -3358,21 +3443,22 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
     dpari_text_print(&t, "field %d", w->f);
     for (pass = 0; pass < 2; pass++) {
-        dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
+        const int64_t *at = pass ? q : p;
+        dpar_text_put(&t, pass ? "; its owner's, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
-            dpari_text_print(&t, "%s%ld", d ? ", " : "", pass ? q[d] : p[d]);
+            dpari_text_print(&t, "%s%ld", d ? ", " : "", at[d]);
         }
         dpari_text_char(&t, ')');
         if (pass == 0) {
             dpari_text_print(&t, " component %d of rank %d", k, rank);
         }
-        dpar_text_put(&t, pass ? ", should come " : " is ");
+        dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, pass ? want : got);
     }
     return DPAR_E_MISMATCH;
 }
 
-/* All cells of one rank's local box that have an image with an owner. */
+/* Checks all cells of one rank's local box that are an image of a point with an owner. */
 static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
@@ -3420,7 +3506,8 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
     return copy;
 }
 
-/* A local box of field f is looked at: the largest of any rank on rank 0, this rank's elsewhere. */
+/* Returns the bytes of the largest local box of field f: of all ranks on rank 0, of this rank on
+ * other ranks. */
 static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
 {
     const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
@@ -3440,7 +3527,10 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
 static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
 {
     const dpar_halo_field *f = &w->x->field[w->f];
-    return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
+    if (pass != 1) {
+        return w->f;
+    }
+    return f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
 }
 
 /* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
@@ -3464,7 +3554,9 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
                 const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
                 now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
             }
-            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK) {
+                st = now;
+            }
             if (st == DPAR_OK && pass < 2) {
                 dpari_hx_assemble(w, grid, pass);
             } else if (st == DPAR_OK && w->why->text[0] == 0) {
@@ -3485,19 +3577,25 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
         if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
             const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
             now = dpari_hx_collect(x, w, f);
-            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK) {
+                st = now;
+            }
             now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
-            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK) {
+                st = now;
+            }
         }
     }
     return st;
 }
 
-/* Memory for field f: a local box, the largest of any rank on rank 0, and there the whole. */
+/* Compares field f. Allocates memory for a local box, and on rank 0 for the whole field and the
+ * other one of a pair. */
 static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why *found)
 {
     const dpar_halo *h = x->field[f].halo;
-    const int32_t wholes = x->rank != 0 ? 0 : x->field[f].pair ? 2 : 1;
+    const int32_t fields = x->field[f].pair ? 2 : 1;
+    const int32_t wholes = x->rank == 0 ? fields : 0;
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
@@ -3521,7 +3619,9 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
     local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
     bytes = local + 64 + wholes * points * (w.components * w.width + 1);
     st = dpar_comm_alloc(x->c, bytes, &memory);
-    st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_pin(x, memory, bytes, 1);
+    }
     w.local = (unsigned char *)memory;
     for (d = 0; d < wholes; d++) {
         w.points[d] = w.local + dpari_room_up(local) + d * points * w.components * w.width;
@@ -3533,7 +3633,9 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
-    st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
+    if (x->rank != 0 && st == DPAR_OK) {
+        st = dpari_hx_compare_send(x, &w);
+    }
     st = dpari_agree(x->c, st, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
@@ -3571,7 +3673,9 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t 
     case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
     case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
     case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
-    default: return dpari_wrong(why, "check %d: DPAR_HALO_POISON (1) to WRONG (4)", what);
+    default:
+        return dpari_wrong(why, "there is no check %d: use DPAR_HALO_POISON (1) to _WRONG (4)",
+                           what);
     }
 }
 

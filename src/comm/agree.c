@@ -23,10 +23,11 @@ DPARI_API DPARI_NOINLINE uint64_t dpari_hash(uint64_t h, int64_t v)
     return h ^ h >> 29;
 }
 
+/* Returns the bits of a real number as an integer. */
 static int64_t dpari_real_bits(double v)
 {
     int64_t bits;
-    v += 0.0; /* -0.0 is 0.0 */
+    v += 0.0; /* makes -0.0 equal to 0.0 */
     dpari_elements_bits(&bits, &v, 8);
     return bits;
 }
@@ -89,7 +90,12 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
 }
 
 /* Finds two ranks whose hashes differ, who[0] < who[1], and returns DPAR_E_MISMATCH without a
- * message. Both are -1 if none differ, a rank has failed, or this rank cannot know. */
+ * message. Both are -1 if none differ, a rank has failed, or this rank cannot know.
+ *
+ * One all-reduce finds three minima: the worst status with its rank, the smallest hash with its
+ * rank, and the negative of the largest hash with its rank. A result that cannot be such a minimum
+ * means that the all-reduce was matched with another operation, which an engine that does not
+ * compare calls allows. */
 static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
@@ -125,8 +131,8 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
         rank[1] >= c->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank %d: a smallest number of %d ranks came back that is none of theirs: "
-                         "another rank called another operation",
+                         "rank %d: the all-reduce of %d ranks before a plan has a result that no "
+                         "rank gave: another rank called another operation",
                          c->rank, c->size);
     }
     if (worst != DPAR_OK) {
@@ -135,9 +141,9 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
     }
-    if (out[1] / ranks == 0) { /* its hash is that of no plan */
+    if (out[1] / ranks == 0) { /* a hash of 0 means that the rank does not make a plan */
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "rank %ld begins a plan, where rank %ld called another operation", rank[1],
+                         "rank %ld begins a plan, but rank %ld called another operation", rank[1],
                          rank[0]);
     }
     who[0] = (int32_t)dpari_least(rank[0], rank[1]);
@@ -155,6 +161,7 @@ DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
 
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
+/* Adds a fact to the hash, and stores it if it is number `keep`. */
 static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
                                      int32_t kind)
 {
@@ -203,7 +210,7 @@ static uint64_t dpari_facts_plan(const char *plan)
     return h;
 }
 
-/* With number `keep` remembered. */
+/* States all facts and stores number `keep`. */
 static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
                               const void *given, int64_t keep)
 {
@@ -221,7 +228,7 @@ DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *st
 {
     dpari_facts f;
     dpari_facts_state(&f, plan, state, given, 0);
-    return f.hash | UINT64_C(1) << 63; /* not that of no plan, 0, when its last bits are lost */
+    return f.hash | UINT64_C(1) << 63; /* not 0, even without the low bits that are not compared */
 }
 
 /* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
@@ -244,7 +251,9 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
         before = f.before;
         st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
         alike = before == f.before;
-        st = st == DPAR_OK ? dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL) : st;
+        if (st == DPAR_OK) {
+            st = dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL);
+        }
         low = alike ? middle + 1 : low;
         high = alike ? high : middle;
     }
@@ -252,6 +261,7 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
     return st;
 }
 
+/* Appends a name, with the index in place of '#'. */
 static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
 {
     for (; name != NULL && *name != 0; name++) {
@@ -270,12 +280,13 @@ static double dpari_fact_real_of(int64_t value)
     return real;
 }
 
-/* With digits enough to tell it from `other`. */
+/* Appends a value, with enough digits to distinguish it from `other`. */
 static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
 {
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
-        const double apart = x > y ? x - y : y - x, size = x > 0.0 ? x : -x;
+        const double apart = x > y ? x - y : y - x;
+        const double size = x > 0.0 ? x : -x;
         dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
         dpar_text_put(t, dpar_type_name((int32_t)value));
@@ -284,7 +295,8 @@ static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int6
     }
 }
 
-/* What f keeps is `other` on rank who[0]; alike: that begins the same plan, of as many facts. */
+/* Writes the message on rank who[1]. other: the value of the stored fact on rank who[0]. alike: 1
+ * if that rank makes the same kind of plan and has this fact, too. */
 static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
@@ -293,7 +305,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "%s: ", plan);
     if (f->name == NULL || !alike) {
-        dpari_text_print(&t, "rank %d begins such a plan, rank %d another one", who[1], who[0]);
+        dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
         return;
     }
     dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
@@ -318,8 +330,11 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     dpar_why found;
     int64_t first = 0, shown[3];
     int32_t who[2];
-    st = dpari_agree_pair(
-        c, st, plan, st == DPAR_OK && state ? dpari_facts_hash(plan, state, given) : 0, who, why);
+    uint64_t hash = 0;
+    if (st == DPAR_OK && state) {
+        hash = dpari_facts_hash(plan, state, given);
+    }
+    st = dpari_agree_pair(c, st, plan, hash, who, why);
     if (who[0] == who[1]) {
         return st;
     }
@@ -329,16 +344,20 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     shown[0] = f.name != NULL;
     shown[1] = f.value;
     shown[2] = (int64_t)dpari_facts_plan(plan);
-    st = st == DPAR_OK ? dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL) : st;
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL);
+    }
     if (st == DPAR_OK && c->rank == who[1]) {
         const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
         dpari_facts_say(&f, plan, alike, shown[1], who, &found);
     }
-    st = st == DPAR_OK
-             ? dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL)
-             : st;
-    return st == DPAR_OK ? dpari_repeat(DPAR_E_MISMATCH, why, found.text)
-                         : dpari_repeat(st, why, c->why.text);
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_repeat(st, why, c->why.text);
+    }
+    return dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
@@ -356,7 +375,7 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
     return st;
 }
 
-/* ---- calls that are wrong ---------------------------------------------------------------------
+/* ---- reporting wrong calls --------------------------------------------------------------------
  */
 
 static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *c, dpar_status st, const char *form,

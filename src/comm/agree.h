@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* agree - private: what ranks compare before they plan something together, and the caller's memory
- * in pieces. */
+/* agree - private: compares the arguments of all ranks before they make a plan together, reports
+ * wrong calls, and divides the caller's memory into pieces. */
 #ifndef DPARI_COMM_AGREE_H
 #define DPARI_COMM_AGREE_H
 
@@ -8,65 +8,74 @@
 #include "../index/layout.h"
 #include "comm.h"
 
-/* A hash h, of 0 and more numbers, with one more. */
+/* Adds a number to a hash. */
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
-/* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
- * others get the worst status and "rank 2: " before its message (its status in words, where its
- * why is NULL). COLLECTIVE: one all-reduce of 24 bytes; a broadcast when one fails. */
+/* Makes all ranks fail if one has failed. A rank that has failed passes its status, and keeps it
+ * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
+ * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
+ * broadcast if a rank has failed. */
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
 
-/* What all ranks must have given alike: numbers with names, one after another. A function states
- * them, of what was given, each time the same ones; '#' in a name stands for `index`. */
+/* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
+ * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
+ * '#' in a name stands for `index`. Only the hash and one of the facts are stored. */
 typedef struct dpari_facts {
-    uint64_t hash;    /* of all so far */
-    int64_t count;    /* so many */
-    const char *of;   /* "field #: ", what the names that follow begin with; NULL: nothing */
-    int64_t of_index; /* its '#' */
-    int64_t keep;     /* the one that is remembered, */
-    uint64_t before;  /* with the hash of those before it, */
-    int64_t value;
-    const char *name; /* NULL: there are no more than `keep` */
-    const char *kept_of;
+    uint64_t hash;       /* hash of all facts so far */
+    int64_t count;       /* number of facts so far */
+    const char *of;      /* prefix of the names that follow, such as "field #: ", or NULL */
+    int64_t of_index;    /* the number for its '#' */
+    int64_t keep;        /* number of the fact to store, from 0 on */
+    uint64_t before;     /* hash of the facts before the stored one */
+    int64_t value;       /* the stored fact: value, name and prefix */
+    const char *name;    /* NULL if there are no more than `keep` facts */
+    const char *kept_of; /* its prefix */
     int64_t index, kept_of_index;
-    int32_t kind;
+    int32_t kind; /* number, type, real or hash (agree.c) */
 } dpari_facts;
 typedef void dpari_state(dpari_facts *f, const void *given);
 
+/* Add one fact. */
 DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
 DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
 DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
-/* Of what is too long for a message. */
+/* For a value that is too long for a message, which then names only the ranks. */
 DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
 
-/* Of what all state for this kind of plan, never 0. */
+/* Returns the hash of all facts of this kind of plan, which is never 0. */
 DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
 
-/* As dpari_agree; where all are well and not all state the same, E_MISMATCH with the first in which
- * two of them differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3". plan: its kind,
- * what the message begins with. given is read when st is OK; state NULL: there is nothing to
- * compare. COLLECTIVE; where they differ, some broadcasts more: the logarithm of the number of
- * facts, twice.
+/* Does what dpari_agree does, and also compares the facts if no rank has failed. If they differ,
+ * all ranks fail with DPAR_E_MISMATCH, and the message names the first fact in which two ranks
+ * differ: "halo: field 0: halo.low[1] is 2 on rank 0, 1 on rank 3".
+ *
+ * plan:  the kind of the plan, with which the message begins.
+ * state: NULL if there is nothing to compare.
+ * given: read only if st is DPAR_OK.
+ *
+ * COLLECTIVE. If facts differ, there are some more broadcasts, twice the logarithm of their number.
  */
 DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
 DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
-/* Posts a collective whose tag tells what its ranks must have given alike, as a hash: engines that
- * compare calls compare it too, at no cost. what: what c->why begins with where they differ. */
+/* Posts a collective whose tag is a hash of arguments that must be equal on all ranks. Engines that
+ * compare calls thus compare these arguments too, at no cost. If they differ, c->why begins with
+ * `what`. */
 DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work);
 
-/* Reports a call that one rank makes wrongly: returns st, with a message in c->why, as dpari_say
- * does. On a broken communicator it returns that one's status and keeps its message, which says
- * what went wrong first. */
+/* Reports a wrong call of this rank: returns st and writes the message into c->why, as dpari_say
+ * does. If the communicator is broken, returns its status and keeps its message, which has the
+ * first error. */
 DPARI_API dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG. */
 DPARI_API dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...) DPARI_PRINTF(2, 3);
-/* The same of a call in which other ranks wait: it breaks the communicator, so that all hear. */
+/* The same for a call in which other ranks wait: breaks the communicator, so that all ranks fail.
+ */
 DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
@@ -75,7 +84,8 @@ DPARI_FN int64_t dpari_room_up(int64_t bytes)
     return dpari_ceil_div(bytes, DPARI_ROOM_ALIGN) * DPARI_ROOM_ALIGN;
 }
 
-/* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
+/* Memory that is divided into pieces at multiples of DPARI_ROOM_ALIGN. If `at` is NULL, the bytes
+ * are only counted. */
 typedef struct dpari_room {
     unsigned char *at;
     int64_t used;

@@ -32,54 +32,54 @@
 #include "pace_private.h"
 
 enum {
-    DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
-    DPARI_BUFFERS = 4,             /* chunks under way */
-    DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
-    DPARI_CMA_PIECE = 32 << 10,    /* bytes from which the kernel's copy beats two of ours */
-    DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
-    DPARI_BROADCAST_LEAST = 8 << 10,  /* so many bytes */
-    DPARI_BROADCAST_MOST = 128 << 10, /* to so many */
-    DPARI_BROADCAST_CMA = 12 << 10,   /* bytes from which the kernel may copy one, */
-    DPARI_REDUCTION_CMA = 256 << 10   /* and what is reduced, where that is faster */
+    /* All but DPARI_BUFFERS are in bytes. */
+    DPARI_DIRECT_FROM = 1024,         /* from here on, two waits take less time than a copy */
+    DPARI_BUFFERS = 4,                /* chunks of a rank that are in the slots at a time */
+    DPARI_BLOCK = 64 << 10,           /* most that a rank reads at once to reduce it */
+    DPARI_CMA_PIECE = 32 << 10,       /* from here on, one copy by the kernel beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10,    /* larger broadcasts are faster in several pieces */
+    DPARI_BROADCAST_LEAST = 8 << 10,  /* the smallest such piece */
+    DPARI_BROADCAST_MOST = 128 << 10, /* and the largest */
+    DPARI_BROADCAST_CMA = 12 << 10,   /* from here on, the kernel may copy broadcasts */
+    DPARI_REDUCTION_CMA = 256 << 10   /* and the inputs of reductions */
 };
-/* Measured on two cores of a server (docs/records/performance.md): bytes written by a rank from
- * which stores past the cache are faster. */
+/* Bytes written by a rank from which streaming stores, which bypass the cache, are faster. Measured
+ * on two cores of a server (docs/records/performance.md). */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 
-enum {
-    DPARI_ENTER,
-    DPARI_ENTRIES,
-    DPARI_CHUNKS,
-    DPARI_CMA_RESULTS,
-    DPARI_FINAL /* | the words that it looks at, a, b or c, << 8 */
-};
+/* The phase of a collective, in the low 8 bits of dpar_work.phase. The bits above have the kind of
+ * word, DPARI_WORD_x, that it waits for. */
+enum { DPARI_ENTER, DPARI_ENTRIES, DPARI_CHUNKS, DPARI_CMA_RESULTS, DPARI_FINAL };
 
-/* What a rank offers in its entry when it is not inline. */
+/* What a rank publishes in its entry if its input is not inline. */
 typedef struct dpari_offer {
-    uint64_t in, out;       /* refs; 0: cannot be reached */
-    uint64_t in_at, out_at; /* addresses in its process */
+    uint64_t in, out;       /* refs of its input and output; 0 if the others cannot reach them */
+    uint64_t in_at, out_at; /* their addresses in its process */
     int64_t largest;        /* bytes of the largest piece that it gives to one rank */
-    int64_t flags;
+    int64_t flags;          /* a sum of the following */
 } dpari_offer;
 enum {
-    DPARI_BOXED = 1,
-    DPARI_IN_PLACE = 2,
-    DPARI_CAN_CMA = 4, /* it can read the private memory of all in the group */
-    DPARI_OWN_TAKEN = 8,
-    DPARI_KERNEL = 16 /* the rank that times it wants it copied so */
+    DPARI_BOXED = 1,     /* its input is a copy in its slot */
+    DPARI_IN_PLACE = 2,  /* dpari_in_place */
+    DPARI_CAN_CMA = 4,   /* it can read the private memory of all ranks of the group */
+    DPARI_OWN_TAKEN = 8, /* it has copied its own piece already */
+    DPARI_KERNEL = 16    /* the rank that chooses the method wants the kernel to copy */
 };
 
-/* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
- * back that others have read costs as much as to read one of theirs. */
+/* The layout of dpar_work.state for collectives. It also has copies of what the rank itself has
+ * published, because to read back a line that others have read costs as much as to read a line of
+ * theirs. */
 typedef struct dpari_coll {
-    dpari_watch at; /* ranks seen to have come so far, from the right neighbour on */
-    int64_t target; /* what the word must have reached */
-    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
-    int64_t piece;                              /* bytes of a piece of a chunk */
-    int64_t buffers;                            /* chunks that fit in the slots */
-    int64_t inline_bytes;                       /* > 0: payloads are inline; -1: by offers */
-    uint64_t mine;                              /* the entry's word */
+    dpari_watch at;            /* ranks seen so far, from the right neighbour on */
+    int64_t target;            /* value that the word must reach */
+    int64_t in_step, mid_step; /* chunks put in, and chunks reduced or taken */
+    int64_t out_step;          /* chunks of which the results are taken */
+    int64_t steps;             /* number of chunks */
+    int64_t piece;             /* bytes of a piece of a chunk */
+    int64_t buffers;           /* chunks that fit in the slots */
+    int64_t inline_bytes;      /* bytes of each inline input; -1 if entries have offers */
+    uint64_t mine;             /* word of this rank's entry */
     dpari_offer offer;
 } dpari_coll;
 
@@ -106,9 +106,10 @@ static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
     return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- pieces: who gives what to whom -----------------------------------------------------------
+/* ---- pieces: what each rank gives to each other -----------------------------------------------
  */
 
+/* Bytes of an element. */
 static int64_t dpari_unit(const dpar_call *call)
 {
     return dpar_type_bytes(dpari_kern_stored(call->type));
@@ -123,7 +124,7 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
     return sum;
 }
 
-/* Bytes of this rank's `in` that go to `to`. */
+/* Returns the piece of this rank's `in` that rank `to` receives. */
 static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, int32_t to)
 {
     const int64_t unit = dpari_unit(call);
@@ -183,7 +184,7 @@ static int dpari_gives_one(const dpar_call *call)
            call->kind == DPAR_CALL_ALL_GATHER;
 }
 
-/* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
+/* Returns part q of a reduction, the elements that rank q reduces. */
 static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32_t q)
 {
     const int64_t unit = dpari_unit(call), n = g->comm.size;
@@ -195,14 +196,14 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
         p.bytes = unit * (call->variable_counts ? call->in_count[q] : call->count);
         return p;
     }
-    /* even shares, of whole lines */
+    /* equal shares of whole cache lines */
     int64_t all = call->count * unit, lines = (all + 63) / 64, share = (lines + n - 1) / n * 64;
     p.begin = q * share < all ? q * share : all;
     p.bytes = all - p.begin < share ? all - p.begin : share;
     return p;
 }
 
-/* All that a rank of these numbers gives, in bytes; the same on all ranks unless sizes vary. */
+/* Returns the bytes of a rank's whole input, which is the same on all ranks unless sizes vary. */
 static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
 {
     const int64_t one = call->count * dpari_unit(call);
@@ -237,6 +238,7 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
+/* Hashes everything of a call that must be equal on all ranks. */
 static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
@@ -291,7 +293,8 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 /* ---- entering ---------------------------------------------------------------------------------
  */
 
-/* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
+/* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
+ */
 static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
 {
     int64_t at = 0;
@@ -308,7 +311,8 @@ static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *bo
     }
 }
 
-/* Bytes of a box; fills the table where sizes vary, packed or as they lie in `in`. */
+/* Fills in the table of pieces if sizes vary: at their positions in the slot if `packed`, otherwise
+ * in `in`. Returns the bytes of all pieces in the slot. *largest is the largest piece. */
 static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
                                 int64_t *largest)
 {
@@ -347,6 +351,7 @@ static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->in, bytes);
 }
 
+/* Returns a reference to `out` if other ranks may store results there, otherwise 0. */
 static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
 {
     int takes = call->kind == DPAR_CALL_ALL_REDUCE ||
@@ -357,8 +362,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Returns DPARI_IN_PLACE if a rank would overwrite input that others may still read, were
- * everything done in the users' buffers. */
+/* Returns DPARI_IN_PLACE if this rank would overwrite input that others may still read, provided
+ * that they read it in the user's buffer. */
 static int64_t dpari_in_place(const dpar_call *call)
 {
     int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
@@ -381,8 +386,8 @@ static int dpari_reads_all(const dpari_group *g, int32_t rank)
     return r == g->comm.size;
 }
 
-/* True if each rank may read the memory of all others. What a rank learns later can only make it
- * offer less. */
+/* True if each rank can read the memory of all others. A result of 1 is kept, because a rank that
+ * cannot read any more only stops to offer DPARI_CAN_CMA. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
@@ -394,19 +399,23 @@ static int dpari_all_cma(dpari_group *g)
     return 1;
 }
 
-/* Bytes up to which copying them into the slot is best. */
+/* Returns the bytes up to which an input should be copied into the slot. */
 static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
 {
     int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
-    if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
+    /* each rank reads the whole slot of every other; with many ranks, chunks, of which each rank
+     * reads its part, are faster */
+    if (dpari_is_reduction(call)) {
         return g->slot_bytes * 4 / n;
     }
     if (call->kind == DPAR_CALL_BROADCAST) {
         const int64_t most = DPARI_BROADCAST_BOX;
         return most < g->slot_bytes ? most : g->slot_bytes;
     }
-    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g) ? 0
-                                                                                   : g->slot_bytes;
+    if (largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g)) {
+        return 0;
+    }
+    return g->slot_bytes;
 }
 
 /* Returns the bytes of this rank's input. If sizes vary, a table lists what each other rank may
@@ -424,8 +433,10 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
     return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
-/* What this rank knows of the ways in which a call's private memory, `bytes`, can go; NULL: it does
- * not choose. A broadcast's root does; of a reduction, of which all copy as much, rank 0. */
+/* Returns this rank's times for the methods of copying the private memory of a call, and the size
+ * of that memory in *bytes. Returns NULL if this rank does not choose the method, or the call is
+ * small. The root of a broadcast chooses, and rank 0 in a reduction, where all ranks copy equally
+ * much. */
 static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
@@ -437,11 +448,13 @@ static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t
     *bytes = call->variable_counts
                  ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
                  : dpari_gives(g, call);
-    return *bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA) ? NULL
-           : reduces ? dpari_pace_of(g->sums, *bytes)
-                     : dpari_pace_of(g->pace, *bytes);
+    if (*bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA)) {
+        return NULL;
+    }
+    return dpari_pace_of(reduces ? g->sums : g->pace, *bytes);
 }
 
+/* Fills in this rank's offer, and copies the input into the slot if that is better. */
 static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
@@ -472,6 +485,7 @@ static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
     }
 }
 
+/* True if so many bytes should be written with streaming stores. */
 static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
 {
     return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
@@ -488,7 +502,7 @@ static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream
     }
 }
 
-/* The first step: give and enter. */
+/* The first step: makes the input readable and publishes the entry. */
 static void dpari_enter(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -506,7 +520,7 @@ static void dpari_enter(dpari_group *g, dpar_work *k)
     k->phase = DPARI_ENTRIES;
     o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
     dpari_publish(g->world, &entry->word, o->mine);
-    /* what needs nobody, while the others enter */
+    /* copies the own piece, which needs no other rank, while the others enter */
     if (k->call.kind == DPAR_CALL_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
         !(o->offer.flags & DPARI_BOXED)) {
         dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
@@ -520,12 +534,12 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     dpari_flight f;
     dpari_put_rank(t, g, rank);
     if (!dpari_flight_find(g->world, g->world_rank[rank], g->id, k->sequence, &f)) {
-        dpar_text_put(t, " called something else");
+        dpar_text_put(t, " called a different operation");
         return 0;
     }
     if (f.root == DPARI_CLOSE) {
         dpar_text_put(t, " closed the communicator or returned");
-        dpari_put_failed(t, g->world, g->world_rank[rank]); /* why, most likely */
+        dpari_put_failed(t, g->world, g->world_rank[rank]); /* most likely the reason */
         return 1;
     }
     dpar_text_put(t, " called ");
@@ -533,7 +547,8 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     return 0;
 }
 
-/* Pieces of different sizes, and nothing else that a message could show. */
+/* True if the two calls have pieces of different sizes and differ in nothing that a message shows,
+ * so that only their counts can differ. */
 static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
@@ -542,13 +557,15 @@ static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32
            f.op == k->call.op && f.root == k->call.root;
 }
 
+/* Breaks the communicator because another rank has called a different operation. */
 static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
 {
     const int32_t me = g->comm.rank, first = me < other ? me : other;
     dpar_why why;
     dpar_text t;
     int left;
-    for (int32_t r = 0; r < g->comm.size; r++) { /* after a death ranks go different ways */
+    /* if a rank has died, that is why the others call different operations */
+    for (int32_t r = 0; r < g->comm.size; r++) {
         if (dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD) {
             return dpari_fail_peer(g, k, r);
         }
@@ -576,8 +593,9 @@ static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
         r = r >= n ? r - n : r;
         uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
         int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
-        /* ahead: it has compared this one and gone on, with this member in another communicator;
-         * after a barrier that closes one that can be, and barriers read nothing */
+        /* If ahead > 0, the rank has compared this entry already and has reused its member for
+         * another communicator. That is possible only after the barrier that closes a
+         * communicator, and a barrier reads no data. */
         if (word == mine || ahead > 0) {
             continue;
         }
@@ -593,6 +611,7 @@ static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
     return DPAR_OK;
 }
 
+/* Does the same as dpari_entries_of_all, by levels (gate.h) if possible. */
 static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -619,7 +638,7 @@ static int dpari_last_words(dpari_group *g, dpar_work *k)
     return came;
 }
 
-/* ---- everything is readable -------------------------------------------------------------------
+/* ---- all input is readable --------------------------------------------------------------------
  */
 
 /* True if a reduction writes over its own input. Those lines are in the caches, where streaming
@@ -645,7 +664,7 @@ static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t ou
                       call->op, stream);
 }
 
-/* What another rank gives, inline. */
+/* Returns the inline input of another rank. */
 static const char *dpari_inline_given(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     return (const char *)dpari_gate_given(g, k, rank, dpari_coll_of_const(k)->mine);
@@ -657,7 +676,7 @@ static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
     if (bytes == 0 || (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank)) {
-        return; /* of nothing `in` and `out` may be NULL */
+        return; /* if there are no elements, `in` and `out` may be NULL */
     }
     result = call->kind == DPAR_CALL_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at)
                                                 : NULL;
@@ -698,7 +717,7 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
 /* ---- reductions on offers ---------------------------------------------------------------------
  */
 
-/* Each reduces its part of all inputs, into all outputs. */
+/* Method push: this rank reduces its part of all inputs and stores it into all outputs. */
 static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -729,7 +748,7 @@ static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* Each reduces all that it needs itself. */
+/* Method box of a reduction: this rank reduces all elements of its own output. */
 static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -748,15 +767,15 @@ static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* What all ranks know of the offers. */
+/* A summary of all offers, which all ranks compute equally. */
 typedef struct dpari_offers {
-    int readable; /* all inputs */
-    int writable; /* all outputs that are needed */
-    int boxed;    /* no input is in a user's memory */
-    int in_place; /* some rank reduces over its own input where it lies */
-    int cma;      /* all may read the others' memory */
-    int kernel;   /* the rank that chooses wants that */
-    int64_t largest;
+    int readable;    /* 1 if all inputs can be read */
+    int writable;    /* 1 if all outputs that are needed can be written by others */
+    int boxed;       /* 1 if no input is in a user's memory */
+    int in_place;    /* 1 if a rank overwrites input that the others read in its buffer */
+    int cma;         /* 1 if all ranks can read the others' memory */
+    int kernel;      /* 1 if the rank that chooses wants the kernel to copy */
+    int64_t largest; /* bytes of the largest piece */
 } dpari_offers;
 
 static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
@@ -778,16 +797,16 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
     return all;
 }
 
-/* ---- CMA: a reduction through the kernel ------------------------------------------------------
+/* ---- method cma: a reduction that reads through the kernel ------------------------------------
  */
 
-/* number: errno of the read. */
+/* Breaks the communicator because a rank's memory could not be read. number: errno of the read. */
 static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank,
                                                int number)
 {
     dpar_text t;
     dpar_why why;
-    /* a process that dies loses its memory well before its lock */
+    /* a process that dies loses its memory some time before its lock */
     for (int32_t i = 0; i < 2000; i++) {
         if (dpari_rank_state(g->world, g->world_rank[rank]) != DPARI_RANK_HERE) {
             return dpari_fail_peer(g, k, rank);
@@ -800,12 +819,11 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     dpari_put_rank(&t, g, rank);
     dpar_text_put(&t, " cannot be read any more (");
     dpari_os_error(&t, number);
-    dpar_text_put(&t,
-                  number == EPERM
-                      ? ": has one of both changed its user, its seccomp filter or PR_SET_DUMPABLE"
-                        " since the start?"
-                      : "");
-    dpar_text_put(&t, "): options.disable = DPAR_WORLD_NO_CMA does without");
+    if (number == EPERM) {
+        dpar_text_put(&t, ": perhaps one of the two has changed its user, its seccomp filter or "
+                          "PR_SET_DUMPABLE since the start");
+    }
+    dpar_text_put(&t, "): set DPAR_WORLD_NO_CMA in dpar_world_desc.disable to copy without it");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -816,7 +834,8 @@ static int dpari_cma_read(const dpari_group *g, int32_t rank, void *to, uint64_t
     return dpari_world_read(g->world, g->world_rank[rank], to, from, bytes);
 }
 
-/* This rank's part of all inputs into its own output, block by block through its slots. */
+/* Reduces this rank's part of all inputs into its own output, block by block. The blocks of the
+ * other ranks are read into this rank's slots. */
 static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -843,7 +862,7 @@ static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* The parts that the others reduced. */
+/* Reads the parts that the other ranks have reduced. */
 static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
 {
     for (int32_t i = 1; i < g->comm.size; i++) {
@@ -857,7 +876,7 @@ static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* ---- moves on offers --------------------------------------------------------------------------
+/* ---- moves (operations that do not reduce) on offers ------------------------------------------
  */
 
 static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32_t from,
@@ -873,7 +892,7 @@ static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32
     return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
 }
 
-/* Where the piece from `from` for this rank lies behind that rank's offer. */
+/* Returns where the piece for this rank is in what rank `from` offers. */
 static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32_t from)
 {
     const dpar_call *call = &k->call;
@@ -885,6 +904,7 @@ static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32
     return p;
 }
 
+/* Checks that the other ranks give as much as this rank takes, if sizes vary. */
 static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
 {
     for (int32_t r = 0; r < g->comm.size && k->call.variable_counts; r++) {
@@ -897,8 +917,9 @@ static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* An all-to-all's own piece and its right neighbour's, line by line: while one waits for another
- * core the other goes on. 0: not possible here. */
+/* Copies the own piece of an all-to-all and that of the right neighbour in turns, line by line,
+ * because one copy can proceed while the other waits for a line of another core. Returns 0 if that
+ * is not possible here. */
 static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
 {
     const dpar_call *call = &k->call;
@@ -912,7 +933,7 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     }
     in = (const char *)dpari_at(g->world, ref);
     if (!in) {
-        return 0; /* who goes on says why */
+        return 0; /* the caller tries again and writes the message */
     }
     dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
                             (const char *)call->in + own.begin,
@@ -921,14 +942,15 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     return 1;
 }
 
-/* Everyone takes its pieces where they are offered, or through the kernel. */
+/* Takes all pieces for this rank from where they are offered, or through the kernel. */
 static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
     const int32_t n = g->comm.size;
     const int32_t stream =
         dpari_streams(g, call->kind == DPAR_CALL_BROADCAST ? largest / 2 : largest * n);
-    /* own memory that the others read too: first, while nobody has touched it */
+    /* if the others read this rank's input in its buffer, the own piece is copied first, before
+     * their reads take its lines out of the cache */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
     for (int32_t i = done; i < n; i++) {
@@ -958,20 +980,21 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
     return DPAR_OK;
 }
 
-/* ---- chunks -----------------------------------------------------------------------------------
+/* ---- method chunks ----------------------------------------------------------------------------
  */
 
+/* Returns the buffer in the slots of a rank that chunk `step` uses. */
 static char *dpari_buffer(const dpari_group *g, const dpari_coll *o, int32_t rank, int64_t step)
 {
     return dpari_staging(g, rank) + (step % o->buffers) * (2 * g->slot_bytes / o->buffers);
 }
 
-/* The part of a piece that goes with chunk `step`: empty past its end. */
+/* Returns the part of a piece that is in chunk `step`, with 0 bytes past the end of the piece. */
 static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
 {
     int64_t skip = step * size;
-    dpari_piece c = {p.begin + skip, p.bytes - skip};
-    c.bytes = c.bytes < 0 ? 0 : c.bytes < size ? c.bytes : size;
+    dpari_piece c = {p.begin + skip, dpari_least(p.bytes - skip, size)};
+    c.bytes = dpari_most(c.bytes, 0);
     return c;
 }
 
@@ -996,7 +1019,8 @@ static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_
     o->steps = (largest + o->piece - 1) / o->piece;
 }
 
-/* A rank that gives nothing says so once, and so does one that takes nothing. */
+/* Begins the chunks. A rank that gives nothing publishes all of its word `a` at once, and a rank
+ * that takes nothing all of its word `b`. */
 static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -1037,7 +1061,7 @@ static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll 
     }
 }
 
-/* Takes its pieces of the chunk. */
+/* Takes this rank's pieces of the chunk. */
 static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -1054,7 +1078,8 @@ static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_col
     }
 }
 
-/* Reduces its part of the chunk, into its own output and, for others to take, into its buffer. */
+/* Reduces this rank's part of the chunk into its own output and, for the others to take, into its
+ * buffer. */
 static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -1079,6 +1104,7 @@ static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_c
     }
 }
 
+/* Takes the parts of the chunk that the other ranks have reduced. */
 static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
 {
     const dpar_call *call = &k->call;
@@ -1095,14 +1121,15 @@ static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_
     }
 }
 
-/* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
+/* Returns the word that a rank publishes last for a chunk: c if results are taken, otherwise b. */
 static int32_t dpari_last_word(const dpar_call *call)
 {
     return call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ? DPARI_WORD_C
                                                                                 : DPARI_WORD_B;
 }
 
-/* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
+/* Advances the chunks. Chunk j is put in while j - 1 is reduced or taken and the results of j - 2
+ * are taken. */
 static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -1145,10 +1172,11 @@ static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* ---- the way ----------------------------------------------------------------------------------
+/* ---- choosing the method ----------------------------------------------------------------------
  */
 
-/* This rank is done with the others' memory; so will all be. */
+/* Publishes that this rank is done with the memory of the others. The collective ends once all are.
+ */
 static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, int64_t step)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -1157,7 +1185,8 @@ static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, 
     dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
 }
 
-/* The rank that chose the way of k times it, until all are done. */
+/* Begins to time the method of k, on the rank that chose it. dpari_timed ends that once all ranks
+ * are done. */
 static void dpari_time_way(dpari_group *g, dpar_work *k)
 {
     int64_t bytes;
@@ -1179,7 +1208,8 @@ static void dpari_timed(dpari_group *g, const dpar_work *k)
     }
 }
 
-/* OK: all is done; MORE: go on by phase. */
+/* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if that is all, or
+ * DPAR_MORE if the work continues at its phase. */
 static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -1220,6 +1250,7 @@ static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
+/* Does the same for an operation that does not reduce. */
 static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
 {
     const dpari_offers all = dpari_survey(g, k);
@@ -1243,6 +1274,7 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
+/* All ranks have entered: passes that on by levels and begins the collective. */
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -1269,7 +1301,9 @@ DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
     }
     if ((k->phase & 0xff) == DPARI_ENTRIES) {
         status = dpari_entries(g, k);
-        status = status == DPAR_OK ? dpari_coll_choose(g, k) : status;
+        if (status == DPAR_OK) {
+            status = dpari_coll_choose(g, k);
+        }
     }
     if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
         status = dpari_chunks(g, k);

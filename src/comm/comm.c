@@ -16,7 +16,7 @@
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-/* "all-reduce: " and what is wrong, into the communicator's message. */
+/* Begins the communicator's message with the name of the operation: "all-reduce: ". */
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
 {
     dpar_text_init(t, c->why.text, sizeof c->why.text);
@@ -50,7 +50,7 @@ static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call 
     return DPAR_E_ARG;
 }
 
-/* A pointer that must not be NULL is; so may c be. */
+/* Fails because an argument is NULL. Writes no message if that argument is the communicator. */
 static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
 {
     dpar_text t;
@@ -73,7 +73,8 @@ DPARI_API DPARI_COLD const char *dpari_op_name(int32_t op)
     }
 }
 
-/* "=plan|what a user calls it". */
+/* The plans that messages can name. Each entry is "=plan|text": the plan's name in the source and
+ * the text that a user knows it by. The tag of a plan is INT32_MIN + the position of its text. */
 static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
@@ -82,18 +83,22 @@ static const char *dpari_plan_words(void)
            "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
-           "=redistribute|dpar_redistribute=agree|dpar_comm_check_equal=";
+           "=redistribute|dpar_redistribute=dpar_comm_check_equal|dpar_comm_check_equal=";
 }
 
 DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
 {
-    const char *words = dpari_plan_words(), *w;
-    for (w = words; plan && *w != 0; w++) {
-        int32_t i;
-        for (i = 0; *w == '=' && plan[i] != 0 && w[1 + i] == plan[i]; i++) {
+    const char *words = dpari_plan_words();
+    for (const char *w = words; plan && *w != 0; w++) {
+        int32_t length = 0;
+        if (*w != '=') {
+            continue;
         }
-        if (*w == '=' && plan[i] == 0 && w[1 + i] == '|') {
-            return INT32_MIN + (int32_t)(w - words) + 2 + i;
+        while (plan[length] != 0 && w[1 + length] == plan[length]) {
+            length++;
+        }
+        if (plan[length] == 0 && w[1 + length] == '|') {
+            return INT32_MIN + (int32_t)(w - words) + 2 + length;
         }
     }
     return 0;
@@ -107,7 +112,7 @@ DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t
     if (tag >= DPARI_PLAN_TAGS || (kind != DPAR_CALL_ALL_REDUCE && kind != DPAR_CALL_BROADCAST)) {
         return 0;
     }
-    at = tag - INT32_MIN; /* a user's own may be past the end */
+    at = tag - INT32_MIN; /* past the end if a user passed such a tag: the loop stops there */
     dpar_text_put(t, "the planning of ");
     for (; *w != 0 && at > 0; at--) {
         w++;
@@ -125,12 +130,16 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
 {
     const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
     const int own = kind == DPAR_CALL_BARRIER;
+    const char *name = dpar_call_name(kind);
     if (dpari_planning_text(t, kind, sequence, tag)) {
         return;
     }
-    dpar_text_put(t, own && root == DPARI_SPLIT   ? "split"
-                     : own && root == DPARI_CLOSE ? "close"
-                                                  : dpar_call_name(kind));
+    if (own && root == DPARI_SPLIT) {
+        name = "split";
+    } else if (own && root == DPARI_CLOSE) {
+        name = "close";
+    }
+    dpar_text_put(t, name);
     if (!message) {
         dpari_text_print(t, " #%ld", sequence);
     }
@@ -142,7 +151,7 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
     }
 }
 
-/* ---- what each kind looks at ------------------------------------------------------------------
+/* ---- which arguments each kind uses -----------------------------------------------------------
  */
 
 DPARI_API int dpari_kind_reduces(int32_t kind)
@@ -204,6 +213,8 @@ static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call
     return DPAR_E_RANGE;
 }
 
+/* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
+ * compared pair by pair. */
 static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call,
                                                    const int64_t *count, const int64_t *begin)
 {
@@ -216,14 +227,15 @@ static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call
             if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
                 begin[j] < begin[i] + count[i]) {
                 return dpari_comm_bad_number(c, call, "the piece from rank", i,
-                                             "apart from the others in out");
+                                             "disjoint from the other pieces in out");
             }
         }
     }
     return DPAR_OK;
 }
 
-/* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
+/* Checks pieces of different sizes in `in` or `out`. `apart` forbids them to overlap. Sets *extent
+ * to the number of elements from the first one of the buffer to the end of the last piece. */
 static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call,
                                                  const int64_t *count, const int64_t *begin,
                                                  int apart, int64_t *extent)
@@ -251,7 +263,8 @@ static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *
     return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
 }
 
-/* Elements from the first to the last that this rank's in (or out) holds. */
+/* Computes how many elements this rank's `in` and `out` must have, 0 for one that it does not use.
+ */
 static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
                                       int64_t *out)
 {
@@ -270,6 +283,8 @@ static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64
     return s;
 }
 
+/* The offset in elements of this rank's own piece in the buffer that `count` and `begin` describe.
+ */
 static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
                                  const int64_t *begin)
 {
@@ -283,6 +298,7 @@ static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, cons
     return begin ? begin[c->rank] : sum;
 }
 
+/* True if the pieces of `in` have the same sizes and offsets as those of `out`. */
 static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
@@ -298,7 +314,8 @@ static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
     return 1;
 }
 
-/* True if `in` and `out` have the positions of an in-place call. */
+/* True if `in` and `out` are where an in-place call of this kind has them: at the same address, or
+ * the smaller buffer at this rank's own piece of the larger one. */
 static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -334,7 +351,7 @@ static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
     }
     if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
         out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
-        return dpari_comm_bad(c, call, "in and out overlap and are not in place");
+        return dpari_comm_bad(c, call, "in and out overlap, but not as an in-place call requires");
     }
     return DPAR_OK;
 }
@@ -352,14 +369,14 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpari_type_can_reduce(call->type)) {
-            return dpari_comm_bad_type(c, call, "one that can be added");
+            return dpari_comm_bad_type(c, call, "a type that can be reduced");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
             return dpari_comm_bad_number(c, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_type(c, call, "one of whole bytes");
+        return dpari_comm_bad_type(c, call, "a type with elements of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
         (call->root < 0 || call->root >= c->size)) {
@@ -378,10 +395,10 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     return dpari_check_memory(c, call);
 }
 
-/* ---- what is handed to others ------------------------------------------------------------------
+/* ---- counting the bytes sent to other ranks ----------------------------------------------------
  */
 
-/* Elements for ranks other than this one, of pieces of `count` or of different sizes. */
+/* Counts the elements of all pieces but this rank's own, of equal or of different sizes. */
 static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t sum = 0;
@@ -416,7 +433,7 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-/* What c->sent counts of a call (comm.h). 0 for one that is none. */
+/* Returns the bytes that a call adds to c->sent (comm.h). */
 static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
 {
     return c && call && c->size > 1
@@ -424,7 +441,7 @@ static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
                : 0;
 }
 
-/* The engine took it. */
+/* Adds the call to c->sent if the engine accepted it, and passes the status on. */
 static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
@@ -452,7 +469,8 @@ static int dpari_is_under_way(const dpar_work *work)
     return work->comm && work->self == work;
 }
 
-/* Before the engine takes it: from here on `comm` says whether it is under way. */
+/* Prepares memory that may never have been posted, before the engine uses it. From here on `comm`
+ * tells whether the operation is under way. */
 static void dpari_work_mark(dpar_work *work)
 {
     if (work->self != work) {
@@ -461,7 +479,7 @@ static void dpari_work_mark(dpar_work *work)
     }
 }
 
-/* What is not posted has failed: whoever waits for it learns that. */
+/* Stores the status of an operation that could not be posted, so that a later wait returns it. */
 static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
 {
     if (s != DPAR_OK && work && !dpari_is_under_way(work)) {
@@ -477,7 +495,7 @@ DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work 
     if (!c || !call) {
         return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(&c->status); /* an engine's thread may have broken it: then why is written */
+    s = DPARI_LOAD(&c->status); /* an engine's thread may have set it, and c->why before it */
     if (s == DPAR_OK) {
         s = dpari_call_check(c, call);
     }
@@ -501,7 +519,7 @@ static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
             return dpari_comm_bad(c, &calls[i],
-                                  "a batch takes DPAR_CALL_SEND and DPAR_CALL_RECV alone");
+                                  "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
         s = dpari_call_check(c, &calls[i]);
         if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
@@ -518,7 +536,9 @@ DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, 
     for (int32_t i = 0; works && i < n; i++) {
         dpari_work_mark(&works[i]);
     }
-    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    if (s == DPAR_OK && n > 0) {
+        s = c->engine.batch(c, calls, n, works);
+    }
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (calls[i].kind == DPAR_CALL_SEND) {
             c->sent[DPAR_CALL_SEND] += dpari_call_sent(c, &calls[i]);
@@ -531,7 +551,7 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 {
     dpar_status s;
     if (!c || n < 0 || (n > 0 && !calls)) {
-        return dpari_comm_null(c, "batch: a number of calls below 0, or calls that are NULL");
+        return dpari_comm_null(c, "batch: the number of calls is negative, or calls is NULL");
     }
     s = dpari_batch_check(c, calls, n, works);
     if (s == DPAR_OK) {
@@ -574,12 +594,14 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     dpar_status first = !works && n > 0 ? DPAR_E_ARG : DPAR_OK;
     for (int32_t i = 0; works && i < n; i++) {
         dpar_status s = dpar_wait(&works[i]);
-        first = first == DPAR_OK ? s : first;
+        if (first == DPAR_OK) {
+            first = s;
+        }
     }
     return first;
 }
 
-/* ---- what is posted bit by bit ----------------------------------------------------------------
+/* ---- operations that post their messages step by step (engine.h) ------------------------------
  */
 
 DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
@@ -603,7 +625,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
     }
 }
 
-/* ---- the operations: what the user says, as a call --------------------------------------------
+/* ---- the operations: each describes its arguments in a dpar_call ------------------------------
  */
 
 static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
@@ -654,8 +676,12 @@ DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
     dpar_status s = DPARI_LOAD(&c->status);
     call.op = op;
-    s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
-    s = s == DPAR_OK && dpari_is_under_way(work) ? dpari_work_is_busy(c, work) : s;
+    if (s == DPAR_OK) {
+        s = dpari_call_check(c, &call);
+    }
+    if (s == DPAR_OK && dpari_is_under_way(work)) {
+        s = dpari_work_is_busy(c, work);
+    }
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
@@ -781,7 +807,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
     return dpari_post(c, &call, work);
 }
 
-/* ---- groups, memory, the rest -----------------------------------------------------------------
+/* ---- groups, closed communicators, memory, reports --------------------------------------------
  */
 
 DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key,
@@ -792,7 +818,9 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int
         return dpari_comm_null(c, "split: out is NULL");
     }
     st = DPARI_LOAD(&c->status);
-    st = st == DPAR_OK ? c->engine.split(c, color, key, out) : st;
+    if (st == DPAR_OK) {
+        st = c->engine.split(c, color, key, out);
+    }
     if (st == DPAR_OK && *out) {
         (*out)->mem = c->mem;
     }
@@ -813,10 +841,10 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_me
     }
     if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 || mesh->first_rank + last >= c->size) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_print(
-            &t,
-            "split: the mesh's ranks %d .. %ld are not ranks of this communicator of %d, each once",
-            mesh->first_rank, mesh->first_rank + last, c->size);
+        dpari_text_print(&t,
+                         "split: the mesh's ranks %d to %ld are outside this communicator of %d "
+                         "ranks, or occur twice",
+                         mesh->first_rank, mesh->first_rank + last, c->size);
         return DPAR_E_ARG;
     }
     if (dpar_mesh_coords(mesh, c->rank, coord)) {
@@ -834,7 +862,8 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
         return dpari_wrong(why, "shrink: the communicator or out is NULL");
     }
     if (!c->engine.shrink) {
-        return dpari_say(DPAR_E_SYSTEM, why, "shrink: the engine %s cannot go on without ranks",
+        return dpari_say(DPAR_E_SYSTEM, why,
+                         "shrink: the engine %s cannot continue without the ranks that failed",
                          c->engine.name);
     }
     st = c->engine.shrink(c, out, was, why);
@@ -844,6 +873,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, 
     return st;
 }
 
+/* The dpari_ended_x functions are the engine of a closed communicator. */
 static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     (void)color;
@@ -854,10 +884,10 @@ static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, d
 
 static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
 {
-    const dpar_why said = c->why; /* why may be &c->why */
+    const dpar_why closed = c->why; /* a copy, because why may be &c->why */
     (void)out;
     (void)was;
-    return dpari_say(c->status, why, "shrink: %s", said.text);
+    return dpari_say(c->status, why, "shrink: %s", closed.text);
 }
 
 static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
@@ -933,7 +963,8 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
     }
 }
 
-/* Operations look at c->status first: what is left of the engine's table is what does not. */
+/* Replaces the functions of the engine's table that do not check c->status first. The others, such
+ * as run and post, are never called once the status is an error. */
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
@@ -981,7 +1012,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, voi
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpari_text_print(&t, "%ld bytes cannot be allocated", bytes);
+        dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
     return c->engine.alloc(c, bytes, memory);

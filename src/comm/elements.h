@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
- * for all types. Header-only. */
+/* elements - private: loads and stores floats of any type as blocks of doubles, so that loops over
+ * parameters have one form for all types. Header-only. */
 #ifndef DPARI_COMM_ELEMENTS_H
 #define DPARI_COMM_ELEMENTS_H
 
@@ -8,27 +8,27 @@
 #include "../base/type.h"
 #include "kernel.h"
 
-enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
+enum { DPARI_ELEMENTS = 128 }; /* elements of a block, which is 1 KiB of doubles */
 
 DPARI_FN int dpari_is_float(int32_t type)
 {
     return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
 }
 
-/* F64 and F32: what the host's own loops over scores, gates and moments take. */
+/* True for F64 and F32, the types of the host's loops over scores, gates and moments. */
 DPARI_FN int dpari_is_wide(int32_t type)
 {
     return type == DPAR_F64 || type == DPAR_F32;
 }
 
-/* F64 to F32, F32 to 16 bits: how elements may be rounded. */
+/* True for the roundings that are allowed: F64 to F32, and F32 to 16 bits. */
 DPARI_FN int dpari_narrows(int32_t from, int32_t to)
 {
     return (from == DPAR_F64 && to == DPAR_F32) ||
            (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
 }
 
-/* One element of a wide type. */
+/* Access one element of a wide type. */
 DPARI_FN double dpari_element_get(const void *data, int32_t type, int64_t at)
 {
     return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
@@ -43,14 +43,14 @@ DPARI_FN void dpari_element_put(void *data, int32_t type, int64_t at, double v)
     }
 }
 
-/* Bits from one type to another. */
+/* Copies the bits of a value to one of another type. */
 #if defined(__GNUC__)
 #define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
 #else
 #define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
 #endif
 
-/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
+/* Loads elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
 DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
 {
     const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
@@ -65,7 +65,7 @@ DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64
     }
 }
 
-/* And back, rounded to nearest even (16 bits by way of F32). */
+/* Stores them, rounded to nearest even; 16 bits are rounded to F32 first. */
 DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
 {
     unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
@@ -82,7 +82,8 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
     dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
-/* The CPU's own square root, exactly rounded, where a library's would set errno and need -lm. */
+/* The square root of the CPU, which is exactly rounded. That of the library would set errno and
+ * need -lm. */
 #if defined(__GNUC__) && defined(__AVX__) && !defined(DPARI_NO_VECTOR)
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("vsqrtsd %1, %1, %0" : "=x"(y) : "x"(x))
 #elif defined(__GNUC__) && defined(__x86_64__) && !defined(DPARI_NO_VECTOR)
@@ -91,7 +92,7 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
 #define DPARI_ELEMENTS_ROOT(y, x) __asm__("fsqrt %d0, %d1" : "=w"(y) : "w"(x))
 #endif
 
-/* sqrt(x), 0 for x <= 0. */
+/* Returns sqrt(x), or 0 for x <= 0. */
 #if defined(DPARI_ELEMENTS_ROOT)
 DPARI_FN double dpari_elements_sqrt(double x)
 {
@@ -102,8 +103,8 @@ DPARI_FN double dpari_elements_sqrt(double x)
     return y;
 }
 #else
-/* Within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that have no
- * division, one of Heron's. */
+/* Without such an instruction: within 2^-52, and 0 below 1e-300. Takes a first 1 / sqrt(x) from the
+ * bits (Lomont 2003), then four Newton steps, which need no division, and one step of Heron. */
 DPARI_FN double dpari_elements_sqrt(double x)
 {
     uint64_t bits;

@@ -21,8 +21,8 @@
 #include "options.h"
 
 enum {
-    DPARI_LEVELS_FROM = 17, /* ranks: fewer look at all words in a microsecond */
-    DPARI_LEVELS_LOOKS = 512
+    DPARI_LEVELS_FROM = 17,  /* fewer ranks can look at all words within a microsecond */
+    DPARI_LEVELS_LOOKS = 512 /* looks by levels before a rank looks at all words */
 };
 
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
@@ -45,7 +45,8 @@ DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
     return 3 * size * (int64_t)sizeof(int32_t);
 }
 
-/* The leader of the cluster that rank r joins: of ranks before it with the same cache and room. */
+/* Returns the leader of the cluster that rank r joins: the last cluster with the same cache that
+ * has fewer than `most` ranks. Returns r itself if there is none. */
 static int32_t dpari_cluster_of(const dpari_group *g, int32_t r, int32_t *members, int32_t most)
 {
     const dpari_levels *l = &g->levels;
@@ -64,9 +65,10 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
     dpari_levels *l = &g->levels;
     const int32_t size = g->comm.size;
     const int asked = (g->world->head->plain & DPAR_WORLD_NO_FLAT) != 0;
-    int32_t *members = (int32_t *)tables; /* of the cluster that a rank leads, as long as we cut */
+    /* the sizes of the clusters by leader, in memory that `place` takes over below */
+    int32_t *members = (int32_t *)tables;
     l->clusters = 0;
-    /* ranks that take turns on a core lose a turn at each level */
+    /* levels are slow for ranks that share a core, because each level costs a switch of ranks */
     if (asked ? size < 3 : size < DPARI_LEVELS_FROM || g->world->crowded) {
         return;
     }
@@ -98,10 +100,11 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
     }
 }
 
-/* ---- what goes along --------------------------------------------------------------------------
+/* ---- data in `up` and `down` ------------------------------------------------------------------
  */
 
-/* Bytes that each rank of the collective gives in `up`; 0: they do not go there. */
+/* Returns the bytes of input of each rank that `up` carries in this collective, or 0 if it carries
+ * none. */
 static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
 {
     const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
@@ -143,7 +146,8 @@ static uint64_t *dpari_gate_down(const dpari_group *g, int32_t rank, int32_t whi
     return which == DPARI_WORD_ENTRY ? &m->down.word : &m->down_last.word;
 }
 
-/* 1: it has come; 0: not yet; -1: an entry of this number that is another. */
+/* Returns 1 if the word has reached the target, 0 if not yet, and -1 if it is an entry with the
+ * same number but another fingerprint. */
 static int dpari_gate_came(const uint64_t *at, int32_t which, uint64_t target)
 {
     const uint64_t word = DPARI_LOAD(at);
@@ -172,7 +176,10 @@ static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpa
                                    int32_t which, uint64_t target)
 {
     int came = 1;
-    for (at->cursor = at->cursor > 0 ? at->cursor : 1; at->cursor < g->levels.count; at->cursor++) {
+    if (at->cursor == 0) {
+        at->cursor = 1; /* the leader itself has arrived */
+    }
+    for (; at->cursor < g->levels.count; at->cursor++) {
         came =
             dpari_gate_came(dpari_word_of(g, k, g->levels.mine[at->cursor], which), which, target);
         if (came != 1) {
@@ -187,7 +194,8 @@ static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpa
 {
     const dpari_levels *l = &g->levels;
     int came = 1;
-    for (; at->cursor < l->clusters - 1; at->cursor++) { /* from the next on: not all at one line */
+    /* each leader begins with the next one, so that not all read the same line at once */
+    for (; at->cursor < l->clusters - 1; at->cursor++) {
         const int32_t c = (l->own + 1 + at->cursor) % l->clusters;
         came = dpari_gate_came(dpari_gate_up(g, k, l->leaders[c], which), which, target);
         if (came != 1) {
@@ -224,7 +232,7 @@ DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_wat
     if (came == 1) {
         at->stage = DPARI_BY_LEVELS;
     } else if (came < 0 || ++at->looks >= DPARI_LEVELS_LOOKS) {
-        at->stage = DPARI_AT_ALL; /* the words themselves say which rank it is */
+        at->stage = DPARI_AT_ALL; /* the words themselves show which rank is missing or differs */
         at->cursor = 0;
         return -1;
     }
@@ -241,7 +249,7 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dp
         return;
     }
     if (at->stage == DPARI_AT_ALL &&
-        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* its own word: nobody else's */
+        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* only this rank writes it */
         dpari_gate_tell_leaders(g, k, which, target);
     }
     if (bytes > 0) {

@@ -1,46 +1,46 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* gate - how the ranks of a large group learn that all have come: by levels. Private.
+/* gate - how the ranks of a large group learn, by levels, that all have arrived. Private.
  *
- * Every rank publishes a word of its own (coll.c), and it is true once all words are there. To look
- * at each of them costs each of n ranks n - 1 lines of other cores' caches. So more than 16 ranks
- * are cut into clusters of at most 8, which share a last-level cache where the ranks are bound to
- * one. The first rank of a cluster leads it:
+ * In a step of a collective, every rank publishes a word (coll.c), and a rank may proceed once all
+ * words are published. To look at each of them costs each of n ranks n - 1 cache lines of other
+ * cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
+ * last-level cache if the ranks are bound to one. The first rank of a cluster leads it:
  *
- *     1. it looks at the words of its cluster, and says `up` when all are there;
- *     2. it looks at what the other leaders say;
- *     3. it says `down`, which is all that the others of its cluster look at.
+ *     1. it looks at the words of its cluster, and publishes `up` when all are there;
+ *     2. it looks at `up` of the other leaders;
+ *     3. it publishes `down`, the only word that the other ranks of its cluster look at.
  *
- * 7 + n / 8 - 1 lines for a leader, one for the others. That is only a faster way to learn what the
- * words say anyway: a rank that does not learn it so within a few looks (its leader is busy
- * elsewhere, or gone) looks at all words itself. No rank depends on a leader. tests/model/gate.pml
- * has the protocol as a model.
+ * A leader reads 7 + n / 8 - 1 lines, every other rank one. This only speeds up what a rank can
+ * also learn from the words. If a rank has not learned it after a few looks, because its leader is
+ * busy or dead, it looks at all words itself. No rank depends on a leader. tests/model/gate.pml
+ * models the protocol.
  *
- * With a collective's entries the small things themselves go along: `up` carries what the ranks of
- * the cluster give where 8 of those fit into its line, `down` the result of a reduction. */
+ * In the first step of a collective, small data is passed along: `up` carries the inputs of the
+ * ranks of the cluster if 8 of them fit into its line, and `down` the result of a reduction. */
 #ifndef DPARI_COMM_GATE_H
 #define DPARI_COMM_GATE_H
 
 #include "group.h"
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
-/* The word of that kind which a rank publishes for the collective k. */
+/* Returns the word of this kind that a rank publishes for the collective k. */
 DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
                                              int32_t which);
 
 /* How far a rank has looked; all zero before the first look. */
 typedef struct dpari_watch {
-    int32_t cursor; /* words seen, of those that it looks at now */
-    int16_t looks;  /* in vain, by levels */
-    int16_t stage;
+    int32_t cursor; /* words seen, of those that it looks at in this stage */
+    int16_t looks;  /* looks by levels that were in vain */
+    int16_t stage;  /* one of the following */
 } dpari_watch;
 enum {
-    DPARI_AT_CLUSTER, /* a leader looks at its cluster; others at `down` */
-    DPARI_AT_LEADERS,
-    DPARI_AT_ALL,   /* at every word: levels were too slow, or there are none */
-    DPARI_BY_LEVELS /* passed so: `down` may be read */
+    DPARI_AT_CLUSTER, /* a leader looks at its cluster, another rank at `down` */
+    DPARI_AT_LEADERS, /* a leader looks at the other leaders */
+    DPARI_AT_ALL,     /* looks at every word, because levels were too slow or there are none */
+    DPARI_BY_LEVELS   /* has passed by levels, so that `down` may be read */
 };
 
-/* Cuts a group into clusters, the same on all its ranks; in `tables`, dpari_gate_bytes of them. */
+/* Divides a group into clusters, equally on all its ranks. tables: [dpari_gate_bytes] memory. */
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
 DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
 /* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
@@ -48,17 +48,17 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
  * equal to the target, or of a later collective. */
 DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
                                    int32_t which, uint64_t target);
-/* A leader that has passed, in whatever way, tells the others: first the other leaders, if it has
- * not, then its cluster; `result` (of `bytes`) goes along. Others do nothing. */
+/* Publishes the words of a leader that has passed, by levels or not: `up`, unless it is published
+ * already, then `down` with `result` (`bytes` of it). Other ranks do nothing. */
 DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
                                     int32_t which, uint64_t target, const void *result,
                                     int64_t bytes);
 
-/* What another rank gave inline in collective k, which all have entered with this word: in the line
- * of its leader if it is there, in its entry otherwise. */
+/* Returns the inline data of a rank in collective k, which all have entered with the word `target`.
+ * It is in the line of the rank's leader if it fits there, otherwise in the rank's entry. */
 DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
                                             uint64_t target);
-/* The result in `down`, for who has passed that way; NULL: there is none. */
+/* Returns the result in `down` for a rank that has passed by levels, or NULL if there is none. */
 DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
 
 #endif

@@ -2,7 +2,7 @@
 /* Implements groups: the ranks of a world that share a communicator.
  *
  * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
- * ranks go on when it shrinks. Most of the file writes the messages of errors: who is missing,
+ * ranks continue when it shrinks. Most of the file writes error messages: which rank is missing,
  * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
  * (halo, points) for one peer, with the same deadline and messages. Called by coll.c, p2p.c, shm.c,
  * and by the exchanges of dpar_halo.h and dpar_points.h. */
@@ -13,7 +13,7 @@
 #include "os.h"
 #include "world.h"
 
-/* ---- the memory behind a member ---------------------------------------------------------------
+/* ---- the memory that follows a member ---------------------------------------------------------
  */
 
 static int64_t dpari_table_bytes(const dpari_world *w)
@@ -46,7 +46,7 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g)
 {
     const dpari_abort *record = &g->member[0]->abort;
     if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
-        /* who still reads what this rank writes from here on sees the record, too
+        /* so that a rank that sees what this rank writes from here on also sees the record
          * (tests/model/order.c) */
         __atomic_thread_fence(__ATOMIC_RELEASE);
         (void)dpari_repeat(record->status, &g->comm.why, record->text);
@@ -73,7 +73,8 @@ DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status s
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&g->world->segment);
     }
-    /* another was first; if it died over it, this rank's own finding stands */
+    /* Another rank may have claimed the record first. If it died before it filled the record in,
+     * this rank's own status and text count here. */
     for (int32_t i = 0; i < 1000 && dpari_group_broken(g) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
@@ -98,7 +99,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_w
     return 1;
 }
 
-/* ---- who goes on ------------------------------------------------------------------------------
+/* ---- which ranks continue (dpari_vote) ---------------------------------------------------------
  */
 
 DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
@@ -153,7 +154,9 @@ DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t ran
 
 DPARI_API DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
 {
-    dpari_text_print(t, "%s%s", g->place != NULL ? " on " : "", g->place != NULL ? g->place : "");
+    if (g->place != NULL) {
+        dpari_text_print(t, " on %s", g->place);
+    }
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
@@ -212,16 +215,17 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g
     dpari_text_print(t, "%d ranks: ", g->comm.size);
 }
 
-enum { DPARI_NAMED = 8 }; /* ranks that a message names */
+enum { DPARI_NAMED = 8 }; /* the most ranks that a message names */
 
-/* When several died, the first that is missed may not be the one to look for. */
+/* Appends the other ranks that died, because the one that was noticed first need not be the cause.
+ */
 static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
 {
     int32_t dead = 1;
     for (int32_t r = 0; r < g->comm.size; r++) {
         if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
             dead++ < DPARI_NAMED) {
-            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpar_text_put(t, dead > 2 ? ", " : "; also ended: ");
             dpari_put_rank(t, g, r);
         }
     }
@@ -240,7 +244,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar
     dpari_put_rank(&t, g, rank);
     if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* why, most likely */
+        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* most likely the reason */
     } else {
         dpari_put_ending(&t, g->world, g->world_rank[rank]);
         dpari_put_last(&t, g->world, g->world_rank[rank]);
@@ -291,8 +295,8 @@ DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
     return 1;
 }
 
-/* It owes nothing new to the communicator once it closes, so of what it owed then all is in the
- * channels when `owes` is read as 0 afterwards: one more look at them is enough. */
+/* A rank that closes the communicator sends nothing new on it. If its `owes` is 0 afterwards, all
+ * that it had to report is in the channels, so the caller needs only one more look at them. */
 DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
 {
     dpari_flight f;
@@ -330,9 +334,12 @@ DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, 
 DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
 {
     int32_t r;
-    for (r = 0; r < g->comm.size && g->world_rank[r] != world_rank; r++) {
+    for (r = 0; r < g->comm.size; r++) {
+        if (g->world_rank[r] == world_rank) {
+            return r;
+        }
     }
-    return r < g->comm.size ? r : -1;
+    return -1;
 }
 
 DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
@@ -353,7 +360,7 @@ DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t w
 
 DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 {
-    const double least = 0.06; /* a sleeper says so each 0.02 s */
+    const double least = 0.06; /* a rank that sleeps reports every 0.02 s */
     return dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
 }
 
@@ -371,9 +378,10 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_gr
     if (comm->status != DPAR_OK) {
         return comm->status;
     }
-    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)
-               ? DPAR_E_PEER
-               : DPAR_OK;
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)) {
+        return DPAR_E_PEER;
+    }
+    return DPAR_OK;
 }
 
 /* True if the peer has not begun this exchange and waits in a collective that this rank has not
@@ -427,7 +435,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
         if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
             p->progress(p->exchange);
         }
-        if (t.resumed != resumed) { /* what was suspected of the others before is too old */
+        if (t.resumed != resumed) { /* this process was suspended: earlier suspicions are void */
             resumed = t.resumed;
             p->since = p->crossed = 0.0;
         }
@@ -443,7 +451,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
             status = DPAR_E_TIMEOUT;
         }
         if (status != DPAR_OK && DPARI_LOAD(word) >= value) {
-            status = DPAR_OK; /* its last words */
+            status = DPAR_OK; /* the peer published the word before it ended */
         }
     }
     dpari_wait_end(w, &t);

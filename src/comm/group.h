@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* group - ranks of a world that have a communicator in common: who they are, where their words lie,
- * how it breaks, and messages about that. Private. What the words say is told in coll.c; coll and
- * p2p advance the operations of a group, shm decides when and for how long. */
+/* group - a communicator of the shared-memory engine: its ranks, the memory through which they
+ * synchronise, how it breaks, and messages about that. Private. coll.c explains the words that the
+ * ranks publish. coll.c and p2p.c advance the operations of a group step by step; shm.c decides
+ * when to take steps and how long to wait. */
 #ifndef DPARI_COMM_GROUP_H
 #define DPARI_COMM_GROUP_H
 
@@ -11,20 +12,20 @@
 
 enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
 
-/* What a rank tells all others when it enters a collective: word = sequence << 32 | fingerprint. */
+/* What a rank publishes when it enters a collective. */
 typedef struct dpari_entry {
-    uint64_t word;
-    uint64_t payload[15];
+    uint64_t word;        /* sequence << 32 | fingerprint of the call */
+    uint64_t payload[15]; /* small input, or a dpari_offer (coll.c) */
 } dpari_entry;
 
 typedef struct dpari_word {
     uint64_t word; /* sequence << 32 | step */
-    uint64_t room[15];
+    uint64_t padding[15];
 } dpari_word;
 
-/* How a communicator broke: claimed by the first who sees it, then filled, then published. The
- * record lies in the member of rank 0, and each rank copies it into its comm.status and comm.why
- * when it looks (dpari_group_broken). */
+/* Why a communicator broke. The first rank that notices claims the record, fills it in, and then
+ * publishes it. The record in the member of rank 0 counts. Each rank copies it into its comm.status
+ * and comm.why when it looks (dpari_group_broken). */
 enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
 typedef struct dpari_abort {
     uint32_t state;
@@ -33,184 +34,192 @@ typedef struct dpari_abort {
     char text[DPARI_WHY_TEXT];
 } dpari_abort;
 
-/* Who goes on after it broke. Each rank says that it has come, or that it will not; when all have,
- * or are gone, or the deadline is over, it writes down whom it has seen. The first such list
- * counts, whoever wrote it may die after that: so all that go on have the same. */
+/* How the ranks agree who continues after the communicator broke (dpar_comm_shrink). Each rank
+ * votes to stay or to leave. Once all have voted or ended, or the deadline has passed, a rank
+ * writes a list of the ranks that it has seen stay. The first rank to enter its number in `decided`
+ * has the list that counts for all, even if that rank dies afterwards. */
 enum { DPARI_VOTE_NONE, DPARI_VOTE_STAYS, DPARI_VOTE_LEAVES };
 typedef struct dpari_vote {
-    uint64_t word; /* DPARI_VOTE_x */
-    uint32_t
-        decided; /* in the member of rank 0: 1 + the rank whose list counts; 0: none does yet */
-    uint32_t room_0;
-    uint64_t member;      /* of its next communicator: its part of it, */
-    int64_t sequence, id; /* how far that has counted, the least name that it may have */
-    uint64_t stay[DPARI_MAX_RANKS / 64]; /* its list: a bit a rank of this communicator */
-    uint64_t room_1[11];
+    uint64_t word;    /* DPARI_VOTE_x */
+    uint32_t decided; /* in the member of rank 0: 1 + the rank whose list counts; 0 so far */
+    uint32_t padding_0;
+    uint64_t member;                     /* ref of the rank's member in the next communicator */
+    int64_t sequence;                    /* the last sequence number that this member has used */
+    int64_t id;                          /* the smallest id that the next communicator may have */
+    uint64_t stay[DPARI_MAX_RANKS / 64]; /* the list, a bit for each rank of this communicator */
+    uint64_t padding_1[11];
 } dpari_vote;
 
-/* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
+/* A rank's part of a communicator. It is in the rank's own heap and the other ranks read it. Its
+ * tables and slots follow it (dpari_table, dpari_staging). */
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
-    dpari_word a, b, c;            /* progress inside a collective */
-    dpari_entry up[2], down;       /* of a leader: gate.h; entries, */
-    dpari_word up_last, down_last; /* and the last words of a collective */
-    dpari_abort abort;             /* that of rank 0 counts */
-    uint64_t next;   /* while it waits for its next communicator: the spare behind it */
-    int64_t counted; /* and how far it has counted */
-    uint64_t room[14];
+    dpari_word a, b, c;            /* progress inside a collective (coll.c) */
+    dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
+    dpari_word up_last, down_last; /* the same for the last words of a collective */
+    dpari_abort abort;             /* the one of rank 0 counts */
+    uint64_t next;                 /* in the list of unused members: the next one */
+    int64_t counted;               /* and the last sequence number that this one has used */
+    uint64_t padding[14];
     dpari_vote vote;
 } dpari_member;
 
-/* How many ranks are cut into clusters (gate.h); private memory, the same on all of them. */
+/* How many ranks are divided into clusters (gate.h). Private memory, the same on all ranks. */
 enum { DPARI_CLUSTER = 8 };
 typedef struct dpari_levels {
-    int32_t clusters;            /* 0: they are not */
-    int32_t most;                /* ranks that a cluster has at most */
-    int32_t own, count;          /* this rank's own, its ranks, */
-    int32_t mine[DPARI_CLUSTER]; /* ascending: the first leads */
-    int32_t doubt;               /* a wait was long or in vain: now each word counts */
-    int32_t *leader, *place;     /* of each rank: who leads its cluster, and which it is there */
-    int32_t *leaders;
+    int32_t clusters;            /* 0 if the group is too small for clusters */
+    int32_t most;                /* the most ranks that a cluster may have */
+    int32_t own, count;          /* this rank's cluster, and the number of its ranks */
+    int32_t mine[DPARI_CLUSTER]; /* its ranks, ascending; the first one leads it */
+    int32_t doubt; /* 1 if a wait by levels was long or in vain, so that every word is looked at */
+    int32_t *leader, *place; /* [size] the leader of each rank's cluster, its position there */
+    int32_t *leaders;        /* [clusters] */
 } dpari_levels;
 
-/* A communicator as one rank sees it; private memory. */
+/* A communicator as one rank sees it, in private memory of the rank. */
 typedef struct dpari_group {
-    dpar_comm comm; /* first: a dpar_comm of this engine is one of these */
+    dpar_comm comm; /* must be first: dpari_group_of casts a dpar_comm of this engine */
     dpari_world *world;
-    uint32_t id;             /* the same on its ranks, of no other */
-    int32_t blocker;         /* the world's rank that the last step waits for; -1: several */
-    int64_t sequence;        /* of the last collective posted */
-    int64_t broken_from;     /* broken: the first one that failed */
+    uint32_t id;             /* the same on its ranks, and different from any other's */
+    int32_t blocker;         /* the world's rank that the last step waits for; -1 if several */
+    int64_t sequence;        /* number of the last collective posted */
+    int64_t broken_from;     /* if broken, the first collective that failed */
     dpar_work *first, *last; /* posted collectives, in order */
-    dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
+    dpar_work *finished;     /* messages that are done and were not tested or waited for yet */
     int64_t slot_bytes;
-    int32_t all_cma;              /* each of its ranks may read the others' memory */
-    dpari_pace pace[DPARI_PACES]; /* of broadcasts of private memory with this root; */
-    dpari_pace sums[DPARI_PACES]; /* rank 0: of reductions of private memory; */
-    int64_t timed;                /* 1 + the one that is being timed; 0: none, */
-    int32_t timed_way;
-    double timed_from;
-    uint64_t member_ref;
-    dpari_member **member; /* of each rank */
-    int32_t *world_rank;   /* of each rank */
+    int32_t all_cma;              /* 1 if each of its ranks can read the others' memory */
+    dpari_pace pace[DPARI_PACES]; /* for broadcasts of private memory from this rank */
+    dpari_pace sums[DPARI_PACES]; /* on rank 0, for reductions of private memory */
+    int64_t timed;                /* 1 + the collective that is being timed; 0 if none */
+    int32_t timed_way;            /* the method that it uses, DPARI_BY_x */
+    double timed_from;            /* s, when it began */
+    uint64_t member_ref;          /* ref of this rank's member */
+    dpari_member **member;        /* [size] */
+    int32_t *world_rank;          /* [size] */
     dpari_levels levels;
-    const void **in; /* scratch: an address a rank */
-    void **out;
-    const int32_t *called; /* by which numbers messages call its ranks; NULL: their own, */
-    const char *place;     /* and which node's memory it is */
+    const void **in;       /* [size] scratch memory for addresses */
+    void **out;            /* [size] the same */
+    const int32_t *called; /* [size] numbers of the ranks in messages; NULL for their own */
+    const char *place;     /* the name of their node in messages, or NULL */
 } dpari_group;
 
-/* Of a communicator of this engine. */
+/* Returns the group of a communicator of this engine. */
 DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
 {
     return (dpari_group *)(void *)c;
 }
 
-/* Where a piece begins in a rank's array, and its length. */
+/* Where a piece begins in a rank's array, and its length, in bytes. */
 typedef struct dpari_piece {
     int64_t begin, bytes;
 } dpari_piece;
 
 /* ---- how it breaks ---- */
 
-/* Breaks it for all with this status and text (the first to come wins); returns what counts. */
+/* Breaks the communicator on all ranks with this status and text, unless another rank was first.
+ * Returns the status that counts. */
 DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
-/* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
+/* Copies the abort record, if it is set, into comm.status and comm.why. Returns comm.status, so
+ * DPAR_OK if the communicator is not broken. */
 DPARI_API dpar_status dpari_group_broken(dpari_group *g);
 
-/* ---- whom a rank really waits for ----
+/* ---- finding the rank that all wait for ----
  *
- * Ranks that wait say so many times a second, and for whom (world.h): one that has not for `quiet`
- * seconds does something else, or nothing. The chain of waits from that rank on, within the
- * communicator, ends at such a one; *links: after so many steps. Ranks of the world. */
+ * Ranks that wait report many times a second that they do, and for which rank (world.h). A rank
+ * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
+ * function follows the chain of waits from a rank on, within the communicator, until it reaches
+ * such a rank. *links is the number of steps. All ranks are numbers of the world. */
 DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
                                       int32_t *links);
-/* An engine of several nodes has this one for the ranks of a node: messages say "rank number[r] on
- * place" (number NULL: as ever, but for dpari_put_place). Both stay the caller's. */
+/* Makes messages name the ranks as "rank number[r] on place". Used by an engine for several nodes
+ * that runs this one within each node. NULL for number keeps their own numbers. Both arrays must
+ * exist as long as the communicator. */
 DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
-/* " on n2", or nothing. */
+/* Appends " on n2" if the group has such a place. */
 DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
 DPARI_API int dpari_group_ended(dpar_comm *c, dpar_text *t);
-/* dpari_at gave NULL for this ref: breaks the communicator, which is of this engine, with a
- * message that says so. */
+/* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
 DPARI_API dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
-/* For a deadline: a quarter of it, a second at most. */
+/* Returns the seconds without a report after which a rank counts as quiet: a quarter of the
+ * deadline, but at least 0.06 and at most 1. */
 DPARI_API double dpari_quiet(double timeout);
 /* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
  * has reported within the last `quiet` seconds. If so, *sequence is the number of that
  * collective. */
 DPARI_API int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
                                   int64_t *sequence);
-/* " called barrier #7": that collective. */
+/* Appends the collective of dpari_group_crossed: " called barrier #7". */
 DPARI_API void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
                                  int64_t sequence);
 
 /* ---- an exchange waits for one of its peers ---- */
 
 typedef struct dpari_peer_wait {
-    dpar_comm *comm;                  /* the exchange's, whose deadline counts */
-    dpari_group *group;               /* the ranks of this machine, the peer among them */
-    int32_t peer;                     /* of the world */
-    int32_t shift;                    /* the peer has begun exchange number */
-    const uint64_t *ready;            /* *ready >> shift; */
-    int64_t count;                    /* this rank is in that one */
-    void (*progress)(void *exchange); /* of messages and other work under way */
+    dpar_comm *comm;       /* the communicator of the exchange, whose deadline counts */
+    dpari_group *group;    /* the ranks of this node, including the peer */
+    int32_t peer;          /* number in the world */
+    int32_t shift;         /* see ready */
+    const uint64_t *ready; /* *ready >> shift is the number of exchanges that the peer has begun */
+    int64_t count;         /* the number of exchanges that this rank has begun */
+    void (*progress)(void *exchange); /* advances messages and other work under way */
     void *exchange;
-    /* Who does not come: the peer that is waited for, or, if that itself waits for another, that
-     * one, and so on. Begins with zeros. */
-    int32_t who;    /* of the world */
-    int32_t links;  /* 0: the peer; 1: whom that waits for; ... */
-    double since;   /* nobody else came under suspicion; 0: not yet */
-    int64_t in;     /* the collective that the peer waits in, */
-    double crossed; /* and since when; 0: in none */
-    double waited;  /* seconds, when it failed */
+    /* The late rank: the peer, or the rank that the peer itself waits for, and so on. All zero at
+     * the beginning. */
+    int32_t who;    /* number in the world */
+    int32_t links;  /* 0 if it is the peer, 1 if it is the rank that the peer waits for, ... */
+    double since;   /* when the suspicion fell on this rank; 0 if there is none yet */
+    int64_t in;     /* the collective in which the peer waits */
+    double crossed; /* since when it does; 0 if it does not */
+    double waited;  /* seconds that the wait took, set if it failed */
 } dpari_peer_wait;
-/* Time has passed: E_PEER where the peer sends nothing more, or how the communicator broke. */
+/* Checks in a wait whether to give up. Fails with DPAR_E_PEER if the peer has ended or closes the
+ * communicator, or with the status of a broken communicator. */
 DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
-/* Waits until *word >= value. E_PEER: the peer is gone. E_MISMATCH: it has not begun this exchange
- * and waits in a collective that this rank has not called. E_TIMEOUT: the deadline is over, and
- * p->who did not come. */
+/* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
+ * has not begun this exchange and waits in a collective that this rank has not called, and
+ * DPAR_E_TIMEOUT after the deadline; p->who is then the late rank. */
 DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word, uint64_t value);
 
 /* ---- of this header's own modules ---- */
 
-/* Says that this rank goes on with those that do (its vote's other fields are filled in), or not.
- */
+/* Publishes this rank's vote. If it stays, the other fields of the vote are filled in before. */
 DPARI_INTERNAL void dpari_vote_cast(dpari_group *g, uint64_t word);
-/* How many ranks have said something or are gone. look: asks the system who lives. */
+/* Counts the ranks that have voted or, if `look` is set, ended. */
 DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *g, int look);
-/* The list that counts, this rank's where there is none yet. */
+/* Returns the list that counts. Proposes the list of this rank if there is none yet. */
 DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *g);
 DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *g);
 DPARI_INTERNAL int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
-/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+/* The memory of a member: the struct, two tables of pieces (one for each parity), and the staging
+ * memory, which is two slots. */
 DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w);
 DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
 DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank);
 
-/* The rank is gone: breaks the communicator with a message that says so, of this operation. */
+/* Breaks the communicator because a rank that operation k needs has ended or left. */
 DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
-/* dpari_at gave NULL for this ref: breaks the communicator with a message that says so. */
+/* Breaks the communicator because dpari_at returned NULL for a ref that operation k needs. */
 DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
-/* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
+/* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
+ * not. */
 DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 
 /* ---- messages ---- */
 
-/* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
+/* Appends "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
 DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
-/* "all-reduce #12 (4 f32, sum)" */
+/* Appends "all-reduce #12 (4 f32, sum)". */
 DPARI_INTERNAL void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
-/* "rank 2 (6 in the world)", "rank 6 on n2" */
+/* Appends "rank 2 (6 in the world)" or "rank 6 on n2". */
 DPARI_INTERNAL void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
 
-/* The rank in the communicator of one of the world; -1: none. */
+/* Returns the number in the communicator of a rank of the world, or -1 if it is not in it. */
 DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
 
 #endif

@@ -10,12 +10,13 @@
 
 #include "../base/inner.h"
 
-/* One row of the table of launchers: the variables that hold its numbers. The second name of a
- * pair is looked at when the first is not set; NULL: there is none. */
+/* The variables of one launcher. A later name is read if those before it are not set; NULL if there
+ * is none. */
 typedef struct dpari_job_row {
     const char *rank[2], *size[3], *local_rank[2], *local_size[2];
 } dpari_job_row;
 
+/* Does what getenv does, which the library does not call (tools/lint). */
 static DPARI_COLD const char *dpari_job_environ(const void *user, const char *name)
 {
     char **at = dpari_os_environment();
@@ -93,7 +94,8 @@ DPARI_API DPARI_COLD int dpari_job_number(const char *text, int64_t most, int64_
     return 1;
 }
 
-/* A run of digits at text[*at]; 1 when there is one, below 2^31. */
+/* Reads digits at text[*at] and moves *at past them. Returns 0 if there are none or the value is
+ * above INT32_MAX. */
 static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
 {
     int64_t v = 0;
@@ -109,7 +111,7 @@ static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
     return 1;
 }
 
-/* One "4" or "4(x2)" at text[*at] and the comma behind it. */
+/* Reads one "4" or "4(x2)" at text[*at] and the comma after it. */
 static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t *times)
 {
     size_t i = *at;
@@ -165,6 +167,7 @@ static void dpari_job_pair(const char **name, const char *first, const char *sec
     name[1] = second;
 }
 
+/* Fills in the row of a launcher. */
 static void dpari_job_names(int32_t launcher, dpari_job_row *row)
 {
     dpari_zero(row, sizeof *row);
@@ -224,7 +227,8 @@ static void dpari_job_names(int32_t launcher, dpari_job_row *row)
     }
 }
 
-/* The first of up to n names that is set, and its text; NULL when none is. */
+/* Returns the text of the first of up to n names that is set and sets *name to that name, or
+ * returns NULL. */
 static const char *dpari_job_pick(const dpari_site *s, const char *const *names, int n,
                                   const char **name)
 {
@@ -245,14 +249,15 @@ static int dpari_job_has(const dpari_site *s, const char *name)
     return dpari_site_env(s, name) != NULL;
 }
 
+/* True if both variables are set to the same text. */
 static int dpari_job_equal(const dpari_site *s, const char *a, const char *b)
 {
     const char *x = dpari_site_env(s, a), *y = dpari_site_env(s, b);
     return x != NULL && y != NULL && dpari_same(x, y);
 }
 
-/* A step of Slurm's that runs ranks: not the batch script, not the shell of an allocation; those
- * have no step or one with a number above 2^32 - 16. */
+/* True in a step of Slurm that runs ranks. The batch script and the shell of an allocation are in
+ * no step, or in one with a number from 2^32 - 16 on. */
 static int dpari_job_in_step(const dpari_site *s)
 {
     const char *step = dpari_site_env(s, "SLURM_STEP_ID");
@@ -261,8 +266,7 @@ static int dpari_job_in_step(const dpari_site *s)
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
-/* True if PMI or PALS variables are set and agree with the rank and size of the launcher that
- * started the job. */
+/* True if PMI or PALS variables are set and agree with the variables `rank` and `size`. */
 static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
 {
     const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
@@ -271,8 +275,9 @@ static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *si
            (!dpari_job_has(s, "PMI_SIZE") || dpari_job_equal(s, "PMI_SIZE", size));
 }
 
-/* Slurm (--mpi=pmi2, cray_shasta) and Flux set them for the MPI of their jobs, PALS_RANKID at times
- * without a size: their own rows are whole and know the nodes. Not where Hydra left its mark. */
+/* True if Slurm (--mpi=pmi2, cray_shasta) or Flux set the PMI or PALS variables for the MPI of
+ * their jobs. PALS_RANKID may then lack a size, whereas the row of Slurm or Flux is complete and
+ * has the nodes, so it is used. Not true if Hydra's own variables are set. */
 static int dpari_job_serves(const dpari_site *s)
 {
     return !dpari_job_has(s, "MPI_LOCALNRANKS") && !dpari_job_has(s, "MPI_LOCALRANKID") &&
@@ -286,7 +291,7 @@ static int dpari_job_is_pals(const dpari_site *s)
            dpari_job_has(s, "PMI_LOCAL_RANK");
 }
 
-/* Splits "fd.pid"; 1 when it is such a text. */
+/* Splits "fd.pid". Returns 0 if the text has another form. */
 static int dpari_job_segment_read(const char *text, int32_t *fd, int32_t *pid)
 {
     size_t at = 0;
@@ -306,14 +311,14 @@ DPARI_INTERNAL DPARI_COLD int dpari_job_segment(const dpari_site *site)
     return fd;
 }
 
-/* True if DPAR_RANK and DPAR_SIZE were meant for another process: a rank of dpar_init_or_launch
- * that started this one as its child. */
+/* True if DPAR_RANK and DPAR_SIZE belong to another process, a rank of dpar_init_or_launch that
+ * started this process as its child. */
 static int dpari_job_is_anothers(const dpari_site *s)
 {
     return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
 }
 
-/* True if a variable of this launcher is set. Its other variables must then be set, too. */
+/* True if this launcher started the process, by the variables that it sets. */
 DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *s, int32_t launcher)
 {
     switch (launcher) {
@@ -353,7 +358,8 @@ DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
     }
 }
 
-/* Lines that are not empty of the file that PBS_NODEFILE names: a line a rank. 0: there is none. */
+/* Counts the lines that are not empty of the file that PBS_NODEFILE names. It has a line for each
+ * rank. Returns 0 if there is no such file. */
 static int32_t dpari_job_nodefile(const dpari_site *s)
 {
     const char *path = dpari_site_env(s, "PBS_NODEFILE");
@@ -365,7 +371,7 @@ static int32_t dpari_job_nodefile(const dpari_site *s)
     }
     bytes = dpari_site_read(&other, path, text, sizeof text);
     if (bytes < 0 || bytes >= (int64_t)sizeof text - 1) {
-        return 0; /* a job so large is on many nodes anyway */
+        return 0; /* such a large job runs on several nodes anyway */
     }
     for (i = 0; i < bytes; i++) {
         lines += text[i] != '\n' && (text[i + 1] == '\n' || text[i + 1] == 0);
@@ -373,7 +379,7 @@ static int32_t dpari_job_nodefile(const dpari_site *s)
     return (int32_t)lines;
 }
 
-/* A number of a row into *value, `absent` when none of the names is set. */
+/* Reads a number of a row into *value, or sets it to `absent` if none of the names is set. */
 static dpar_status dpari_job_value(const dpari_site *s, const char *const *names, int n,
                                    int32_t absent, int32_t *value, dpar_why *why)
 {
@@ -384,14 +390,14 @@ static dpar_status dpari_job_value(const dpari_site *s, const char *const *names
         return DPAR_OK;
     }
     if (!dpari_job_number(text, INT32_MAX, &v)) {
-        return dpari_wrong(why, "%s is \"%s\", which is no whole number from 0 to 2147483647", name,
+        return dpari_wrong(why, "%s is \"%s\", not a whole number from 0 to 2147483647", name,
                            text);
     }
     *value = (int32_t)v;
     return DPAR_OK;
 }
 
-/* "torchrun: RANK is set, WORLD_SIZE is not". */
+/* Fails with "torchrun: RANK is set but WORLD_SIZE is not: ...". */
 static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
                                   dpar_why *why)
 {
@@ -403,7 +409,8 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
                        missing);
 }
 
-/* The four numbers of a row by their names. */
+/* Reads the four numbers of a launcher, -1 for one that is not set. Fails if it has no rank or no
+ * size. */
 DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
@@ -437,6 +444,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t la
     return status;
 }
 
+/* Flux sets only the number of nodes. If it divides the number of ranks, all nodes have as many. */
 static dpar_status dpari_job_flux(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
@@ -459,8 +467,8 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job,
     }
     if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
         return dpari_wrong(why,
-                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not say how many tasks "
-                           "this node has%s",
+                           "SLURM_STEP_TASKS_PER_NODE is \"%s\", which does not have the number of "
+                           "tasks of this node%s",
                            text, node < 0 ? " (SLURM_NODEID is not set)" : "");
     }
     return DPAR_OK;
@@ -472,14 +480,14 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
     const char *name = dpari_launcher_name(job->kind);
     size_t n = dpari_length(name);
     if (job->size < 1) {
-        return dpari_wrong(why, "%.*s: a job of %d ranks", (int32_t)n, name, job->size);
+        return dpari_wrong(why, "%.*s: the job has %d ranks", (int32_t)n, name, job->size);
     }
     if (job->rank >= job->size) {
         return dpari_wrong(why, "%.*s: rank %d is not in a job of %d ranks (0 .. %d)", (int32_t)n,
                            name, job->rank, job->size, job->size - 1);
     }
     if (job->local_size == 0 || job->local_size > job->size) {
-        return dpari_wrong(why, "%.*s: %d ranks on this node, %d in the whole job", (int32_t)n,
+        return dpari_wrong(why, "%.*s: %d ranks on this node, but %d in the whole job", (int32_t)n,
                            name, job->local_size, job->size);
     }
     if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
@@ -539,7 +547,7 @@ static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
         dpari_job_part(s, t, "", dpari_job_has(s, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
         dpari_job_part(s, t, ".", "SLURM_STEP_ID");
         break;
-    default: break; /* Hydra says nothing */
+    default: break; /* Hydra sets no such variable */
     }
 }
 
@@ -554,7 +562,8 @@ static uint64_t dpari_job_hash(const char *text, size_t n)
     return h;
 }
 
-/* The id as it is, or, where it is too long, its beginning and the hash of the whole. */
+/* Stores the id. If it has 64 characters or more, stores its first 46, a '~' and a hash of it all.
+ */
 static void dpari_job_fold(const char *text, size_t n, char id[64])
 {
     uint64_t h = dpari_job_hash(text, n);
@@ -595,21 +604,27 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_job_from(const dpari_site *site,
         } else if (status == DPAR_OK && l == DPAR_LAUNCHER_SLURM) {
             status = dpari_job_slurm(site, &found, &many, why);
         }
-        status = status == DPAR_OK ? dpari_job_is_sound(&found, why) : status;
+        if (status == DPAR_OK) {
+            status = dpari_job_is_sound(&found, why);
+        }
         dpar_text_init(&t, id, sizeof id);
         dpari_job_id(site, l, &t);
-        if (status == DPAR_OK && t.used >= sizeof id) { /* cut, it might be another job's, too */
+        if (status == DPAR_OK && t.used >= sizeof id) { /* cut off, two jobs might have the same */
             status =
                 dpari_wrong(why, "the name of this job has %ld characters, at most %ld are allowed",
                             (int64_t)t.used, (int64_t)sizeof id - 1);
         }
         dpari_job_fold(id, dpari_length(id), found.id);
     }
-    if (status == DPAR_OK) {
-        *job = found;
-        *nodes = many > 0 ? many : found.local_size == found.size ? 1 : 0;
+    if (status != DPAR_OK) {
+        return status;
     }
-    return status;
+    if (many == 0 && found.local_size == found.size) {
+        many = 1;
+    }
+    *job = found;
+    *nodes = many;
+    return DPAR_OK;
 }
 
 DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
@@ -637,16 +652,17 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
     return value;
 }
 
-/* Who is at the other end of the socket in PMI_FD: Hydra's proxy, the same for all ranks of a node
- * whatever runs between it and them. 0: nobody can tell. */
+/* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That is
+ * Hydra's proxy, which is the same for all ranks of a node whatever runs between it and them. */
 static int64_t dpari_job_proxy(const dpari_site *s)
 {
     const char *text = dpari_site_env(s, "PMI_FD");
     int64_t fd, pid, user;
-    return text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
-                   dpari_os_peer((int)fd, &pid, &user) == 0
-               ? dpari_most(pid, 0)
-               : 0;
+    if (text == NULL || !dpari_job_number(text, INT32_MAX, &fd) ||
+        dpari_os_peer((int)fd, &pid, &user) != 0) {
+        return 0;
+    }
+    return dpari_most(pid, 0);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes,
@@ -658,26 +674,29 @@ DPARI_API DPARI_COLD dpar_status dpari_job_here(dpar_launcher_info *job, int32_t
     int64_t starter = 0;
     dpari_site_here(&here);
     status = dpari_job_from(&here, job, nodes, why);
-    if (status == DPAR_OK && job->id[0] == 0) {
-        if (job->kind == DPAR_LAUNCHER_HYDRA) {
-            starter = dpari_job_proxy(&here);
-        }
-        if (job->kind == DPAR_LAUNCHER_NONE) {
-            starter = (int64_t)getpid();
-        }
-        starter = starter > 0 ? starter : (int64_t)getppid();
-        dpar_text_init(&t, job->id, sizeof job->id);
-        dpari_text_print(&t, "process %ld of %ld", starter,
-                         dpari_job_process(starter, DPARI_PROCESS_STARTED));
+    if (status != DPAR_OK || job->id[0] != 0) {
+        return status;
     }
-    return status;
+    /* No variable distinguishes this job from others: the process that started its ranks does. Pids
+     * are used again, so the id also has the time at which that process started. */
+    if (job->kind == DPAR_LAUNCHER_HYDRA) {
+        starter = dpari_job_proxy(&here);
+    }
+    if (job->kind == DPAR_LAUNCHER_NONE) {
+        starter = (int64_t)getpid();
+    }
+    starter = starter > 0 ? starter : (int64_t)getppid();
+    dpar_text_init(&t, job->id, sizeof job->id);
+    dpari_text_print(&t, "process %ld of %ld", starter,
+                     dpari_job_process(starter, DPARI_PROCESS_STARTED));
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_launcher_detect(dpar_launcher_info *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_wrong(why, "dpar_launcher_detect needs a job to fill in");
+        return dpari_wrong(why, "dpar_launcher_detect: job is NULL");
     }
     return dpari_job_here(job, &nodes, why);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* job - private: which launcher started this process, read from one place so that tests can put
- * another environment and other files there. */
+/* job - private: detects which launcher started this process. All variables and files are read
+ * through a dpari_site, so that tests can supply another environment and other files. */
 #ifndef DPARI_COMM_JOB_H
 #define DPARI_COMM_JOB_H
 
@@ -11,45 +11,49 @@
 
 /* Where the environment and the files under /proc, /sys and /dev are read. */
 typedef struct dpari_site {
-    const char *(*env)(const void *user, const char *name); /* NULL: not set */
+    const char *(*env)(const void *user, const char *name); /* returns NULL if not set */
     const void *user;
-    const char *root; /* put before absolute paths; "" is this machine */
+    const char *root; /* precedes absolute paths; "" for the files of this machine */
 } dpari_site;
 
-/* The real environment and the real files. */
+/* Selects the real environment and the real files. */
 DPARI_API void dpari_site_here(dpari_site *site);
-/* Text of a variable; NULL when it is not set. */
+/* Returns the text of a variable, or NULL if it is not set. */
 DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name);
-/* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
+/* Reads at most room - 1 bytes of the file root + path and appends a NUL. Returns the number of
+ * bytes, or -1 if the file cannot be opened. */
 DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
                                   size_t room);
 
-/* "torchrun", "Open MPI", ...; "none"; "?" for a number that is none. Static text. */
+/* Returns "torchrun", "Open MPI", ..., "none", or "?" if the number is not a launcher. Static text.
+ */
 DPARI_API const char *dpari_launcher_name(int32_t launcher);
 
-/* Digits alone, value at most `most`; 1 when it is such a number. */
+/* Reads a number. Returns 1 if the text has only digits and the value is at most `most`. */
 DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value);
-/* All of dpar_launcher_detect, and the nodes. */
+/* Does what dpar_launcher_detect does, and also finds the number of nodes, 0 if unknown. */
 DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dpar_why *why);
 
 /* ---- of this header's own modules ---- */
 
-/* A field of /proc/PID/stat, counted from 1 as proc(5) does; it is 3 or more. Of field 3, the
- * state, its letter. 0 where there is no such file. */
+/* Returns a field of /proc/PID/stat from the third on, counted from 1 as in proc(5). For field 3,
+ * the state, it is the letter. Returns 0 if there is no such file. */
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
 DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
 
-/* The descriptor of the segment that dpar_init_or_launch made for this rank before it started it;
- * -1: this process was not started so. DPAR_SEGMENT is "fd.pid": processes that a rank starts have
- * its environment and another pid. */
+/* Returns the descriptor of the segment that dpar_init_or_launch made before it started this rank,
+ * or -1 if this process was not started like that. DPAR_SEGMENT is "fd.pid". The pid is compared
+ * because a process that a rank starts inherits the rank's environment but has another pid. */
 #define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
 DPARI_INTERNAL int dpari_job_segment(const dpari_site *site);
 
-/* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
- * 1 when the text is of this form and knows the node. */
+/* Reads Slurm's "4(x2),3", which means two nodes with 4 tasks and one with 3. Sets *tasks to the
+ * tasks of node `node`, or, if it is -1, to the number that all nodes have. Sets *nodes to the
+ * number of nodes. Returns 0 if the text has another form, the node is not in it, or `node` is -1
+ * and the nodes differ. */
 DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_launcher_detect: id stays empty where no variable tells jobs apart. *nodes:
- * of the whole job, 0 where nothing says. */
+/* The part of dpar_launcher_detect that only reads the site. job->id stays empty if no variable
+ * distinguishes jobs. *nodes is the number of nodes of the whole job, 0 if unknown. */
 DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_info *job,
                                           int32_t *nodes, dpar_why *why);
 

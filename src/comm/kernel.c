@@ -44,7 +44,7 @@ static void dpari_kern_move(void *to, const void *from, int64_t bytes)
 }
 #endif
 
-/* What a reduction is asked to do; [at, end): the bytes of whole lines. */
+/* The arguments of a reduction. [at, end) are the bytes that are whole lines. */
 typedef struct dpari_kern_job {
     void *const *out;
     const void *const *in;
@@ -65,7 +65,7 @@ typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
 typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
 typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
 
-/* What is reduced at once: a line of memory; of 16-bit elements half a line, as f32. */
+/* What is reduced at a time: a line of memory, or half a line of 16-bit elements as f32. */
 typedef struct dpari_kern_quad {
     dpari_kern_u4 v[4];
 } dpari_kern_quad;
@@ -102,9 +102,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_all(uint32_t x)
     return v;
 }
 
-/* The f32 of the f16 in the high half of each word. Exponents move from bias 15 to 127, twice as
- * far for infinity and NaN; subnormals get the exponent of 2^-14 and then lose that 2^-14: exact,
- * and no f32 is subnormal, so that no mode of the floating-point unit matters. */
+/* Converts the f16 in the high half of each word to f32. Exponents move from bias 15 to 127, and
+ * twice as far for infinity and NaN. Subnormals get the exponent of 2^-14, which is then subtracted
+ * again. This is exact, and no f32 is subnormal, so no mode of the floating-point unit matters. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
 {
     const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
@@ -115,8 +115,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
     return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
 }
 
-/* f32 to f16 in the low half of each word, to nearest even, below 65536. Adding 2^13 times the
- * power of two below it (at least 2^-14) leaves the rounded digits in the last bits of the sum. */
+/* Converts f32 below 65536 to f16 in the low half of each word, to nearest even. Adding 2^13 times
+ * the power of two below the value (at least 2^-14) leaves the rounded digits in the last bits of
+ * the sum. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
 {
     const dpari_kern_u4 size = x & 0x7fffffffu, exponent = size & 0x7f800000u;
@@ -137,7 +138,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
     return dpari_kern_pick(over, top, dpari_kern_narrow_f16(x));
 }
 
-/* f32 to bf16 in the high half of each word, to nearest even; the low half is of no meaning. */
+/* Converts f32 to bf16 in the high half of each word, to nearest even. The low half is undefined.
+ */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_bf16(dpari_kern_u4 x)
 {
     return x + 0x7fffu + ((x >> 16) & 1u);
@@ -149,7 +151,8 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
     return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
 }
 
-/* The same, out of line: what a loop seldom needs and would otherwise hold many times. */
+/* The same, not inlined, because a loop seldom needs it and would otherwise contain it many times.
+ */
 DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_f16(dpari_kern_u4 x)
 {
     return dpari_kern_narrow_any_f16(x);
@@ -160,8 +163,8 @@ DPARI_STATIC_NOINLINE dpari_kern_u4 dpari_kern_narrow_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_any_bf16(x);
 }
 
-/* Eight 16-bit elements to the f32 of the low and of the high halves of words: no shuffles, and no
- * matter which half comes first in memory. */
+/* Converts eight 16-bit elements to f32: those in the low halves of words, and those in the high
+ * halves. This needs no shuffles and does not depend on the byte order. */
 DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_kern_u4 *low,
                                         dpari_kern_u4 *high)
 {
@@ -174,7 +177,8 @@ DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_k
     }
 }
 
-/* And back. Of bf16 only NaN is special, and the sum of both is NaN if one is. */
+/* Converts them back. For bf16 only NaN is special, and the sum of both is NaN if one of them is.
+ */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
                                                   int32_t type)
 {
@@ -221,7 +225,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_rare_bf16(dpari_kern_u4 x)
     return dpari_kern_narrow_rare_bf16(x) & 0xffff0000u;
 }
 
-/* f32 to those that bf16 has. The sum of four is NaN if one is. */
+/* Rounds f32 to values that bf16 has. The sum of four is NaN if one of them is. */
 DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x)
 {
     const dpari_kern_f4 sum = ((dpari_kern_f4)x->v[0] + (dpari_kern_f4)x->v[1]) +
@@ -271,9 +275,9 @@ DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad 
     x->v[3] = dpari_kern_plus(x->v[3], y->v[3], type);
 }
 
-/* Which of two NaN a sum hands on is up to the order of an instruction's operands, which compilers
- * choose as they like: one NaN for all. The sum of four is NaN if one is; when infinities or an
- * overflow make it NaN, no element changes. */
+/* Replaces each NaN by the same one. Which of two NaN a sum returns depends on the order of the
+ * operands of an instruction, which compilers choose freely. The sum of four is NaN if one of them
+ * is; if infinities or an overflow make it NaN, no element changes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_quiet_f32(dpari_kern_u4 x)
 {
     return dpari_kern_pick((dpari_kern_u4)((dpari_kern_f4)x != (dpari_kern_f4)x),
@@ -328,7 +332,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_times(dpari_kern_u4 x, float n)
     return (dpari_kern_u4)((dpari_kern_f4)x * f);
 }
 
-/* 16 bytes past the cache; `to` is aligned to 16. */
+/* Stores 16 bytes without using the cache. `to` is aligned to 16. */
 DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
 {
 #if !DPARI_KERN_STREAM
@@ -340,7 +344,7 @@ DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
 #endif
 }
 
-/* Stores past the cache are ordered with nothing until a fence. */
+/* Orders streaming stores before later stores, which only a fence does. */
 static void dpari_kern_fence(void)
 {
 #if DPARI_KERN_STREAM
@@ -363,14 +367,15 @@ DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad
     }
 }
 
-/* Prefetches. The address may be behind the array, because a prefetch never faults. It is computed
- * as a number, so that it is no pointer out of bounds. */
+/* Prefetches. The address may be past the array, because a prefetch never faults. It is computed as
+ * a number, because a pointer out of bounds would be undefined. */
 DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
 {
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
 }
 
-/* From accumulators to what is stored; x / divide_by, unless that is 0, and x times. */
+/* Divides accumulators by divide_by, unless it is 0, multiplies those of f16 by `times`, and
+ * converts them to the type that is stored. */
 DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_quad *x, int32_t type, int32_t divide_by,
                                          float times)
 {
@@ -405,14 +410,16 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
     return from;
 }
 
-/* Sums of the lines of [at, end), all whole. Inlined with constants for what it pays to have
- * constant. Of 16-bit elements a line is two quads: more that a core can work on at once. */
+/* Sums the lines of [at, end), all of them whole. It is inlined with constant arguments where that
+ * makes it faster. A line of 16-bit elements is two quads, so that a core can work on both at once.
+ */
 DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
                                       int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t average = job->op == DPAR_AVG, stream = job->stream;
     const int32_t two = dpari_kern_is16(type);
-    /* by a power of two a product is the same; one without a branch keeps sums in registers */
+    /* for a power of two a product gives the same bits as a division; without a branch, the sums
+     * stay in registers */
     const int32_t product = type == DPAR_F16 && (ins & (ins - 1)) == 0;
     const int32_t divide_by = average && !product ? ins : 0;
     const float times = average && product ? 1 / (float)ins : 1;
@@ -450,9 +457,10 @@ DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void
 
 /* ---- any type and operation, block by block: one loop for each ---- */
 
-enum { DPARI_KERN_BLOCK = 32 }; /* vectors: few enough to stay in the first cache */
+enum { DPARI_KERN_BLOCK = 32 }; /* vectors, few enough to stay in the first-level cache */
 
-/* The n vectors of accumulators of memory at `from`: at `room`, or where they lie. */
+/* Returns n vectors of accumulators for the memory at `from`: converted to `room`, or in place if
+ * no conversion is needed. */
 static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsigned char *from,
                                                 int32_t n, int32_t type)
 {
@@ -479,7 +487,7 @@ static const unsigned char *dpari_kern_load_any(dpari_kern_u4 *room, const unsig
     return (const unsigned char *)room;
 }
 
-/* to = x op y, n vectors; `to` may be x. Of each vector s is that of x, t that of y. */
+/* Computes to = x op y for n vectors; `to` may be x. s and t are the vectors of x and y. */
 #define DPARI_KERN_EACH(TYPE, RESULT)                                                              \
     for (k = 0; k < n; k++) {                                                                      \
         const TYPE s = (TYPE)dpari_kern_get(x + 16 * k), t = (TYPE)dpari_kern_get(y + 16 * k);     \
@@ -518,8 +526,8 @@ static void dpari_kern_multiply_any(dpari_kern_u4 *to, const unsigned char *x,
     }
 }
 
-/* s where `above` is greater than `below` (x and y, or y and x), else t; of floats also where s is
- * NaN, which no integer is. */
+/* Returns s where `above` is greater than `below` (x and y, or y and x) or s is NaN, otherwise t.
+ */
 #define DPARI_KERN_BEYOND(TYPE)                                                                    \
     DPARI_KERN_EACH(TYPE, dpari_kern_pick((dpari_kern_u4)((TYPE)dpari_kern_get(above + 16 * k) >   \
                                                           (TYPE)dpari_kern_get(below + 16 * k)) |  \
@@ -554,8 +562,8 @@ static void dpari_kern_meet_any(dpari_kern_u4 *to, const unsigned char *x, const
     }
 }
 
-/* x = x / by. Integers by elements: compilers have no better way. by >= 1, so that nothing
- * overflows; it may pass what 8 bits hold. */
+/* Computes x = x / by. Integers are divided one by one, because compilers have no better method. by
+ * is >= 1, so that nothing overflows; it may be larger than 8 bits hold. */
 static void dpari_kern_divide_any(dpari_kern_u4 *x, int32_t n, int32_t type, int32_t by)
 {
     const int32_t width = dpar_type_bytes(type);
@@ -649,7 +657,7 @@ static void dpari_kern_store_any(unsigned char *to, const dpari_kern_u4 *x, int6
     __builtin_memcpy(to + at, (const unsigned char *)x + at, (size_t)(bytes - at));
 }
 
-/* Bytes [at, end) of the arrays. */
+/* Reduces bytes [at, end) of the arrays, of any type and operation. */
 DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at, int64_t end)
 {
     const int32_t wide = dpari_kern_is16(job->type) ? 2 : 1;
@@ -690,14 +698,14 @@ DPARI_STATIC_NOINLINE void dpari_kern_any(const dpari_kern_job *job, int64_t at,
     }
 }
 
-/* ---- sums of gradients: what training waits for ---- */
+/* ---- sums of gradients, for which training waits ---- */
 
 DPARI_KERN_INLINE void dpari_kern_sum_many(const dpari_kern_job *job, int32_t type)
 {
     dpari_kern_sum(job->out, job->outs, job->in, job->ins, job, type);
 }
 
-/* Of two ranks on one node, whose pointers stay in registers. */
+/* Sums two inputs, whose pointers stay in registers. */
 DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t outs, int32_t type)
 {
     const void *in[2];
@@ -709,10 +717,11 @@ DPARI_KERN_INLINE void dpari_kern_sum_two(const dpari_kern_job *job, int32_t out
     dpari_kern_sum(out, outs, in, 2, job, type);
 }
 
-/* The fewer instructions an element takes, the more it pays to have constant: of f32 and f64 both
- * numbers (without, 26 % longer in the first cache), of f32 by way of bf16 that of inputs (6 %), of
- * bf16 and f16 none: two long arrays go by vectors of 32 bytes where the CPU has them. Of f32 by
- * way of f16 there is no loop: block by block takes 8 % longer. */
+/* The fewer instructions an element needs, the more constant arguments help. For f32 and f64 the
+ * numbers of inputs and of outputs are constant (otherwise 26 % slower in the first-level cache),
+ * for f32 through bf16 the number of inputs (6 %), for bf16 and f16 none, because two long arrays
+ * use vectors of 32 bytes if the CPU has them. There is no loop for f32 through f16, because block
+ * by block it takes only 8 % longer. */
 DPARI_STATIC_NOINLINE void dpari_kern_sum_f32(const dpari_kern_job *job)
 {
     if (job->ins != 2 || job->outs > 2) {
@@ -754,7 +763,7 @@ DPARI_STATIC_NOINLINE void dpari_kern_sum_f16(const dpari_kern_job *job)
     dpari_kern_sum_many(job, DPAR_F16);
 }
 
-/* ---- the largest and the smallest: of floats s where it is NaN, too ---- */
+/* ---- MAX and MIN, which are NaN if one input is ---- */
 
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_choose(dpari_kern_u4 s, dpari_kern_u4 t, int32_t type,
                                                   int32_t most)
@@ -851,7 +860,7 @@ static void dpari_kern_whole(const dpari_kern_job *job)
 static int64_t dpari_kern_wide_sum(const dpari_kern_job *job);
 #endif
 
-/* Lines begin where those of the first destination do, if there are several. */
+/* Runs a reduction. Lines are those of the first destination if there are several. */
 static void dpari_kern_run(dpari_kern_job *job)
 {
     const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
@@ -914,7 +923,7 @@ static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
     if (type != DPAR_F16) {
         return bits;
     }
-    if (size >= 0x7c00u) { /* a NaN quiet, as arithmetic makes it */
+    if (size >= 0x7c00u) { /* infinity, or NaN, which becomes quiet as in arithmetic */
         return sign | (size << 13) | (size > 0x7c00u ? 0x7fc00000u : 0x7f800000u);
     }
     if (size >= 0x400u) {
@@ -923,14 +932,14 @@ static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
     if (size == 0) {
         return sign;
     }
-    while (size < 0x400u) { /* a subnormal: at most 10 times */
+    while (size < 0x400u) { /* a subnormal is shifted at most 10 times */
         size <<= 1;
         exponent -= 0x800000u;
     }
     return sign | (exponent + ((size & 0x3ffu) << 13));
 }
 
-/* `bits` shifted out, to nearest even. */
+/* Shifts `bits` out, rounding to nearest even. */
 static uint32_t dpari_kern_shift(uint32_t x, uint32_t bits)
 {
     const uint32_t half = (uint32_t)1 << (bits - 1);
@@ -953,20 +962,20 @@ static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
     if (type != DPAR_F16) {
         return bits;
     }
-    if (size >= 0x47800000u) { /* 65536 and above; NaN */
+    if (size >= 0x47800000u) { /* 65536 and above, infinity and NaN */
         return size > 0x7f800000u ? 0x7e00u : sign | 0x7c00u;
     }
     if (exponent >= 113) {
         return sign | dpari_kern_shift(size - 0x38000000u, 13);
     }
-    if (exponent < 102) { /* below half the smallest */
+    if (exponent < 102) { /* below half the smallest subnormal */
         return sign;
     }
     return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
 }
 
-/* Each result goes through memory, which is where x87 rounds (of f32 as if at once; of f64 perhaps
- * twice). */
+/* Stores each result in memory, because x87 rounds only then: f32 as if at once, f64 perhaps twice.
+ */
 static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
 {
     uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
@@ -1009,7 +1018,7 @@ static int dpari_kern_signed(int32_t type)
     return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
 }
 
-/* The integer whose low bits these are, its sign drawn out. */
+/* Returns the integer whose low bits these are, sign-extended. */
 static int64_t dpari_kern_int(uint64_t bits, int32_t type)
 {
     const uint64_t sign = (uint64_t)1 << (8 * dpar_type_bytes(type) - 1);
@@ -1030,7 +1039,7 @@ static uint64_t dpari_kern_meet_int(uint64_t x, uint64_t y, int32_t type, int32_
     }
 }
 
-/* Accumulators x op y; AVG divides x by the number y. */
+/* Computes x op y for accumulators. AVG divides x by the number y. */
 static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op)
 {
     switch (type) {
@@ -1060,7 +1069,7 @@ static uint64_t dpari_kern_number(int32_t n, int32_t type)
     }
 }
 
-/* As the type on the wire has it. */
+/* Rounds an accumulator to the type `wire`. */
 static uint64_t dpari_kern_round(uint64_t x, int32_t wire, int32_t type)
 {
     return wire == type ? x : dpari_kern_widen(dpari_kern_narrow(x, wire), wire);
@@ -1096,7 +1105,8 @@ static void dpari_kern_run(dpari_kern_job *job)
 #endif /* DPARI_KERN_VECTOR */
 
 #if DPARI_KERN_STREAM
-/* By lines of the destination, which begin behind an unaligned head; `to` has at least one. */
+/* Copies whole lines of the destination with streaming stores, after an unaligned head. `to` has at
+ * least one line. */
 static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, int64_t bytes)
 {
     const int64_t head = (int64_t)((0 - (uintptr_t)to) & (DPARI_KERN_LINE - 1));
@@ -1134,7 +1144,7 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 {
     const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
     const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
-    /* to the second level: more lines can be under way to it than to the first */
+    /* into the second-level cache, because more lines can be under way to it than to the first */
     __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
     __builtin_memcpy(to, &a, 16);
     __builtin_memcpy(to + 16, &b, 16);
@@ -1222,7 +1232,8 @@ DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
 }
 
 #if DPARI_KERN_VECTOR
-/* A loss or a norm: one f32, without what a line of them takes. The same bits. */
+/* Reduces one f32, such as a loss or a norm, faster than a whole line would be and with the same
+ * bits. */
 static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                int32_t average)
 {
@@ -1243,7 +1254,8 @@ static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const
 }
 #endif
 
-/* One input to many outputs, its bytes: by pieces that stay near until all have them. */
+/* Copies one input to many outputs, in pieces that stay in the cache until all outputs have them.
+ */
 static void dpari_kern_spread(const dpari_kern_job *job)
 {
     const int64_t piece = 16384;
@@ -1285,13 +1297,13 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
     }
 }
 
-/* ---- other types ------------------------------------------------------------------------------
+/* ---- conversions ------------------------------------------------------------------------------
  */
 
 #if DPARI_KERN_VECTOR
-enum { DPARI_KERN_GROUP = 16 }; /* elements: a line of f32 */
+enum { DPARI_KERN_GROUP = 16 }; /* elements, a line of f32 */
 
-/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+/* A vector of words i, j, k, l of a (0..3) and b (4..7). */
 #if defined(__clang__)
 #define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
     ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
@@ -1310,14 +1322,15 @@ DPARI_KERN_INLINE void dpari_kern_put(unsigned char *to, dpari_kern_u4 v)
     __builtin_memcpy(to, &v, 16);
 }
 
-/* In memory the even elements of 16 bits come first: the low halves of words, or the high ones. */
+/* In memory, even 16-bit elements come first. They are the low halves of words, or the high halves
+ * on a big-endian CPU. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
 enum { DPARI_KERN_HIGH_FIRST = 1 };
 #else
 enum { DPARI_KERN_HIGH_FIRST = 0 };
 #endif
 
-/* Eight elements of f32 from 16 bits, and back. */
+/* Convert eight 16-bit elements to f32, and back. */
 DPARI_KERN_INLINE void dpari_kern_wide(unsigned char *to, const unsigned char *from, int32_t type)
 {
     dpari_kern_u4 low, high, even, odd;
@@ -1337,7 +1350,7 @@ DPARI_KERN_INLINE void dpari_kern_thin(unsigned char *to, const unsigned char *f
                                              : dpari_kern_narrow(even, odd, type));
 }
 
-/* Four of f32 from f64, and back. */
+/* Convert four f64 to f32, and back. */
 DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned char *from)
 {
     const dpari_kern_d2 a = (dpari_kern_d2)dpari_kern_get(from);
@@ -1347,7 +1360,7 @@ DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned cha
     dpari_kern_put(to, dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), (dpari_kern_u4)f));
 }
 
-/* Two of f32 at `from`, in f64: compilers see one instruction. */
+/* Loads two f32 as f64, which compilers turn into one instruction. */
 DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
 {
     float f[2];
@@ -1363,7 +1376,7 @@ DPARI_KERN_INLINE void dpari_kern_wide_f64(unsigned char *to, const unsigned cha
     dpari_kern_put(to + 16, (dpari_kern_u4)dpari_kern_two(from + 8));
 }
 
-/* A group. */
+/* Converts one group of DPARI_KERN_GROUP elements. */
 DPARI_KERN_INLINE void dpari_kern_group(unsigned char *to, int32_t to_type,
                                         const unsigned char *from, int32_t from_type)
 {
@@ -1389,7 +1402,7 @@ DPARI_STATIC_NOINLINE void dpari_kern_group_any(unsigned char *to, int32_t to_ty
     dpari_kern_group(to, to_type, from, from_type);
 }
 
-/* Whole groups; returns their elements. A loop for each pair of types. */
+/* Convert whole groups, with a loop for each pair of types. Return the number of their elements. */
 #define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
     DPARI_STATIC_NOINLINE void name(unsigned char *to, const unsigned char *from, int64_t count)   \
     {                                                                                              \
@@ -1407,12 +1420,12 @@ DPARI_KERN_GROUPS(dpari_kern_f32_f16, DPAR_F16, 2, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f32_f64, DPAR_F64, 8, DPAR_F32, 4)
 DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
 
-/* ---- the same by vectors of 32 bytes: casts that compute ---- */
+/* ---- the same with vectors of 32 bytes ---- */
 
 #if defined(__x86_64__)
 #define DPARI_KERN_WIDE 1
 #define DPARI_KERN_IN_WIDE __attribute__((target("avx2,f16c"))) static
-enum { DPARI_KERN_ASKS = 131072 }; /* elements from which on asking the CPU pays */
+enum { DPARI_KERN_ASKS = 131072 }; /* elements from which it is worth to query the CPU's features */
 typedef uint32_t dpari_kern_w8 __attribute__((vector_size(32)));
 typedef int32_t dpari_kern_s8 __attribute__((vector_size(32)));
 typedef float dpari_kern_f8 __attribute__((vector_size(32)));
@@ -1420,7 +1433,7 @@ typedef double dpari_kern_d4 __attribute__((vector_size(32)));
 typedef long long dpari_kern_l4 __attribute__((vector_size(32)));
 typedef float dpari_kern_m4 __attribute__((vector_size(16), aligned(4), may_alias));
 
-/* Groups with a NaN, which is seldom, go one by one. */
+/* Groups with a NaN, which are rare, are converted one by one. */
 DPARI_KERN_IN_WIDE void dpari_kern_wide_f32_bf16(unsigned char *to, const unsigned char *from,
                                                  int64_t count)
 {
@@ -1507,8 +1520,8 @@ dpari_kern_wide_half(dpari_kern_f8 *to, const unsigned char *from, int32_t type)
     }
 }
 
-/* Sums of two, from job->at on; where those that are left begin. Sixteen with a NaN go one by one.
- */
+/* Sums two inputs from job->at on. Returns where the rest begins. Sixteen elements with a NaN are
+ * summed one by one. */
 __attribute__((target("avx2,f16c"), always_inline)) static inline int64_t
 dpari_kern_wide_sum_of(const dpari_kern_job *job, int32_t type)
 {
@@ -1568,7 +1581,7 @@ static int64_t dpari_kern_wide_sum(const dpari_kern_job *job)
     return job->type == DPAR_F16 ? dpari_kern_wide_sum_f16(job) : dpari_kern_wide_sum_bf16(job);
 }
 
-/* 0: there is no such loop. */
+/* Converts groups if there is a loop for these types. Returns 0 if there is none. */
 static int dpari_kern_wide_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
                                   int32_t from_type, int64_t count)
 {
@@ -1616,7 +1629,7 @@ static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned
 #define DPARI_KERN_WIDE 0
 enum { DPARI_KERN_GROUP = 1 };
 
-/* One element. The f32 of an f64 goes through memory: there x87 rounds. */
+/* Converts one element. The f32 of an f64 is stored in memory, because x87 rounds only then. */
 static void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
                                  int32_t from_type)
 {
@@ -1670,11 +1683,11 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
     }
 }
 
-/* ---- rows and numbers ------------------------------------------------------------------------
+/* ---- rows and scaling -------------------------------------------------------------------------
  */
 
 #if DPARI_KERN_VECTOR
-/* Four of f64 as f32, rounded. */
+/* Rounds four f64 to f32. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b)
 {
 #if defined(__SSE2__)
@@ -1686,7 +1699,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b
 #endif
 }
 
-/* A line of f32. */
+/* Mixes a line of f32. */
 DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const *row,
                                            const double *by, int32_t n, int64_t at)
 {
@@ -1746,7 +1759,8 @@ DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by
 }
 
 #if DPARI_KERN_WIDE
-/* Whole groups; one with a NaN stays as it is and ends it. Returns how many elements were done. */
+/* Scales whole groups up to the first with a NaN, which is left unchanged. Returns the number of
+ * elements that were scaled. */
 DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, double by, int64_t n)
 {
     const dpari_kern_d4 times = {by, by, by, by};
@@ -1780,7 +1794,7 @@ DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_scaled(float *to, const float *x, dou
 }
 #endif
 
-/* Of at most 8, with one NaN for all. */
+/* Scales at most 8 elements; each NaN becomes the same one. */
 static void dpari_kern_scaled_some(float *to, const float *x, double by, int64_t n)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -1864,7 +1878,7 @@ dpari_kern_widen_eight(dpari_kern_f8 *to, const unsigned char *from, int32_t typ
     }
 }
 
-/* Sixteen at a time, until there is a NaN; returns how many elements were done. */
+/* Adds sixteen elements at a time up to the first NaN. Returns the number of elements added. */
 DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsigned char *from,
                                                   int32_t type, int64_t n)
 {
@@ -1890,7 +1904,7 @@ DPARI_KERN_IN_WIDE int64_t dpari_kern_wide_add_to(unsigned char *to, const unsig
 }
 #endif
 
-/* Eight at a time, with one NaN for all. */
+/* Adds eight elements at a time; each NaN becomes the same one. */
 static void dpari_kern_add_some(float *to, const void *from, int32_t type, int64_t n)
 {
     const unsigned char *f = (const unsigned char *)from;
@@ -1940,7 +1954,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
 {
     int64_t i = 0;
 #if DPARI_KERN_VECTOR
-    /* the product of two f32 is exact in f64: rounded there and then, or at once, is the same */
+    /* the product of two f32 is exact in f64, so a product in f32 rounds it equally */
     const dpari_kern_f4 times = {(float)by, (float)by, (float)by, (float)by};
     for (; n - i >= 4; i += 4) {
         dpari_kern_f4 v = (dpari_kern_f4)dpari_kern_get((const unsigned char *)x + i * 4);
@@ -1953,7 +1967,7 @@ DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
     }
 }
 
-/* ---- looking for NaN and Inf ------------------------------------------------------------------
+/* ---- searching for NaN and infinity -----------------------------------------------------------
  */
 
 /* True if all bits of the exponent are set, as in NaN and infinity. */
@@ -1974,14 +1988,14 @@ static int dpari_kern_odd(const unsigned char *at, int32_t type)
 #if DPARI_KERN_VECTOR
 typedef uint16_t dpari_kern_u8 __attribute__((vector_size(16)));
 
-/* The bits of 8 bytes, all along a vector. */
+/* A vector that repeats 8 bytes. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_mask(uint64_t bits)
 {
     const dpari_kern_u2 v = {bits, bits};
     return (dpari_kern_u4)v;
 }
 
-/* Where the exponents are `found`; the half of an f64 that has none never is. */
+/* Compares exponents with `found`. The half of an f64 that has no exponent never matches. */
 DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_kern_u4 exponent,
                                                 dpari_kern_u4 found, int32_t halves)
 {
@@ -1990,7 +2004,7 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_k
                   : (dpari_kern_u4)(x == found);
 }
 
-/* The first line of [0, end) with one of them, or end. */
+/* Returns the first line of [0, end) with a NaN or infinity, or end. */
 DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, uint64_t exponent,
                                           uint64_t found, int32_t halves)
 {
@@ -2011,7 +2025,7 @@ DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, 
 }
 #endif
 
-/* A multiple of lines: before it there is nothing to be found. */
+/* Returns the bytes of the whole lines at the beginning that have no NaN or infinity. */
 static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t type)
 {
 #if DPARI_KERN_VECTOR

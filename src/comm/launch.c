@@ -21,7 +21,7 @@
  *      timeout_s no rank has advanced its pulse or used its processor, and all are asleep.
  * Threads cannot be killed, and are only joined.
  *
- * Judging. The rank that failed first on its own, rather than because of another's failure,
+ * Result. The rank that failed first on its own, rather than because another one had failed,
  * determines status and message.
  *
  * Joining. dpar_init opens the segment that it inherited, if dpar_init_or_launch started this
@@ -38,25 +38,25 @@
 #include "shm.h"
 #include "world.h"
 
-/* What a launch knows of one rank. The rank writes the first four fields, `ended` and `follows`
- * before it ends, the supervisor writes the rest. It is in memory that both see. */
+/* The state of one rank in a launch, in memory that the rank and the supervisor share. The rank
+ * writes the first four fields, `ended` and `follows` before it ends, the supervisor the rest. */
 typedef struct dpari_seat {
-    int32_t returned;   /* 1: result is what fn returned */
+    int32_t returned;   /* 1 if fn has returned */
     int32_t result;     /* what fn returned; 0 is success */
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* why joining, closing or starting the program failed */
-    double ended;       /* s, when it returned, or was found ended: orders the failures */
-    double found;       /* s, when it was found ended; before: when its pulse last changed */
+    double ended;       /* s, when fn returned or the rank was found ended; orders the failures */
+    double found;       /* s, when it was found ended; until then, when its pulse last changed */
     uint64_t pulse;     /* dpari_segment_pulse at `found` */
-    uint64_t heard;     /* the pulse when the supervisor last looked whether all are silent, */
-    int64_t used;       /* and the nanoseconds of processor time that it had used by then */
-    int32_t follows;    /* 1: its communicator was already broken, by another rank's failure */
+    uint64_t heard;     /* the pulse when the supervisor last checked whether all are silent */
+    int64_t used;       /* ns of processor time that it had used then */
+    int32_t follows;    /* 1 if its communicator was already broken by another rank's failure */
     pid_t pid;
     dpari_thread thread;
-    int32_t gone;                /* 1: it has ended and was waited for */
+    int32_t gone;                /* 1 if it has ended and was waited for */
     int32_t ending;              /* exit status, or -signal, or DPARI_ENDING_UNKNOWN */
-    int32_t killed;              /* 1: by the supervisor */
-    struct dpari_launch *launch; /* for a thread, which gets only its seat */
+    int32_t killed;              /* 1 if the supervisor killed it */
+    struct dpari_launch *launch; /* for a thread, to which only its seat is passed */
 } dpari_seat;
 
 /* How to start ranks that are new processes of this program. The environment begins with dpar's own
@@ -66,34 +66,34 @@ typedef struct dpari_image {
     char path[4096];
     char **words;
     char **environment;
-    int64_t bytes; /* of environment */
+    int64_t bytes; /* size of `environment` */
     char text[DPARI_IMAGE_TEXTS][48];
 } dpari_image;
 
 typedef struct dpari_launch {
-    int32_t n, left; /* ranks, and those that have not ended */
+    int32_t n, left; /* number of ranks, and of ranks that have not ended */
     dpar_main fn;
     void *arg;
     dpari_image *image; /* NULL if ranks run fn */
     const dpar_world_desc *options;
-    double grace_s, timeout_s; /* timeout_s <= 0: there is no deadline */
-    double forgiven;           /* s, when it last looked whether the whole job was suspended */
+    double grace_s, timeout_s; /* timeout_s <= 0 if there is no deadline */
+    double forgiven;           /* s, when it last checked whether the whole job was suspended */
     pid_t parent;
-    int64_t threads;      /* of this process when it forked; 1 if ranks do not depend on that */
-    double looked;        /* s, when it last looked whether ranks are silent, */
-    double silent_s;      /* and for how long all of them have been */
-    int32_t silent;       /* 1: all were killed for that */
-    int32_t hung;         /* 1: the remaining ranks made no progress and were killed for that */
-    double nap;           /* s; without pidfds, how long to sleep next */
-    int32_t watching;     /* 1: every rank has a pidfd */
-    struct pollfd *watch; /* [n]; fd -1: the rank has ended */
-    dpari_seat *seat;
+    int64_t threads;      /* threads of this process when it forked; 1 if that does not matter */
+    double looked;        /* s, when it last checked whether ranks are silent */
+    double silent_s;      /* s for which all ranks have been silent */
+    int32_t silent;       /* 1 if all ranks were killed because they were silent */
+    int32_t hung;         /* 1 if the remaining ranks were killed because they made no progress */
+    double nap;           /* s to sleep next if there are no pidfds */
+    int32_t watching;     /* 1 if every rank has a pidfd */
+    struct pollfd *watch; /* [n]; fd is -1 if the rank has ended */
+    dpari_seat *seat;     /* [n] */
     dpari_segment segment;
     dpari_verdict verdict;
 } dpari_launch;
 
-/* The exit status is not known, because the system discarded it (the program ignores SIGCHLD). More
- * than any exit status. */
+/* The exit status is unknown because the system discarded it, as it does if the program ignores
+ * SIGCHLD. The value is larger than any exit status. */
 enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
 
 /* Checks the options that matter to a launch. dpari_segment_make checks the others. */
@@ -149,8 +149,8 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
     if (seat->status != DPAR_OK) {
         seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
-        dpari_segment_ended(&launch->segment, rank,
-                            1); /* nobody else reports the end of a thread */
+        /* for threads, no supervisor reports the end */
+        dpari_segment_ended(&launch->segment, rank, 1);
         return;
     }
     dpari_shm_lend(world, 1);
@@ -168,8 +168,8 @@ static void dpari_seat_run(dpari_launch *launch, int32_t rank)
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_free(world);
-    /* DPAR_E_ARG: operations were never waited for. If it was broken before, the rank that broke it
-     * has the better message. */
+    /* DPAR_E_ARG means that operations were not waited for. If the communicator was broken before,
+     * the rank that broke it has the better message. */
     if (status == DPAR_E_ARG && !broken) {
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
@@ -186,7 +186,7 @@ static void dpari_seat_bind(const dpari_launch *launch)
     prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
 #endif
     if (getppid() != launch->parent) {
-        _exit(1); /* it died before the line above */
+        _exit(1); /* the parent died before the line above */
     }
 }
 
@@ -254,8 +254,8 @@ static dpar_status dpari_image_make(dpari_image *image, const dpari_launch *laun
     char **mine = dpari_os_environment();
     int64_t count = 0, used = 0;
     if (words == NULL || words[0] == NULL || dpari_os_program(words[0], image->path, 4096) != 0) {
-        return dpari_wrong(
-            why, "%d ranks cannot be started: argv does not say which program this is", launch->n);
+        return dpari_wrong(why, "%d ranks cannot be started: argv[0] does not name this program",
+                           launch->n);
     }
     while (mine != NULL && mine[count] != NULL) {
         count++;
@@ -402,9 +402,9 @@ static int dpari_seat_sleeps(const dpari_seat *seat)
 }
 
 /* Counts for how long all ranks have been silent. A library whose threads were lost in the fork
- * waits for them in every rank, outside of dpar, so no deadline of an operation ever passes. This
- * is done only if this process had such threads: otherwise ranks may wait for something of their
- * own for as long as they like. */
+ * waits for them in every rank, outside of dpar, so that no deadline of an operation ever passes.
+ * This is done only if this process had other threads. Without such threads, ranks may wait for
+ * events of their own as long as they like. */
 static void dpari_launch_listen(dpari_launch *launch)
 {
     const double now = dpari_os_now();
@@ -611,7 +611,7 @@ static dpar_status dpari_launch_threads(dpari_launch *launch, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- judging: which rank failed first, and the message --------------------------------------- */
+/* ---- the result: which rank failed first, and the message ------------------------------------ */
 
 static const char *dpari_signal_name(int number)
 {
@@ -636,7 +636,7 @@ static const char *dpari_signal_name(int number)
     }
 }
 
-/* Writes how a rank ended that is a new process of the program and that no signal killed. */
+/* Writes how a rank ended that was started as a new process and was not killed by a signal. */
 static void dpari_seat_say_program(const dpari_seat *seat, int32_t rank, dpar_text *out)
 {
     if (seat->status != DPAR_OK) {
@@ -666,7 +666,7 @@ static void dpari_seat_say(const dpari_launch *launch, int32_t rank, dpar_text *
                          seat->returned ? " returned and then" : "", -seat->ending,
                          dpari_signal_name(-seat->ending));
     } else if (seat->status != DPAR_OK && seat->returned) {
-        dpar_text_put(out, " returned 0, but had not waited for all that it had posted");
+        dpar_text_put(out, " returned 0 without waiting for all operations that it had posted");
     } else if (seat->status != DPAR_OK) {
         dpari_text_print(out, " could not join: %s", seat->why.text);
     } else if (seat->returned) {
@@ -709,8 +709,8 @@ static int32_t dpari_launch_put_killed(const dpari_launch *launch, dpar_text *ou
         killed++;
         if (killed == 1) {
             dpar_text_put(out, out->used > 0 ? "; killed because they " : "killed because they ");
-            dpar_text_put(out, launch->hung ? "did nothing more when others had ended: rank "
-                                            : "went on: rank ");
+            dpar_text_put(out, launch->hung ? "made no progress after others had ended: rank "
+                                            : "did not end: rank ");
         }
         if (killed <= 8) {
             dpari_text_print(out, "%s%d", killed > 1 ? ", " : "", r);
@@ -752,7 +752,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
             dpari_text_print(&out, " after: %s", broke.text);
         }
         if (dpari_segment_is_behind(&launch->segment, first)) {
-            dpar_text_put(&out, "; others have gone on without it");
+            dpar_text_put(&out, "; the others continue without it");
         }
     }
     killed = dpari_launch_put_killed(launch, &out);
@@ -763,7 +763,7 @@ static dpar_status dpari_launch_judge(const dpari_launch *launch, dpar_why *why)
     return first < 0 && killed == 0 ? DPAR_OK : DPAR_E_PEER;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- a whole launch -------------------------------------------------------------------------- */
 
 /* Returns the exit code that a failed rank chose for the program, or 0 if it chose none. */
 static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *seat)
@@ -774,7 +774,7 @@ static int32_t dpari_seat_result(const dpari_launch *launch, const dpari_seat *s
     return seat->returned ? seat->result : 0;
 }
 
-/* Makes the segment, runs all ranks to their end and judges them. */
+/* Makes the segment, runs all ranks to their end and determines the result. */
 static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
 {
     dpar_status status = dpari_segment_make(&launch->segment, launch->n, launch->options, why);
@@ -799,8 +799,8 @@ static dpar_status dpari_launch_run(dpari_launch *launch, dpar_why *why)
     return status;
 }
 
-/* Starts all ranks and waits for them. n, options and the function are set in l; the rest is
- * zero. */
+/* Starts all ranks and waits for them. In *launch, n, options and the function or the image are
+ * set; the rest is zero. */
 static dpar_status dpari_launch_all(dpari_launch *launch, dpari_verdict *verdict, dpar_why *why)
 {
     const dpar_world_desc *options = launch->options;
@@ -874,7 +874,7 @@ DPAR_API DPARI_COLD dpar_status dpar_launch(int32_t ranks, dpar_main fn, void *a
     return dpari_launch_judged(ranks, fn, arg, desc, &verdict, why);
 }
 
-/* ---- ranks that somebody else started -------------------------------------------------------- */
+/* ---- ranks that a launcher started ----------------------------------------------------------- */
 
 DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc *options,
                                          dpar_why *why)
@@ -897,33 +897,33 @@ DPARI_API dpar_status dpari_timeout_here(const dpari_site *site, dpar_world_desc
 #define DPARI_OTHER_NODES                                                                          \
     "across nodes add dpar_mpi.h and compile with mpicc, or dpar_nccl.h for GPUs"
 
-/* Checks that all ranks are on one node, as far as the launcher says where they are. */
+/* Checks that all ranks are on one node, as far as the launcher's variables tell. */
 static dpar_status dpari_init_one_node(const dpar_launcher_info *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpari_launcher_name(job->kind);
     if (job->size > DPARI_MAX_RANKS) {
         return dpari_wrong(
-            why, "%s says %d ranks: dpar_comm.h joins at most %d of one node; " DPARI_OTHER_NODES,
+            why, "%s says %d ranks: dpar_comm.h joins at most %d, on one node; " DPARI_OTHER_NODES,
             name, job->size, (int32_t)DPARI_MAX_RANKS);
     }
     if (job->local_size > 0 && job->local_size != job->size) {
         return dpari_wrong(why,
-                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins ranks "
-                           "of one node; " DPARI_OTHER_NODES,
+                           "%s says %d ranks, %d of them on this node: dpar_comm.h joins only "
+                           "ranks of one node; " DPARI_OTHER_NODES,
                            name, job->size, job->local_size);
     }
     if (nodes > 1) {
         return dpari_wrong(why,
-                           "%s says %d ranks on %d nodes: dpar_comm.h joins ranks of one "
+                           "%s says %d ranks on %d nodes: dpar_comm.h joins only ranks of one "
                            "node; " DPARI_OTHER_NODES,
                            name, job->size, nodes);
     }
     return DPAR_OK;
 }
 
-/* Opens the segment that the process that started this rank has made. Tries and keeps a copy of the
- * descriptor, and closes the original only if it was the segment: in a second dpar_init the number
- * may be that of another file, which must stay open. */
+/* Opens the segment that the process that started this rank has made. Opens a copy of the
+ * descriptor, and closes the original only if it was a segment: in a second dpar_init the number
+ * may belong to another file, which must stay open. */
 static dpar_status dpari_job_inherit(int fd, dpari_segment *segment, dpar_why *why)
 {
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);

@@ -12,7 +12,7 @@
 #include "os.h"
 #include "world.h"
 
-#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
+#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064) /* "dparmet1" */
 
 #if !defined(MSG_NOSIGNAL)
 #define MSG_NOSIGNAL 0
@@ -21,37 +21,39 @@
 #define MSG_CMSG_CLOEXEC 0
 #endif
 
-/* One descriptor as the side matter of a message. */
+/* A descriptor that is passed with a message. */
 typedef union dpari_rights {
     struct cmsghdr head;
-    char room[CMSG_SPACE(sizeof(int))];
+    char space[CMSG_SPACE(sizeof(int))];
 } dpari_rights;
 
 /* A connection to rank 0. */
 enum { DPARI_GUEST_NEW, DPARI_GUEST_WELCOME, DPARI_GUEST_MAPPED };
 typedef struct dpari_guest {
-    int32_t state, rank; /* rank -1: has not said */
+    int32_t state, rank; /* rank is -1 until its HELLO */
     size_t got;          /* bytes of `in` so far */
     dpari_hello in;
 } dpari_guest;
 
-/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i, poll[1 + guests] the
- * listener in /tmp where there are two (fd -1: nobody). */
+/* The state of rank 0 while it waits for the others. */
 typedef struct dpari_host {
     const dpar_launcher_info *job;
     dpari_segment *segment;
-    int32_t guests, mapped; /* places, ranks that have the segment */
-    int32_t named;          /* the only listener is in /tmp */
-    int32_t strangers;      /* connections that did not speak the protocol, were of others */
+    int32_t guests;    /* the most connections at a time */
+    int32_t mapped;    /* ranks that have mapped the segment */
+    int32_t named;     /* 1 if the only listener is in /tmp */
+    int32_t strangers; /* connections of other users or without the protocol */
     double deadline, began;
-    double looked;                 /* at the clock, last */
-    struct sockaddr_un name, file; /* file: of the listener in /tmp, if there is one */
-    struct pollfd *poll;
-    dpari_guest *guest;
-    int32_t *place; /* of each rank: its guest + 1, 0: has not come */
+    double looked;           /* last look at the clock */
+    struct sockaddr_un name; /* of the listener that was made last */
+    struct sockaddr_un file; /* of the listener in /tmp, if there is one */
+    struct pollfd *poll;     /* [guests + 2] the listener, the guests, a second listener in /tmp;
+                                fd is -1 for one that does not exist */
+    dpari_guest *guest;      /* [guests] */
+    int32_t *place;          /* [size] 1 + the guest of this rank; 0 if it has not arrived */
 } dpari_host;
 
-/* ---- names, greetings, sockets ----------------------------------------------------------------
+/* ---- names, messages, sockets -----------------------------------------------------------------
  */
 
 /* 64-bit FNV-1a, continued from h. */
@@ -97,6 +99,7 @@ DPARI_INTERNAL DPARI_COLD socklen_t dpari_meet_name(const dpar_launcher_info *jo
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
+/* Fills in a HELLO of this rank. */
 static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
@@ -112,7 +115,8 @@ static DPARI_COLD void dpari_meet_greet(const dpar_launcher_info *job, dpari_hel
     h->size = job->size;
 }
 
-/* Abstract names are Linux's own; a test of what others do may forgo them. */
+/* True if the socket is a file, because only Linux has abstract names. DPARI_MEET_NAMED lets tests
+ * do on Linux what other systems do. */
 static int32_t dpari_meet_is_named(void)
 {
 #if defined(__linux__) && !defined(DPARI_MEET_NAMED)
@@ -131,7 +135,7 @@ static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number
     return DPAR_E_SYSTEM;
 }
 
-/* A socket that neither blocks nor outlives an exec; -1 with errno. */
+/* Makes a socket that does not block and is closed by exec. Returns -1 and errno on failure. */
 static int dpari_meet_socket(void)
 {
     int fd = dpari_os_beyond_standard(socket(AF_UNIX, SOCK_STREAM, 0));
@@ -155,7 +159,7 @@ static int dpari_meet_is_mine(int fd)
     return dpari_os_peer(fd, &pid, &user) == 0 && user == (int64_t)getuid();
 }
 
-/* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */
+/* Sends one message, with a descriptor unless it is -1. Returns 1 if all of it was sent. */
 static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
 {
     dpari_hello copy = *h;
@@ -183,9 +187,9 @@ static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
     return sent == (ssize_t)sizeof copy;
 }
 
-/* Continues to read a greeting into h from byte *got. A descriptor that arrives with it is stored
- * in *passed, whose previous one is closed. Returns 1 if the greeting is complete, 0 if not yet,
- * and -1 if the other end is closed. */
+/* Continues to read a message into h from byte *got. A descriptor that arrives with it is stored in
+ * *passed, whose previous one is closed. Returns 1 if the message is complete, 0 if not yet, and -1
+ * if the other end is closed. */
 static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 {
     dpari_rights rights;
@@ -217,13 +221,17 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
     return n == 0 ? -1 : *got == sizeof *h;
 }
 
+/* Converts the remaining time for poll. At most 100 ms, so that other conditions are checked. */
 static int dpari_meet_milliseconds(double seconds)
 {
-    return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+    if (seconds <= 0.0) {
+        return 0;
+    }
+    return seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
-/* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
- * name to listening at it (until then it refuses as well). */
+/* Unlinks a socket of this user in /tmp at which no process listens. It must be at least a minute
+ * old, because a new one refuses connections as well until its process listens. */
 DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
 {
     struct sockaddr_un name;
@@ -248,7 +256,7 @@ DPARI_STATIC_NOINLINE void dpari_meet_end_stale(const char *entry)
     }
 }
 
-/* What jobs of this user left in /tmp when their rank 0 was killed. */
+/* Removes the sockets that jobs of this user left in /tmp when their rank 0 was killed. */
 static void dpari_meet_sweep(void)
 {
     char begin[32];
@@ -270,9 +278,10 @@ static void dpari_meet_sweep(void)
 /* ---- rank 0 -----------------------------------------------------------------------------------
  */
 
-/* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
- * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
- * listens in *listener; 0: not now; -1: never, with errno. */
+/* Listens at a name of the job. If a name is taken by this user and a process answers, this is a
+ * process of the same job that has not ended yet; if none answers, it is an old file, which is
+ * unlinked. A name that another user has taken is skipped. Returns 1 and sets *listener, 0 if the
+ * caller must try again, or -1 and errno if it fails. */
 static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
 {
     int32_t k;
@@ -315,6 +324,7 @@ static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
     return 0;
 }
 
+/* Closes the connection of guest i. */
 static void dpari_host_drop(dpari_host *h, int32_t i)
 {
     dpari_guest *g = &h->guest[i];
@@ -387,7 +397,8 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "one process says that it is rank %d of %d, rank 0 says that there are %d",
+                         "a process says that it is rank %d of %d, but rank 0 says that there are "
+                         "%d ranks",
                          rank, g->in.size, h->job->size);
     }
     if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
@@ -395,7 +406,8 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     }
     if (h->place[rank] != 0) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "two processes say that they are rank %d of %d (do two jobs run as one?)",
+                         "two processes say that they are rank %d of %d: perhaps two jobs have the "
+                         "same id",
                          rank, h->job->size);
     }
     g->rank = rank;
@@ -409,7 +421,7 @@ static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* What a guest has to say. Negative: the job cannot start. */
+/* Handles what a guest has sent. Fails if the job cannot start. */
 static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
 {
     dpari_guest *g = &h->guest[i];
@@ -420,9 +432,11 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(h, i);
-        return mapped ? dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting",
-                                  rank, h->job->size)
-                      : DPAR_OK;
+        if (!mapped) {
+            return DPAR_OK; /* it may connect again */
+        }
+        return dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting", rank,
+                         h->job->size);
     }
     if (whole == 0) {
         return DPAR_OK;
@@ -445,19 +459,19 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     return DPAR_OK;
 }
 
-/* What may keep ranks from finding each other. */
+/* Appends what may keep ranks from finding each other. */
 static void dpari_meet_put_reasons(dpar_text *t, const dpar_launcher_info *job)
 {
-    if (strncmp(job->id, "process ", 8) == 0) { /* of dpari_job_here: of the process that starts */
+    if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
         dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
     }
     dpar_text_put(t, "; ranks need one user, and one network namespace or /tmp");
-    if (job->local_size < 0) { /* a launcher that does not say who is on this node */
-        dpar_text_put(t, "; on other nodes? dpar_mpi.h, dpar_nccl.h join them");
+    if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
+        dpar_text_put(t, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
 
-/* "ranks 2, 3 of 4 did not come within 5.0 s". */
+/* Fails with "ranks 2, 3 of 4 did not come within 5.0 s". */
 static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
 {
     int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
@@ -478,14 +492,14 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
     }
     dpari_text_print(&t, " within %.1f s", dpari_os_now() - h->began);
     if (h->strangers > 0) {
-        dpari_text_print(&t, "; connections that were of no rank of this job: %d", h->strangers);
+        dpari_text_print(&t, "; %d connections did not belong to ranks of this job", h->strangers);
     }
     dpari_meet_put_reasons(&t, h->job);
     return DPAR_E_TIMEOUT;
 }
 
-/* Ranks that have not come by now may be in another network namespace, where abstract names are not
- * seen and files are. A second, in which ranks that are where they should be come. */
+/* Seconds after which ranks also try the file in /tmp: ranks that have not arrived by then may be
+ * in another network namespace, where abstract names are not visible but files are. */
 #define DPARI_MEET_WIDER 1.0
 
 static void dpari_host_widen(dpari_host *h)
@@ -495,10 +509,10 @@ static void dpari_host_widen(dpari_host *h)
         return;
     }
     dpari_meet_sweep();
-    (void)dpari_host_listen(h, 1, &second->fd); /* in vain: the first one is left */
+    (void)dpari_host_listen(h, 1, &second->fd); /* if that fails, the first one must be enough */
 }
 
-/* Until all have the segment, or it cannot be. */
+/* Waits until all ranks have mapped the segment, or the job cannot start. */
 static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
@@ -549,7 +563,8 @@ static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const 
     dpari_host_drop(h, i);
 }
 
-/* A job that cannot start: ranks that come a little later learn why as well. */
+/* The job cannot start: waits up to a second for ranks that arrive later, so that they fail with
+ * the same message. told: ranks that have the message already. */
 static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
 {
     const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
@@ -579,7 +594,7 @@ static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why 
     }
 }
 
-/* Tells all how it ended, and listens no more. */
+/* Sends the result to all guests and closes the listeners. */
 static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
 {
     int32_t i, told = 0;
@@ -610,6 +625,7 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
+/* The part of rank 0. */
 static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
                                               const dpar_world_desc *o, double deadline,
                                               dpari_segment *segment, dpar_why *why)
@@ -628,7 +644,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_meet_failed(why, "a table of the ranks to come", ENOMEM);
+        return dpari_meet_failed(why, "the table of ranks", ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -662,7 +678,7 @@ static DPARI_COLD dpar_status dpari_meet_host(const dpar_launcher_info *job,
 /* ---- the other ranks --------------------------------------------------------------------------
  */
 
-/* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
+/* Waits for a whole message. Returns 1, 0 after the deadline, or -1 if the other end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
 {
     size_t got = 0;
@@ -697,14 +713,15 @@ static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine
            answer->nonce == mine->nonce && answer->rank == 0;
 }
 
-/* The message of a refusal. */
+/* Fails with the status and message of a refusal. */
 static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
 {
     answer->text[sizeof answer->text - 1] = 0;
     return dpari_repeat(answer->status < 0 ? answer->status : DPAR_E_PEER, why, answer->text);
 }
 
-/* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
+/* Steps 3 and 4 of a guest, once rank 0 has sent the descriptor: maps the segment, reports that,
+ * and waits for GO. */
 static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
                                   dpari_segment *segment, dpar_why *why)
 {
@@ -716,11 +733,11 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     mine->status = status;
     dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
                     sizeof mine->text);
-    dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
+    dpari_meet_send(fd, mine, -1); /* if this fails, rank 0 may have sent the reason before */
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, said.text);
     }
-    /* rank 0 counts the time; its message is the better one */
+    /* waits longer than rank 0, whose message names the missing ranks */
     got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
@@ -732,14 +749,17 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     if (got > 0 && dpari_meet_answers(&answer, mine)) {
         return dpari_meet_refused(&answer, why);
     }
-    return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
-                                "rank 0 of %d let rank %d in and then said nothing more",
-                                mine->size, mine->rank)
-                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting",
-                                mine->size);
+    if (got == 0) {
+        return dpari_say(DPAR_E_TIMEOUT, why,
+                         "rank 0 of %d accepted rank %d, but then did not answer any more",
+                         mine->size, mine->rank);
+    }
+    return dpari_say(DPAR_E_PEER, why, "rank 0 ended while %d ranks were starting", mine->size);
 }
 
-/* One try at one name. MORE: not there, or not this job's rank 0. */
+/* Tries to connect at one name. Returns DPAR_MORE if there is no process, or not rank 0 of this
+ * job.
+ */
 static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
                                    dpari_hello *mine, double deadline, dpari_segment *segment,
                                    int32_t *strangers, dpar_why *why)
@@ -759,7 +779,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     mine->status = DPAR_OK;
     mine->nonce = dpari_os_random();
     got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
-    if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
+    if (got > 0) { /* rank 0 answers at once, unless it is stopped */
         got =
             dpari_meet_receive(fd, &answer, &passed, dpari_leastf(deadline, dpari_os_now() + 2.0));
     }
@@ -779,6 +799,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
+/* The part of all other ranks. */
 static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
@@ -797,19 +818,19 @@ static dpar_status dpari_meet_guest(const dpar_launcher_info *job, double deadli
                 return status;
             }
         }
-        looked = dpari_os_now(); /* a call to a rank 0 that is stopped lasts 2 s, which count */
+        looked = dpari_os_now(); /* so that the 2 s of a call to a stopped rank 0 do count */
         dpari_os_sleep(nap);
         nap = dpari_leastf(1.5 * nap, 20e-3);
         now = dpari_os_now();
         deadline += dpari_os_suspended(&looked, now);
         if (widens && now - began > DPARI_MEET_WIDER) {
-            named = !named; /* both in turn */
+            named = !named; /* tries both kinds of names in turn */
         }
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&t, "rank 0 of %d did not come within %.1f s (job %s of %s)%s", job->size,
                      dpari_os_now() - began, job->id, dpari_launcher_name(job->kind),
-                     strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
+                     strangers > 0 ? "; another process has its socket, or it ended early" : "");
     dpari_meet_put_reasons(&t, job);
     return DPAR_E_TIMEOUT;
 }
@@ -818,8 +839,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_meet_ranks(const dpar_launcher_info 
                                                        const dpar_world_desc *o,
                                                        dpari_segment *segment, dpar_why *why)
 {
-    double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
-    double deadline = dpari_os_now() + timeout;
-    return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
-                          : dpari_meet_guest(job, deadline, segment, why);
+    double timeout = 300.0; /* the default, as dpar_world_desc says */
+    double deadline;
+    if (o->timeout_s < 0.0) {
+        timeout = 1e15; /* none */
+    } else if (o->timeout_s > 0.0) {
+        timeout = o->timeout_s;
+    }
+    deadline = dpari_os_now() + timeout;
+    if (job->rank == 0) {
+        return dpari_meet_host(job, o, deadline, segment, why);
+    }
+    return dpari_meet_guest(job, deadline, segment, why);
 }

@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* meet - private: how the ranks of a job that somebody else started come to one segment.
+/* meet - private: how the ranks of a job that a launcher started come to share one segment.
  *
- * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
- * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
- * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens, and is seen
- * within one network namespace. Ranks that do not meet there within a second try a file in /tmp as
- * well, which joins network namespaces that have /tmp in common; elsewhere than on Linux it is the
- * only name. The file is unlinked once all have come; one that stays because rank 0 was
- * killed goes when the next job of this user starts a minute later. Both sides ask the system for
- * the other's user, and a connection that does not speak this protocol is dropped and tried again
- * until the deadline. */
+ *     1. Rank 0 makes the segment and listens on a local socket, whose name it makes of user and
+ *        job.
+ *     2. Each other rank connects and sends HELLO with its rank. Rank 0 answers WELCOME, with the
+ *        descriptor of the segment.
+ *     3. The rank maps the segment and sends MAPPED.
+ *     4. Once all ranks have done so, rank 0 sends GO to all, or REFUSED with a message if the job
+ *        cannot start.
+ *
+ * On Linux the name is abstract: it disappears with its process in any case, and is visible within
+ * one network namespace. Ranks that do not meet there within a second also try a file in /tmp,
+ * which network namespaces may have in common. On other systems that file is the only name. It is
+ * unlinked once all ranks have arrived. If rank 0 was killed before, the file is removed when the
+ * next job of this user starts, at least a minute later. Both sides ask the system for the user of
+ * the other. A connection that does not speak this protocol is dropped, and tried again until the
+ * deadline. */
 #ifndef DPARI_COMM_MEET_H
 #define DPARI_COMM_MEET_H
 
@@ -20,25 +26,27 @@
 
 enum { DPARI_HELLO = 1, DPARI_WELCOME, DPARI_MAPPED, DPARI_GO, DPARI_REFUSED };
 
-/* The one message of the protocol; the same bytes in each direction. */
+/* The only message of the protocol, with the same bytes in each direction. */
 typedef struct dpari_hello {
     uint64_t magic;
     uint64_t job;    /* hash of launcher and id */
-    uint64_t nonce;  /* of the rank that connects: an answer repeats it */
-    uint32_t layout; /* of what lies in the segment */
+    uint64_t nonce;  /* chosen by the rank that connects; answers repeat it */
+    uint32_t layout; /* hash of the version and of the layout of the segment */
     int32_t kind;    /* DPARI_HELLO ... */
     int32_t rank, size;
-    int32_t status; /* REFUSED: why, with the text */
-    char text[DPARI_WHY_TEXT];
-    char room[4];
+    int32_t status;            /* of MAPPED and REFUSED: the error, */
+    char text[DPARI_WHY_TEXT]; /* and its message */
+    char padding[4];
 } dpari_hello;
 
-/* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
+/* Makes name number k of the socket of a job, and returns its bytes. There are DPARI_NAMES, because
+ * another user may have taken one. named: 1 for the file in /tmp, 0 for the abstract name. */
 enum { DPARI_NAMES = 4 };
 DPARI_INTERNAL socklen_t dpari_meet_name(const dpar_launcher_info *job, int32_t k, int32_t named,
                                          struct sockaddr_un *name);
-/* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
- * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
+/* Returns the segment once all ranks have mapped it. Fails with DPAR_E_TIMEOUT if ranks do not
+ * arrive, DPAR_E_MISMATCH if a rank has another version of dpar or another size, and DPAR_E_PEER if
+ * a rank ends meanwhile. The message names these ranks. COLLECTIVE over the job. */
 DPARI_INTERNAL dpar_status dpari_meet_ranks(const dpar_launcher_info *job, const dpar_world_desc *o,
                                             dpari_segment *segment, dpar_why *why);
 

@@ -21,6 +21,7 @@ static int dpari_mem_box_meet(int32_t a, int32_t b)
     return a == b || dpari_narrows(a, b) || dpari_narrows(b, a);
 }
 
+/* True if types, dims and operation of a box are allowed. */
 static int dpari_mem_box_fits(const dpar_mem_box *b)
 {
     return dpar_type_bytes(b->to_type) > 0 && dpar_type_bytes(b->from_type) > 0 && b->dims >= 0 &&
@@ -31,7 +32,7 @@ static int dpari_mem_box_fits(const dpar_mem_box *b)
            ((b->op == DPAR_COPY && !b->negate) || dpari_type_can_reduce(b->to_type));
 }
 
-/* Of one that fits. */
+/* Moves a box that fits. */
 static void dpari_mem_box_move(const dpar_mem_box *box)
 {
     dpari_stride_piece p;
@@ -80,10 +81,12 @@ static dpar_status dpari_mem_move(void *ctx, const dpar_mem_box *boxes, int32_t 
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
+/* True if types and numbers of a span are allowed. */
 static int dpari_mem_span_fits(const dpar_mem_span *s)
 {
     const int floats = dpari_is_float(s->to_type) && dpari_is_float(s->from_type);
-    const int one = s->scale >= 1.0 && s->scale <= 1.0, none = s->scale >= 0.0 && s->scale <= 0.0;
+    const int one = s->scale >= 1.0 && s->scale <= 1.0;
+    const int none = s->scale >= 0.0 && s->scale <= 0.0;
     if (s->count < 0 || (s->accumulate != 0 && s->accumulate != 1) ||
         dpar_type_bytes(s->to_type) == 0 || (s->count > 0 && s->to == NULL)) {
         return 0;
@@ -94,7 +97,7 @@ static int dpari_mem_span_fits(const dpar_mem_span *s)
     return floats || (s->to_type == s->from_type && one && !s->accumulate);
 }
 
-/* As DPARI_ELEMENTS doubles each. */
+/* Computes a span of any types in f64, DPARI_ELEMENTS elements at a time. */
 static void dpari_mem_span_some(const dpar_mem_span *s)
 {
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS] = {0.0};
@@ -120,8 +123,9 @@ static void dpari_mem_span_some(const dpar_mem_span *s)
     }
 }
 
-/* to[i] + from[i], of F32 or 16 bits, as a sum in F32: one of two of them in f64 that is rounded to
- * F32 is the same (Figueroa 1995). */
+/* Adds a span of F32 or 16-bit elements in F32. The result is the same as that of a sum in f64,
+ * because a sum of two such numbers in f64 that is rounded to F32 equals their sum in F32 (Figueroa
+ * 1995). */
 static void dpari_mem_span_add(const dpar_mem_span *s)
 {
     const void *in[2];
@@ -136,6 +140,7 @@ static void dpari_mem_span_add(const dpar_mem_span *s)
     dpari_kern_reduce(out, 1, in, 2, s->count, s->to_type, DPAR_SUM, 0);
 }
 
+/* Computes one span by the fastest kernel that it allows. */
 static void dpari_mem_span_one(const dpar_mem_span *s)
 {
     const int32_t a = s->to_type, b = s->from_type, bytes = dpar_type_bytes(a);
@@ -174,7 +179,7 @@ DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int3
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Elements i .. i + n - 1 of a part, as `sums`. */
+/* Loads elements i .. i + n - 1 of a part and converts them to the type `sums`. */
 static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t type, int64_t i,
                            int64_t n)
 {
@@ -188,7 +193,8 @@ static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t typ
     }
 }
 
-/* What is done with n results in f64 or f32: (x / parts) scale + what is there. */
+/* Stores n results, which are in f64 or f32: divides them by the number of parts (AVG), multiplies
+ * them by the scale, and adds the old values if required. */
 static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS] = {0.0};
@@ -218,7 +224,7 @@ static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i,
     }
 }
 
-/* An integer with its sign drawn out. */
+/* Loads an integer, sign-extended to 64 bits. */
 static uint64_t dpari_mem_int(const void *at, int64_t i, int32_t type)
 {
     switch (type) {
@@ -242,7 +248,8 @@ static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
 static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
 {
     const int32_t type = r->to_type;
-    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63; /* the least becomes 0 */
+    /* maps the smallest signed number to 0, so that unsigned comparisons order signed numbers */
+    const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63;
     int64_t i, p;
     for (i = 0; i < r->count; i++) {
         uint64_t x = dpari_mem_int(r->from, i, type);
@@ -257,7 +264,7 @@ static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
         }
         dpari_mem_put_int(r->to, i, type, x);
         if (r->op == DPAR_AVG) {
-            x = dpari_mem_int(r->to, i, type); /* as it wrapped */
+            x = dpari_mem_int(r->to, i, type); /* the sum, wrapped to the type */
             x = flip != 0 ? (uint64_t)((int64_t)x / r->parts) : x / (uint64_t)r->parts;
             dpari_mem_put_int(r->to, i, type, x);
         }
@@ -372,7 +379,7 @@ DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *w
 {
     dpar_why why;
     if (st < 0 && c->status >= 0) {
-        (void)dpari_say(st, &why, "rank %d: its memory's %s failed", c->rank, what);
+        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", c->rank, what);
         dpar_comm_abort(c, st, why.text);
     }
     return st < 0 ? st : DPAR_OK;
@@ -402,7 +409,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int
     return dpari_do_ended(c, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n), "span");
 }
 
-/* By c's table, or the host's. */
+/* Define dpari_do_reduce and dpari_do_finite. */
 #define DPARI_DO(name)                                                                             \
     DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
     {                                                                                              \

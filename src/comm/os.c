@@ -25,7 +25,7 @@ DPARI_API DPARI_NOINLINE double dpari_os_now(void)
 
 DPARI_API double dpari_os_suspended(double *looked, double now)
 {
-    const double most = 0.25; /* seconds: what a busy machine may take between two looks */
+    const double most = 0.25; /* seconds that may pass between two looks on a busy machine */
     const double gap = *looked > 0.0 ? now - *looked : 0.0;
     *looked = now;
     return gap > most ? gap - most : 0.0;
@@ -330,7 +330,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_reserve(int fd, int64_t begin, int64_t by
 #endif
 }
 
-/* ---- who is alive -----------------------------------------------------------------------------
+/* ---- signs of life ----------------------------------------------------------------------------
  *
  * A rank proves that it lives by a lock on one byte of the shared file. The system releases the
  * lock when the process ends, however it ends, and a fork does not hand it on. */
@@ -487,7 +487,7 @@ DPARI_INTERNAL DPARI_COLD int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_W
 
 DPARI_INTERNAL DPARI_COLD char **dpari_os_environment(void)
 {
-    extern char **environ; /* as POSIX wants it: no header declares it */
+    extern char **environ; /* POSIX requires this declaration, because no header has it */
     return environ;
 }
 
@@ -516,7 +516,7 @@ DPARI_INTERNAL DPARI_COLD int dpari_os_program(const char *name, char *path, siz
         if (access(path, X_OK) == 0) {
             return 0;
         }
-        name = "/proc/self/exe"; /* the file is gone, the program still runs */
+        name = "/proc/self/exe"; /* works although the file was deleted */
         length = dpari_length(name);
     }
 #endif
@@ -665,7 +665,7 @@ DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     do {
-        /* the system moves at most 2 GiB in one call, and says how much it has moved */
+        /* the system copies at most 2 GiB in one call, and returns how much it has copied */
         const int64_t piece = dpari_least(bytes, INT64_C(1) << 30);
         struct iovec mine[2], theirs[2];
         uint64_t word = 0;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* os - what ranks need of POSIX and Linux, behind small functions. Private; the one place that
- * includes system headers, which the private functions that headers share do not. */
+/* os - small functions for what ranks need of POSIX and Linux. Private. This is the only file that
+ * includes system headers. The private functions that other headers of dpar share do not need them.
+ */
 #ifndef DPARI_COMM_OS_H
 #define DPARI_COMM_OS_H
 
 #include "../base/arith.h"
 #include "../base/text.h"
 
-/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
+/* Accesses to shared words. LOAD acquires and STORE releases; the others are sequentially
+ * consistent. */
 #define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
@@ -16,56 +18,59 @@
 #define DPARI_CLAIM(p, old, now)                                                                   \
     __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 
-/* Seconds of a clock that only grows. */
+/* Returns the seconds of a monotonic clock. */
 DPARI_API double dpari_os_now(void);
-/* For how many of the seconds since the last look at the clock this process did not run, because
- * its job was suspended and continued, or its machine slept. Whoever waits adds them to the moment
- * at which the wait began, so that nobody is late for time in which nobody ran. A wait looks each
- * 20 ms; of a longer gap a quarter of a second counts, which a busy machine may take. *looked is 0
- * before the first look. */
+/* Returns the seconds since the last look at the clock for which this process did not run, because
+ * its job was suspended and continued or its machine slept. A wait adds them to the time at which
+ * it began, so that no rank is late because of time in which no rank ran. A wait looks every 20 ms.
+ * Of a longer gap, the first quarter of a second still counts as time in which the process ran,
+ * because a busy machine may cause such a gap. *looked is 0 before the first look. */
 DPARI_API double dpari_os_suspended(double *looked, double now);
-/* The seconds since the first call with this stopwatch, which is zeroed before, without those for
- * which this process was suspended. To be called each 0.2 s at least. */
+/* Returns the seconds since the first call with this stopwatch, which must be zeroed before,
+ * without the time for which this process was suspended. Must be called at least every 0.2 s. */
 typedef struct dpari_stopwatch {
     double began, looked;
 } dpari_stopwatch;
 DPARI_API double dpari_os_waited(dpari_stopwatch *s);
 DPARI_API void dpari_os_sleep(double seconds);
 
-/* Private pages, zeroed; NULL when there are none. */
+/* Returns zeroed private pages, or NULL if there are none. */
 DPARI_API void *dpari_os_pages(int64_t bytes);
 DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
-/* A descriptor that took the place of a closed stdin, stdout or stderr moves to 3 or more: what a
- * program prints would go into it. -1 with errno, where fd is none or there is no room. */
+/* Moves a descriptor that took the number of a closed stdin, stdout or stderr to 3 or more, because
+ * otherwise what the program prints would be written into it. Returns -1 and errno if fd is -1 or
+ * no descriptor is free. */
 DPARI_API int dpari_os_beyond_standard(int fd);
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
-/* The CPU that this thread runs on now; -1 if the system cannot tell. 5 ns. */
+/* Returns the CPU on which this thread runs now, or -1 if the system cannot tell. Takes 5 ns. */
 DPARI_API int32_t dpari_os_cpu(void);
-/* Moves this thread to that CPU, one of those that it may use, which stay the same: the system may
- * move it again at once. 1 if it runs there now. About 10 us. */
+/* Moves this thread to a CPU that it may use. The set of these CPUs does not change, so the system
+ * may move the thread again at once. Returns 1 if it runs there now. Takes about 10 us. */
 DPARI_API int dpari_os_move_to(int32_t cpu);
 
-/* A process that is to be read, and the proof that it is the one that is meant: a word that only
- * its memory holds at this address. A pid alone proves nothing: in another PID namespace, or once
- * the process has ended, it is that of someone else. */
+/* A process whose memory is to be read, with a proof of its identity: `word`, which only the memory
+ * of that process has at address `at`. A pid proves nothing, because in another PID namespace, or
+ * once the process has ended, it may belong to another process. */
 typedef struct dpari_os_target {
     int32_t pid;
     uint64_t at, word;
 } dpari_os_target;
-/* Copies from another process (bytes 0: only proves that it can). The word is read in the same
- * system call as the bytes, so both come from one memory. 0, or -1 with errno: what the kernel
- * says, ESRCH where the process is another one. What is at `to` then is undefined. */
+/* Copies from another process; if bytes is 0, only checks whether it can. The word is read in the
+ * same system call as the bytes, so that both are from the same memory. Returns 0, or -1 with the
+ * errno of the kernel, or ESRCH if the word is another one. On failure the bytes at `to` are
+ * undefined. */
 DPARI_API int dpari_os_read_peer(const dpari_os_target *target, void *to, uint64_t from,
                                  int64_t bytes);
-/* Shows a name that processes of this user see within one network namespace of one machine, for as
- * long as the descriptor is open; -1: not possible here. */
+/* Publishes a name that processes of this user can see within one network namespace of one machine
+ * while the returned descriptor is open. Returns -1 if that is not possible here. dpari_os_sees
+ * tests whether this process sees such a name. */
 DPARI_API int dpari_os_show(uint64_t *name);
 DPARI_API int dpari_os_sees(uint64_t name);
-/* Which namespace of a kind ("pid", "user") this process is in; 0: not known. */
+/* Returns the number of this process's namespace of a kind ("pid", "user"), or 0 if unknown. */
 DPARI_API uint64_t dpari_os_namespace(const char *kind);
-/* Bytes of physical memory; 0 where it cannot be had. */
+/* Returns the bytes of physical memory, or 0 if unknown. */
 DPARI_API int64_t dpari_os_memory(void);
 DPARI_API int64_t dpari_os_page(void);
 /* Returns 1 if this CPU has vectors of 32 bytes (AVX2) and conversions of f16 (F16C), and the
@@ -73,14 +78,15 @@ DPARI_API int64_t dpari_os_page(void);
  * microseconds in a virtual machine. */
 DPARI_API int dpari_os_wide(void);
 
-/* Threads; -1 where the program is linked without them. The handle is the system's. */
+/* Threads. dpari_os_thread returns -1 if the program is linked without them or none can be started.
+ * The handle is the system's. */
 typedef struct dpari_thread {
     uint64_t handle;
 } dpari_thread;
 DPARI_API int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *arg);
 DPARI_API void dpari_os_join(dpari_thread thread);
 
-/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
+/* Appends the text of an error number, for those that matter here, or "error " and the number. */
 DPARI_API void dpari_os_error(dpar_text *t, int number);
 
 /* ---- of this header's own modules ---- */
@@ -116,94 +122,102 @@ DPARI_API void dpari_os_error(dpar_text *t, int number);
 #include <emmintrin.h>
 #endif
 
-/* What is used of the system is POSIX 2008 and what every system shows beside it, as compilers do
- * unless told -std=c99 and its like; what glibc shows with _GNU_SOURCE alone is declared in os.c.
- * Under -std=c99 a system header that came before hides POSIX, and nothing brings it back. */
+/* dpar uses POSIX 2008 and common extensions that compilers offer by default, but not under
+ * -std=c99 and the like. os.c declares what glibc offers only with _GNU_SOURCE. Under -std=c99, a
+ * system header that was included before has hidden POSIX, which cannot be undone here. */
 #if !defined(MAP_ANONYMOUS) || !defined(CLOCK_MONOTONIC) || !defined(F_DUPFD_CLOEXEC)
 #error strict C hides POSIX: define DPAR_IMPLEMENTATION and include dpar before any other header, \
     or compile with -D_GNU_SOURCE
 #endif
 
-/* Between two looks at a word that another core will write. */
+/* Pauses briefly between two looks at a word that another core will write. */
 DPARI_INTERNAL void dpari_os_pause(void);
-/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
- * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+/* Sleeps while *word is `value`, at most `seconds`. May return early. Without futexes it sleeps up
+ * to 50 us. dpari_os_futex_wake wakes all that sleep on the word. own: 1 if all of them are threads
+ * of this process. */
 DPARI_INTERNAL void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
 DPARI_INTERNAL void dpari_os_futex_wake(uint32_t *word, int own);
 
-/* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
- * without memfd, one whose name is gone on return. -1 with errno. */
+/* Makes a file of `bytes` that processes can share by its descriptor, which exec closes. It has no
+ * name, or, without memfd, its name is removed before this returns. Returns -1 and errno on
+ * failure.
+ */
 DPARI_INTERNAL int dpari_os_segment(int64_t bytes, int without_memfd);
-/* Maps [begin, begin + bytes) of the file; NULL with errno. */
+/* Maps [begin, begin + bytes) of the file. Returns NULL and errno on failure. */
 DPARI_INTERNAL void *dpari_os_map(int fd, int64_t begin, int64_t bytes);
-/* Keeps mapped memory out of core files, or takes it in again. The system would write all of a
- * shared mapping, and take a page of memory for each page of it that was never used. */
+/* Leaves mapped memory out of core files, or includes it again. By default the system writes all of
+ * a shared mapping, and allocates a page for each page of it that was never used. */
 DPARI_INTERNAL void dpari_os_dump(void *at, int64_t bytes, int dumped);
-/* True if that process is writing a core file. */
+/* True if this process is writing a core file. */
 DPARI_INTERNAL int dpari_os_dumps(int32_t pid);
-/* The namespace in which this process has its pid, if /proc shows that one; 0: unknown. */
+/* Returns the PID namespace of this process if /proc shows its processes, or 0. */
 DPARI_INTERNAL uint64_t dpari_os_pids(void);
-/* Bytes of addresses that this process may have (ulimit -v); INT64_MAX: any number. */
+/* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
 DPARI_INTERNAL int64_t dpari_os_addresses(void);
-/* "out of addresses (ulimit -v is 4000000 KiB)". */
+/* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
 DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *t);
-/* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
+/* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
-/* Small pages that exist become large ones where whole ones fit into the range, if the system can
- * (it can where shared memory gets none of its own accord, too; a second a GB). */
+/* Replaces small pages in a range by large ones, where whole large pages fit and the system can do
+ * that. It also works if the system gives shared memory no large pages by default. Takes a second
+ * for each GB. */
 enum { DPARI_OS_LARGE = 1 << 21 };
 DPARI_INTERNAL void dpari_os_large_pages(void *at, int64_t bytes);
 
-/* Locks byte `at` of the file for as long as this process lives; the second tests whether another
- * process has locked it. */
+/* dpari_os_hold locks byte `at` of the file until this process ends. dpari_os_is_held tests whether
+ * another process has locked it. */
 DPARI_INTERNAL int dpari_os_hold(int fd, int64_t at);
 DPARI_INTERNAL int dpari_os_is_held(int fd, int64_t at);
 
-/* The first CPU of the last-level cache that all these CPUs share; -1: they share none, or nobody
- * can tell. */
+/* Returns the first CPU of the last-level cache that all these CPUs share, or -1 if they share none
+ * or that is unknown. */
 DPARI_INTERNAL int32_t dpari_os_cache(const uint64_t mask[DPARI_CPU_WORDS]);
 
-/* "NAME=value" each, then NULL. */
+/* Returns the environment: texts "NAME=value", then NULL. */
 DPARI_INTERNAL char **dpari_os_environment(void);
-/* Nanoseconds of processor time that a process has used, all its threads together; -1 where the
- * system does not say. */
+/* Returns the nanoseconds of processor time that all threads of a process have used, or -1 if
+ * unknown. */
 DPARI_INTERNAL int64_t dpari_os_used(int32_t pid);
-/* Path of the program that this process runs; `name` (its argv[0]) where the system does not say.
- * Returns 0, or -1 where it does not fit. */
+/* Stores the path of the program that this process runs, or `name` (its argv[0]) if the system does
+ * not tell. Returns 0, or -1 if it is too long. */
 DPARI_INTERNAL int dpari_os_program(const char *name, char *path, size_t bytes);
 
-/* Lets an OpenMP runtime in this process end its threads, if there is one; os.c says why. */
+/* Makes an OpenMP runtime in this process end its threads, if there is one. os.c has the reason. */
 enum { DPARI_OPENMP_SOFT = 1, DPARI_OPENMP_HARD = 2 };
 DPARI_INTERNAL void dpari_os_pause_openmp(int kind);
 
-/* Who is at the other end of a socket of this machine; pid 0: not known. -1: nobody can tell. */
+/* Finds the process and user at the other end of a local socket; *pid is 0 if unknown. Returns -1
+ * if the system cannot tell. */
 DPARI_INTERNAL int dpari_os_peer(int fd, int64_t *pid, int64_t *user);
 
-/* A number that no other call gives, here or on another machine. */
+/* Returns a random number, different for each call on any machine. */
 DPARI_INTERNAL uint64_t dpari_os_random(void);
-/* One page, zeroed, that reads as zeros in children that this process forks; NULL: no memory. */
+/* Returns one zeroed page that reads as zeros in children that this process forks, or NULL if there
+ * is no memory. */
 DPARI_INTERNAL uint64_t *dpari_os_own_page(void);
-/* The number of this process's user outside of its user namespace, as far as it is known. */
+/* Returns the number that this process's user has outside of its user namespace, if known,
+ * otherwise the number inside. */
 DPARI_INTERNAL int64_t dpari_os_user(void);
 
-/* What memory can be had now, and who limits it. */
+/* How much memory and how many processors are available, and what limits them. */
 typedef struct dpari_available {
-    int64_t bytes;   /* INT64_MAX: unknown */
-    int64_t most;    /* the limit of the control group; 0: only the machine's memory limits */
-    char group[128]; /* that group, below the directory where groups are mounted */
-    int32_t cpus;    /* whole processors that quotas of time allow, at least 1; INT32_MAX: all */
-    int32_t room;
-    uint64_t who; /* the same for processes in one group, and so under one quota */
+    int64_t bytes;   /* INT64_MAX if unknown */
+    int64_t most;    /* limit of the control group; 0 if only the machine limits the memory */
+    char group[128]; /* path of that group below the directory where groups are mounted */
+    int32_t cpus;    /* whole processors that quotas allow, at least 1; INT32_MAX if unlimited */
+    int32_t padding;
+    uint64_t who; /* equal for processes of one control group, and so under one quota */
 } dpari_available;
-/* Of the machine, and of each control group (version 1 or 2) that this process is in, up to the
- * root. Page cache that the system can drop counts as available. Also the processors that the
- * groups' quotas allow (cpu.max, cpu.cfs_quota_us). */
+/* Looks at the machine, and at each control group (version 1 or 2) of this process, up to the root.
+ * Page cache that the system can drop counts as available. Processors are limited by the quotas of
+ * the groups (cpu.max, cpu.cfs_quota_us). */
 DPARI_INTERNAL void dpari_os_available(dpari_available *a);
-/* The part of it that is about control groups, for the text of a /proc/self/cgroup and the
- * directory where groups are mounted: lowers bytes and cpus of *a. */
+/* Does this only for control groups, from the text of /proc/self/cgroup and the directory where
+ * groups are mounted. Lowers bytes and cpus of *a. */
 DPARI_INTERNAL void dpari_os_groups(dpari_available *a, const char *text, const char *root);
 
-/* The message "what bytes bytes: error" (bytes 0: "what: error"); E_SYSTEM. */
+/* Fails with DPAR_E_SYSTEM and the message "what bytes bytes: error", or "what: error" if bytes is
+ * 0. */
 DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t bytes, int number);
 
 #endif

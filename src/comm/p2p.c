@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Implements messages of the shared-memory engine as steps that never wait. Called by shm.c.
  *
- * There is one channel for each ordered pair of ranks. It is in the sender's heap and is made when
- * the first record is written: a ring of cells, each with a block. A cell's word is the index of
- * its record + 1, and is written last. The receiver always takes the records of a channel in order,
- * and counts them in `consumed`. A message that no receive asks for yet is moved into a note in
+ * There is one channel for each ordered pair of ranks, a ring of cells with a block each. It is in
+ * the sender's heap and is made when the first record is written. A cell's word is the index of its
+ * record + 1, and is written last. The receiver always takes the records of a channel in order, and
+ * counts them in `consumed`. A message whose receive is not posted yet is moved into a note in
  * private memory, so that the ring becomes free in whatever order receives are posted. Records are:
  *
  *     EAGER  the envelope and the first bytes, in the cell or in its block. DATA records with the
@@ -14,15 +14,15 @@
  *            answers CTS. With a ref to its own registered memory, the sender copies there and
  *            sends PUT; without one the sender sends DATA. If both memories are registered and the
  *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
- *     DATA   a piece of a message, in the block or in the cell. `bytes` is its place in the
+ *     DATA   a piece of a message, in the block or in the cell. `bytes` is its offset in the
  *            message, `tag` its length.
  *
- * CTS and FIN are sent the other way, in the channel of that pair. An id is the sender's number of
- * the message; answers and pieces carry it. A record whose id is not known, or no longer, is
- * dropped, because its communicator has broken here.
+ * CTS and FIN are sent in the channel of the opposite direction. An id is the sender's number of
+ * the message; answers and pieces carry it. A record with an unknown id is dropped, because its
+ * communicator has broken on this rank.
  *
- * A blocking wait looks at one channel, and at all of them now and then, so that every rank that
- * waits for anything also moves what others have sent to it. */
+ * A blocking wait looks at one channel, and now and then at all of them, so that every rank that
+ * waits also receives what others send to it. */
 #include "p2p.h"
 
 #include "../base/inner.h"
@@ -32,22 +32,21 @@
 #include "world.h"
 
 enum {
-    DPARI_P2P_CELLS = 32, /* of a channel */
-    DPARI_P2P_TELL = 8,   /* records between two looks that the sender gets at `consumed` */
+    DPARI_P2P_CELLS = 32, /* cells of a channel */
+    DPARI_P2P_TELL = 8,   /* the receiver updates `consumed` after so many records */
     DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
     DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
     DPARI_P2P_BLOCK = 8192,
-    DPARI_P2P_DIRECT = 4096,     /* registered messages from here on are copied once */
-    DPARI_P2P_EAGER = 65536,     /* larger ones wait for their receive; */
-    DPARI_P2P_EAGER_CMA = 12288, /* so where the kernel copies them, */
-    DPARI_P2P_EAGER_CROWD =
-        32768,                  /* and ranks without a core each would wait long for each other */
-    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
-    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
-    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
-    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
-    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
-    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
+    DPARI_P2P_DIRECT = 4096,       /* bytes from which registered memory is copied only once */
+    DPARI_P2P_EAGER = 65536,       /* bytes above which a private message waits for its receive */
+    DPARI_P2P_EAGER_CMA = 12288,   /* the same if the kernel can copy it */
+    DPARI_P2P_EAGER_CROWD = 32768, /* the same if ranks also share cores, where waits are long */
+    DPARI_P2P_SHARE = 32768,       /* bytes from which both ranks copy a half if they can */
+    DPARI_P2P_STREAM = 8 << 20,    /* bytes from which copies bypass the cache */
+    DPARI_P2P_OFTEN = 16,          /* a wait looks at all channels each so many looks at its own */
+    DPARI_P2P_PATIENT = 256,       /* and at all each time after so many looks in vain */
+    DPARI_P2P_CLASSES = 12,        /* size classes of notes, 128 B to 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20      /* bytes allocated at a time for notes */
 };
 
 enum {
@@ -59,25 +58,27 @@ enum {
     DPARI_P2P_IS_FIN
 };
 
-/* work->phase */
+/* The values of dpar_work.phase for messages. */
 enum {
-    DPARI_P2P_POSTED = 1,
-    DPARI_P2P_ARRIVING,
-    DPARI_P2P_QUEUED,
-    DPARI_P2P_SENDING,
-    DPARI_P2P_WAITING,
+    DPARI_P2P_POSTED = 1, /* a receive without a message */
+    DPARI_P2P_ARRIVING,   /* a receive of which a part is still to come */
+    DPARI_P2P_QUEUED,     /* a send whose envelope is not written yet */
+    DPARI_P2P_SENDING,    /* a send that writes its data */
+    DPARI_P2P_WAITING,    /* a send that waits for an answer */
     DPARI_P2P_DONE
 };
 
-/* work->state */
-enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_BEGAN /* ns; 0: is not timed */ };
+/* The indices of dpar_work.state for messages: id, size, bytes sent or received so far, and the
+ * time in ns at which a timed transfer began, or 0. */
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_BEGAN };
 
+/* The envelope of a record. */
 typedef struct dpari_p2p_head {
-    uint32_t comm;
+    uint32_t comm; /* id of the group */
     int32_t tag;
-    uint32_t id;
-    uint16_t kind, type;
-    int64_t bytes; /* of the message */
+    uint32_t id;         /* the sender's number of the message */
+    uint16_t kind, type; /* DPARI_P2P_IS_x, and the type of the elements */
+    int64_t bytes;       /* size of the message; of DATA, the offset in it */
 } dpari_p2p_head;
 
 typedef struct dpari_p2p_cell {
@@ -86,27 +87,27 @@ typedef struct dpari_p2p_cell {
     char payload[DPARI_P2P_INLINE];
 } dpari_p2p_cell;
 
-/* Payload of RTS and CTS: memory of the rank that wrote it. */
+/* The payload of RTS and CTS: memory of the rank that wrote it. */
 typedef struct dpari_p2p_where {
-    uint64_t ref;     /* 0: it is not registered */
+    uint64_t ref;     /* 0 if the memory is not registered */
     uint64_t address; /* in its process */
-    int64_t begin;    /* CTS: where the part begins that the sender is to copy */
-    int64_t present;  /* RTS: the sender waits in a call, and will answer at once */
+    int64_t begin;    /* in a CTS, the offset from which on the sender must copy */
+    int64_t present;  /* in an RTS, 1 if the sender waits in a call and so will answer at once */
 } dpari_p2p_where;
 
 typedef struct dpari_p2p_channel {
     uint64_t consumed; /* written by the receiver */
-    char room[DPARI_LINE - 8];
+    char padding[DPARI_LINE - 8];
     dpari_p2p_cell cell[DPARI_P2P_CELLS];
     char block[DPARI_P2P_CELLS][DPARI_P2P_BLOCK];
 } dpari_p2p_channel;
 
-/* A record taken out of the ring before its receive was posted, its payload behind it; or one that
- * found no room in the ring. */
+/* A record that was taken out of the ring before its receive was posted, or an answer that the ring
+ * was too full for. The payload of a message follows it. */
 typedef struct dpari_p2p_note {
     struct dpari_p2p_note *next;
-    int64_t got;
-    int32_t size_class;
+    int64_t got;        /* bytes of the payload that have arrived */
+    int32_t size_class; /* the note has 128 << size_class bytes */
     dpari_p2p_head head;
     dpari_p2p_where where;
 } dpari_p2p_note;
@@ -119,24 +120,26 @@ typedef struct dpari_p2p_notes {
     dpari_p2p_note *first, *last;
 } dpari_p2p_notes;
 
-/* What this rank keeps about one peer (itself too). */
+/* This rank's state for one peer, which may be itself. */
 typedef struct dpari_p2p_link {
-    dpari_p2p_channel *in; /* from it; NULL: not open */
-    uint64_t in_next, in_told;
-    dpari_p2p_works posted;   /* receives without a message */
-    dpari_p2p_works arriving; /* receives whose pieces come */
-    dpari_p2p_notes early;    /* messages without a receive */
-    dpari_p2p_channel *out;
-    uint64_t out_next, out_free; /* records written, known to be consumed */
-    dpari_p2p_works queue;       /* sends that wait for room, the first may be half sent */
-    dpari_p2p_works waiting;     /* sends whose RTS is out; to oneself: without a receive */
-    dpari_p2p_works streams;     /* sends that a CTS asked for */
-    dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
-    uint32_t ids;
-    dpari_pace pace[DPARI_PACES]; /* of large private messages from it, while it waits */
-    int32_t rang;                 /* the peer was woken for its full ring */
+    dpari_p2p_channel *in;     /* the channel from the peer; NULL if it is not open yet */
+    uint64_t in_next, in_told; /* records taken, and the last value written to `consumed` */
+    dpari_p2p_works posted;    /* receives without a message */
+    dpari_p2p_works arriving;  /* receives of which a part is still to come */
+    dpari_p2p_notes early;     /* messages without a receive */
+    dpari_p2p_channel *out;    /* the channel to the peer; NULL if it is not open yet */
+    uint64_t out_next;         /* records written */
+    uint64_t out_free;         /* records known to be consumed */
+    dpari_p2p_works queue;     /* sends that wait for a free cell; the first may be partly sent */
+    dpari_p2p_works waiting;   /* sends whose RTS is sent; to itself, sends without a receive */
+    dpari_p2p_works streams;   /* sends whose data a CTS has requested */
+    dpari_p2p_notes answers;   /* CTS, FIN and PUT that wait for a free cell */
+    uint32_t ids;              /* ids used so far */
+    dpari_pace pace[DPARI_PACES]; /* of large private messages from the peer while it waits */
+    int32_t rang;                 /* 1 if the peer was woken because its ring is full */
 } dpari_p2p_link;
 
+/* A piece of private memory for notes, which follow it. */
 typedef struct dpari_p2p_chunk {
     struct dpari_p2p_chunk *next;
     int64_t bytes;
@@ -144,14 +147,14 @@ typedef struct dpari_p2p_chunk {
 
 struct dpari_p2p {
     dpari_world *world;
-    int64_t bytes; /* of this, with its links */
-    int32_t open;  /* works that are not done */
-    int32_t idle;  /* looks in vain since the last success */
-    int32_t direct, cma;
-    dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES];
-    char *fresh, *fresh_end;
+    int64_t bytes;       /* size of this struct with its links */
+    int32_t open;        /* works that are not done */
+    int32_t idle;        /* looks in vain since the last success */
+    int32_t direct, cma; /* 1 if registered memory, and other processes, may be read directly */
+    dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES]; /* unused notes by size class */
+    char *fresh, *fresh_end;                       /* the unused part of the last chunk */
     dpari_p2p_chunk *chunks;
-    dpari_p2p_link link[1]; /* of each rank */
+    dpari_p2p_link link[1]; /* [world->size] */
 };
 
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w)
@@ -195,7 +198,7 @@ static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *k)
     list->last = k;
 }
 
-/* Takes k, which follows `before` (NULL: it is the first), off the list. */
+/* Takes k off the list. `before` is the work before it, NULL if k is the first. */
 static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *k)
 {
     if (before) {
@@ -209,7 +212,7 @@ static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work
     k->next = NULL;
 }
 
-/* Takes the first of that communicator and tag off the list; NULL: there is none. */
+/* Takes the first work of this communicator and tag off the list. Returns NULL if there is none. */
 static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
 {
     dpar_work *before = NULL, *k;
@@ -231,6 +234,7 @@ static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
     return k;
 }
 
+/* Takes k off the list. */
 static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
 {
     dpar_work *before = NULL, *at;
@@ -240,6 +244,7 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
     dpari_p2p_unlink(list, before, k);
 }
 
+/* Moves a message that is in no list any more to the finished ones of its group. */
 DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
     dpari_group *g = dpari_group_of(k->home);
@@ -253,8 +258,8 @@ DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_sta
 /* ---- notes ------------------------------------------------------------------------------------
  */
 
-/* A note with room for `bytes` behind it; NULL: no memory. Sizes are powers of two; what is given
- * back is used again. */
+/* Takes a note with space for `bytes` after it. Sizes are powers of two, and freed notes are used
+ * again. Returns NULL if there is no memory. */
 static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p, int64_t bytes)
 {
     const int64_t need = bytes + (int64_t)sizeof(dpari_p2p_note);
@@ -342,6 +347,7 @@ static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *fro
 /* ---- writing into a channel -------------------------------------------------------------------
  */
 
+/* Makes the channel to the peer if there is none yet. */
 static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, int32_t peer)
 {
     uint64_t *ref = &w->channel[(int64_t)peer * w->size + w->me];
@@ -358,13 +364,13 @@ static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, 
     return s;
 }
 
-/* The next cell, if it is free. */
+/* Returns the next cell of the channel to the peer, or NULL if the ring is full. */
 static dpari_p2p_cell *dpari_p2p_room(dpari_world *w, dpari_p2p_link *link)
 {
     if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
         link->out_free = DPARI_LOAD(&link->out->consumed);
         if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
-            /* the receiver may sleep in a wait for another rank, whose news alone wake it */
+            /* the receiver may sleep in a wait from which only another rank wakes it */
             if (!link->rang && DPARI_LOAD(&w->head->sleepers)) {
                 link->rang = 1;
                 dpari_ring_all(&w->segment);
@@ -381,6 +387,7 @@ static char *dpari_p2p_out_block(const dpari_p2p_link *link)
     return link->out->block[link->out_next % DPARI_P2P_CELLS];
 }
 
+/* Publishes the record in the next cell. */
 static void dpari_p2p_push(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell)
 {
     link->out_next++;
@@ -395,7 +402,8 @@ static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2
     dpari_p2p_push(w, link, cell);
 }
 
-/* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
+/* Sends CTS, FIN or PUT for the message `id`, now or as soon as a cell is free. Returns 0 if there
+ * is no memory to keep it until then. */
 static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
                             const dpari_p2p_where *where)
 {
@@ -423,8 +431,8 @@ static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
     return 1;
 }
 
-/* Bytes of the piece at `at` when so many are left. The first are small, so that the receiver has
- * something to copy soon. */
+/* Returns the size of the piece at offset `at` if `left` bytes remain. The first pieces are small,
+ * so that the receiver can begin to copy soon. */
 static int64_t dpari_p2p_piece(int64_t at, int64_t left)
 {
     const int64_t most = at < DPARI_P2P_BLOCK ? DPARI_P2P_BLOCK / 2 : DPARI_P2P_BLOCK;
@@ -440,13 +448,13 @@ static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
     head->bytes = k->state[DPARI_P2P_BYTES];
 }
 
-/* What others may copy from; 0: nothing. */
+/* Returns the ref of memory that others can copy from or to directly, or 0 if they cannot. */
 static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
 {
     return p->direct ? dpari_ref(p->world, at, bytes) : 0;
 }
 
-/* Bytes of private memory that go without a wait for their receive. */
+/* Returns the largest private message that is sent without waiting for its receive. */
 static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
 {
     const dpari_world *w = p->world;
@@ -456,7 +464,7 @@ static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
     return w->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
 }
 
-/* Writes the envelope of a queued send into the cell; its next phase. */
+/* Writes the envelope of a queued send into the cell. Returns the next phase of the send. */
 static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_t peer,
                                       dpar_work *k, dpari_p2p_cell *cell)
 {
@@ -486,7 +494,7 @@ static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_
     return phase;
 }
 
-/* Puts the next pieces of a send into the ring. 1: all are there. */
+/* Puts the next pieces of a send into the ring. Returns 1 if the last one is in. */
 static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k)
 {
     const int64_t bytes = k->state[DPARI_P2P_BYTES];
@@ -508,6 +516,7 @@ static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k
     return 1;
 }
 
+/* Sends the answers that wait. Returns 0 if the ring is full before the last one. */
 static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
 {
     dpari_world *w = p->world;
@@ -525,6 +534,7 @@ static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
     return 1;
 }
 
+/* Sends the queued messages. Returns 0 if the ring is full before the end of the last one. */
 static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
@@ -572,7 +582,7 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- a message meets its receive --------------------------------------------------------------
+/* ---- a message is matched with its receive ----------------------------------------------------
  */
 
 /* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
@@ -596,7 +606,8 @@ static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpar
     dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
 }
 
-/* A broken communicator's memory may be in other use by now: it is not touched any more. */
+/* Fails the work and returns 1 if its communicator has broken. The memory of the other rank may
+ * then be in use for something else, so it must not be read or written any more. */
 static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
 {
     dpar_status s = dpari_group_broken(dpari_group_of(k->comm));
@@ -606,12 +617,13 @@ static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
     return s != DPAR_OK;
 }
 
+/* True if the message has the size and type of its receive. */
 static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
 {
     return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
 }
 
-/* The first bytes of an EAGER message reach their receive. */
+/* Takes the first bytes of an EAGER message, `got` of them. */
 static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
                                  const dpari_p2p_head *head, const char *from, int64_t got)
 {
@@ -630,8 +642,9 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
     dpari_p2p_append(&link->arriving, k);
 }
 
-/* Copies from the sender's process. A sender that is there may put pieces into the ring meanwhile;
- * one that is not, or that has no core, would have to come first. */
+/* Copies a message from the sender's process. Returns 0 if that is not possible, or if the ring is
+ * chosen because it is faster. The ring is considered only if the sender is present, since
+ * otherwise this rank would have to wait for it. */
 static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
@@ -657,7 +670,7 @@ static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer
     return read;
 }
 
-/* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */
+/* Requests the bytes from offset `begin` on from the sender. k then waits for them. */
 static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
                           int64_t begin)
 {
@@ -674,13 +687,14 @@ static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id,
     }
 }
 
-/* The envelope of a large message reaches its receive. */
+/* Takes the envelope of a large message: copies the message, or requests it from the sender, or
+ * both, a half each. */
 static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
     dpari_world *w = p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
-    int64_t mine = head->bytes; /* what this rank copies */
+    int64_t mine = head->bytes; /* bytes that this rank copies */
     const void *from;
     uint64_t ref;
     int told;
@@ -692,7 +706,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
         return;
     }
     ref = dpari_p2p_ref(p, k->call.out, head->bytes);
-    from = where->ref ? dpari_at(w, where->ref) : NULL; /* no addresses for it: as if private */
+    from = where->ref ? dpari_at(w, where->ref) : NULL; /* NULL if no addresses are left, too */
     if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
@@ -712,7 +726,7 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
 /* ---- reading a channel ------------------------------------------------------------------------
  */
 
-/* Keeps a message that nobody has asked for. 0: no memory. */
+/* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
 static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
                           const char *from, int64_t got)
 {
@@ -732,7 +746,8 @@ static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_he
     return 1;
 }
 
-/* A piece of a message whose receive is not posted: the last that came. */
+/* Keeps a piece of a message whose receive is not posted. That message is the last one that was
+ * kept, because the pieces of a message follow its envelope. */
 static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
@@ -744,6 +759,7 @@ static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head
     }
 }
 
+/* Records the time of a transfer through the ring, if it was timed. */
 static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
 {
     const int64_t bytes = k->state[DPARI_P2P_BYTES], began = k->state[DPARI_P2P_BEGAN];
@@ -753,6 +769,7 @@ static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
     }
 }
 
+/* Takes a DATA record. */
 static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
@@ -774,7 +791,8 @@ static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_
     }
 }
 
-/* The peer asks for a message: into its memory at once, or piece by piece. */
+/* Takes a CTS, by which the peer requests a message: copies into the peer's registered memory, or
+ * begins to send the data. */
 static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
                                const dpari_p2p_where *where)
 {
@@ -790,15 +808,15 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     if (dpari_p2p_is_lost(p, k)) {
         return;
     }
-    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL; /* no addresses for it: piece by
-                                                                  piece, and all of it */
+    /* if no addresses are left to map that memory, all of the message is sent as data */
+    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL;
     if (to) {
         dpari_p2p_copy_large(w, to + where->begin, (const char *)k->call.in + where->begin,
                              k->state[DPARI_P2P_BYTES] - where->begin);
         if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
             dpari_p2p_finish(p, k, DPAR_E_MEMORY);
         } else if (where->begin > 0) {
-            dpari_p2p_append(&link->waiting, k); /* until the receiver has copied its part: FIN */
+            dpari_p2p_append(&link->waiting, k); /* for the FIN of the receiver's own part */
         } else {
             dpari_p2p_finish(p, k, DPAR_OK);
         }
@@ -808,6 +826,7 @@ static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
     dpari_p2p_append(&link->streams, k);
 }
 
+/* Takes a PUT or FIN, which ends the work with this id. */
 static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
 {
     dpar_work *k = dpari_p2p_find(list, id);
@@ -817,15 +836,21 @@ static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
     }
 }
 
-/* Takes one record; 0: there is no memory for it, it stays where it is. */
+/* True if the payload of a record is in its cell, false if it is in the block. */
+static int dpari_p2p_is_inline(const dpari_p2p_head *head)
+{
+    if (head->kind == DPARI_P2P_IS_DATA) {
+        return head->tag <= DPARI_P2P_INLINE;
+    }
+    return head->kind != DPARI_P2P_IS_EAGER || head->bytes <= DPARI_P2P_INLINE;
+}
+
+/* Takes one record. Returns 0, and leaves the record in the ring, if there is no memory for it. */
 static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell, const char *block)
 {
     dpari_p2p_link *link = &p->link[peer];
     const dpari_p2p_head *head = &cell->head;
-    const int inside = head->kind == DPARI_P2P_IS_DATA    ? head->tag <= DPARI_P2P_INLINE
-                       : head->kind == DPARI_P2P_IS_EAGER ? head->bytes <= DPARI_P2P_INLINE
-                                                          : 1;
-    const char *from = inside ? cell->payload : block;
+    const char *from = dpari_p2p_is_inline(head) ? cell->payload : block;
     dpari_p2p_where where = {0, 0, 0, 0};
     dpar_work *k;
     switch (head->kind) {
@@ -854,6 +879,7 @@ static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell
     }
 }
 
+/* Breaks the communicators of these works because the channel from the peer cannot be mapped. */
 static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
 {
     for (const dpar_work *k = list->first; k; k = k->next) {
@@ -866,7 +892,7 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p
 {
     uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
     link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
-    if (ref && !link->in) { /* whatever waits for the peer would wait for ever */
+    if (ref && !link->in) { /* all that waits for this peer would wait for ever */
         dpari_p2p_fail_works(&link->posted, ref);
         dpari_p2p_fail_works(&link->waiting, ref);
         dpari_p2p_fail_works(&link->queue, ref);
@@ -874,6 +900,7 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p
     return link->in;
 }
 
+/* Takes all records that are in the channel from the peer. */
 static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 {
     dpari_world *w = p->world;
@@ -892,7 +919,7 @@ static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
     }
 }
 
-/* ---- messages to oneself ----------------------------------------------------------------------
+/* ---- messages of a rank to itself -------------------------------------------------------------
  */
 
 static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
@@ -924,7 +951,7 @@ static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dp
     }
 }
 
-/* ---- what the engine calls --------------------------------------------------------------------
+/* ---- the functions of p2p.h -------------------------------------------------------------------
  */
 
 /* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
@@ -956,7 +983,7 @@ DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const d
     dpari_p2p_link *link = &p->link[peer];
     if (call->kind == DPAR_CALL_SEND && peer != w->me) {
         dpar_status status = dpari_p2p_channel_open(w, link, peer);
-        if (status != DPAR_OK) { /* the other would wait for ever */
+        if (status != DPAR_OK) { /* breaks it, because the peer would wait for ever */
             return dpari_group_break(g, status,
                                      "send: no shared memory for a channel between two ranks");
         }
@@ -1018,6 +1045,7 @@ DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_
     return DPAR_MORE;
 }
 
+/* Ends the works of a group in one list. Returns how many there were. */
 static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_group *g)
 {
     dpar_work *before = NULL, *k = list->first;

@@ -1,27 +1,30 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* p2p - messages between the ranks of a world over shared memory, as steps that never wait.
- * Private; the protocol is at the top of p2p.c, tests/model has it as models.
+ * Private. The protocol is described at the top of p2p.c and modelled in tests/model.
  *
- * Channels belong to a world, whatever communicators its messages are of. A message that is done
- * has left the channels and is in its group's `finished`. */
+ * Channels belong to a world and carry the messages of all its communicators. A message that is
+ * done is removed from its channel and is in `finished` of its group. */
 #ifndef DPARI_COMM_P2P_H
 #define DPARI_COMM_P2P_H
 
 #include "group.h"
 
-typedef struct dpari_p2p dpari_p2p; /* what a rank keeps of all its channels */
+typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channels */
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w);
 DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p);
-/* OK: done already, MORE: under way (the channels remember it until it is done). */
+/* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
+ * channel then refers to k until it is done. */
 DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
                                            dpar_work *k);
-/* The state of one: OK done, MORE (g->blocker: for whom), negative: failed. */
+/* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank g->blocker,
+ * or a negative status if it failed. */
 DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
-/* Looks at all channels. */
+/* Advances the messages of all channels. */
 DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p);
-/* Forgets works of a group that cannot end: it is broken or closed. Returns how many. */
+/* Removes the messages of a group that is broken or closed, because they cannot end any more.
+ * Returns how many there were. */
 DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
 
 #endif

@@ -9,14 +9,17 @@
 
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 {
-    return &pace[bytes < INT64_C(32) << 10    ? 0
-                 : bytes < INT64_C(512) << 10 ? 1
-                 : bytes < INT64_C(8) << 20   ? 2
-                                              : 3];
+    if (bytes < INT64_C(32) << 10) {
+        return &pace[0];
+    }
+    if (bytes < INT64_C(512) << 10) {
+        return &pace[1];
+    }
+    return &pace[bytes < INT64_C(8) << 20 ? 2 : 3];
 }
 
-/* The other way is tried a few times in a row, for the first time is slow: seldom, the less often
- * the longer it lost; and as soon as the chosen one has become slower than it was. */
+/* True if it is time to try the other method: after `wait` copies, a number that doubles with each
+ * trial, or as soon as the chosen method has become clearly slower than it was. */
 static int32_t dpari_pace_is_due(dpari_pace *p)
 {
     const uint32_t last = 1024;
@@ -32,7 +35,10 @@ static int32_t dpari_pace_is_due(dpari_pace *p)
 
 DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
 {
-    enum { TRIALS = 3, FIRST = 64 };
+    enum {
+        TRIALS = 3, /* copies of a trial: several, because the first one is slow */
+        FIRST = 64  /* copies until the first trial */
+    };
     const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
     const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
     if (p->trial > 0) {
@@ -52,8 +58,8 @@ DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
     return !way;
 }
 
-/* A wait for a rank that is late makes one slow, nothing makes one fast: the better of two counts
- * at once, the worse by and by. */
+/* A copy may take longer because another rank is late, but nothing makes it faster than it is. A
+ * better time therefore counts at once, a worse one only gradually. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
 {
     double *known = &p->per_byte[way];

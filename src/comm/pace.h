@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* pace - private: which of two ways of copying is the faster one here. */
+/* pace - private: chooses the faster of two methods of copying private memory. */
 #ifndef DPARI_COMM_PACE_H
 #define DPARI_COMM_PACE_H
 
 #include "../base/arith.h"
 
-/* Two ways for private memory: pieces through a ring, two copies that overlap; or one copy of the
- * kernel's. Which is faster depends on the cores (a shared cache: the ring, for long ones; none:
- * the kernel, by up to three times), on the kernel and on the size. So they are timed as they are
- * used.
- */
+/* There are two methods for private memory of another process. The ranks copy pieces into and out
+ * of a ring, where the two copies overlap, or the kernel copies once (process_vm_readv). Which one
+ * is faster depends on the kernel, on the size and on the cores. If they share a cache, the ring is
+ * faster for long copies; if not, the kernel is, by up to three times. Both are therefore timed
+ * while they are in use.
+ *
+ * There are DPARI_PACES classes of sizes. */
 enum { DPARI_BY_RING, DPARI_BY_KERNEL, DPARI_PACES = 4 };
 typedef struct dpari_pace {
-    double per_byte[2]; /* seconds; 0: not known yet */
-    double known;       /* of the chosen way when the other was tried last */
-    int32_t way, trial; /* chosen; how many more go the other way now */
-    uint32_t turns, wait;
+    double per_byte[2];   /* seconds for each method; 0 if not known yet */
+    double known;         /* per_byte of the chosen method when the other was last tried */
+    int32_t way, trial;   /* the chosen method; how many more copies try the other one */
+    uint32_t turns, wait; /* copies since the last trial; copies until the next one */
 } dpari_pace;
 
 #endif

@@ -5,11 +5,12 @@
 
 #include "pace.h"
 
-/* Of so many bytes, among DPARI_PACES of them. */
+/* Returns the class of copies of so many bytes; pace is [DPARI_PACES]. */
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
-/* The ring where it is clearly faster, else the kernel; now and then the other one, which may have
- * become it. */
+/* Chooses the method of the next copy: the ring if it is clearly faster, otherwise the kernel, and
+ * now and then the other one, in case it has become faster. */
 DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p);
+/* Records the time of a copy. */
 DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
 
 #endif

@@ -13,15 +13,17 @@
 #include "shm.h"
 #include "world.h"
 
-/* Bytes from which the collectives of shared memory write past the cache, too. */
+/* Copies of at least so many bytes use streaming stores, which bypass the cache. */
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
+/* True if this mechanism is disabled (dpar_world_desc.disable). */
 static int dpari_peers_plain(const dpari_world *w, int32_t bit)
 {
     return (w->head->plain & bit) != 0;
 }
 
-/* Not dpar_all_gather: that would count as sent. */
+/* Gathers the references of all ranks. Does not call dpar_all_gather, because c->sent must not
+ * count this. */
 static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {

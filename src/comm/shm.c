@@ -25,31 +25,31 @@
 
 /* A communicator of this rank. */
 typedef struct dpari_shm {
-    dpari_group group; /* first: a dpar_comm is one of these */
+    dpari_group group; /* must be first: dpari_shm_of casts a dpar_comm of this engine */
     struct dpari_node *node;
-    struct dpari_shm *next; /* of the open ones */
-    int64_t bytes;          /* of this */
-    int32_t closing;        /* the barrier that ends it is under way */
-    int32_t voted;          /* it broke, and this rank has gone on from it, or tried to */
-    int32_t generation;     /* so many times ranks went on without others to come to it */
+    struct dpari_shm *next; /* in the list of open communicators */
+    int64_t bytes;          /* bytes allocated for this struct and its tables */
+    int32_t closing;        /* 1 while the barrier that closes it is under way */
+    int32_t voted;          /* 1 if this rank has shrunk it, or tried to */
+    int32_t generation;     /* number of shrinks from the world to this communicator */
 } dpari_shm;
 
-/* What all communicators of this rank share; private memory. */
+/* What all communicators of this rank share, in private memory. */
 typedef struct dpari_node {
     dpari_world *world;
     dpari_p2p *p2p;
-    dpari_shm *open; /* communicators */
+    dpari_shm *open; /* list of open communicators */
     dpari_ended closed;
-    uint64_t spare;    /* ref of a member for the next one; 0: none */
-    uint32_t highest;  /* name of a communicator that this rank was in */
-    int32_t lent;      /* dpar_launch closes the world's, not the user */
-    int32_t posted;    /* works under way */
-    uint32_t tests;    /* fruitless calls of dpar_test so far */
-    double looked;     /* when dpar_test last looked whether peers live */
-    double suspended;  /* seconds between its looks that do not count: dpari_os_suspended */
-    uint64_t seen;     /* what the last look at a wait's progress saw */
-    uint32_t lock;     /* of all this and of what it leads to, while there is a progress thread */
-    uint32_t progress; /* 1: there is one; 2: it is to end */
+    uint64_t spare;    /* ref of an unused member, the head of a list; 0 if none */
+    uint32_t highest;  /* the highest id of a communicator that this rank was in */
+    int32_t lent;      /* 1 if dpar_launch closes the world's communicator, not the user */
+    int32_t posted;    /* number of works under way */
+    uint32_t tests;    /* calls of dpar_test so far that found nothing done */
+    double looked;     /* when dpar_test last checked peers and deadlines */
+    double suspended;  /* s between these checks that do not count (dpari_os_suspended) */
+    uint64_t seen;     /* hash of the state at the last check of a wait's progress */
+    uint32_t lock;     /* protects this struct and its communicators from the progress thread */
+    uint32_t progress; /* 1 while there is a progress thread, 2 while it must end */
     dpari_thread thread;
 } dpari_node;
 
@@ -88,13 +88,15 @@ static void dpari_unlock(dpari_node *n)
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
+/* True if operation k waits for this rank. */
 static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
 {
     return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(g, k, rank)
                                                      : rank == k->call.root;
 }
 
-/* The first that is missing because it waits for a rank that has come to k, and for whom. */
+/* Appends the first missing rank that itself waits for a rank which has arrived at k, and that
+ * rank. */
 static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
 {
     const double quiet = dpari_quiet(g->comm.timeout_s);
@@ -114,6 +116,8 @@ static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work
     }
 }
 
+/* Breaks the communicator because its deadline has passed. The message names the missing ranks with
+ * the last operation of each. */
 static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
 {
     int32_t missing = 0;
@@ -137,15 +141,17 @@ static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k
     return dpari_group_break(g, DPAR_E_TIMEOUT, why.text);
 }
 
-/* What k really waits for: a collective waits for those posted before it. */
+/* Returns the operation that k waits for: if k is a collective, the first one in the queue, because
+ * collectives run in the order of posting, otherwise k. */
 static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
 {
     return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT && g->first ? g->first : k;
 }
 
-/* After an error elsewhere a close waits for nobody: others may have seen that error before they
- * had this communicator at all. It ends with that error here, too. Those that went on after that
- * error have all of them seen it. */
+/* True if closing this communicator must not wait because another communicator of this rank is
+ * broken: the other ranks may have seen that error before they even made this communicator. It is
+ * then broken by the same error. Communicators of earlier generations do not count, because all
+ * ranks that shrank them have seen their errors. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -158,8 +164,9 @@ static int dpari_close_in_vain(dpari_shm *s)
     return 0;
 }
 
-/* Checks now and then whether a wait still makes sense. Returns DPAR_OK if it does, DPAR_E_PEER if
- * *rank is gone, or DPAR_E_TIMEOUT. */
+/* Checks now and then whether a wait can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
+ * *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status of a broken
+ * communicator. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
     dpari_group *g = &s->group;
@@ -181,7 +188,7 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             dpari_group_closes(g, g->world_rank[r])) {
             state = DPARI_RANK_LEFT;
         }
-        /* one that died before one that left: others leave because of it */
+        /* a rank that died counts before one that left, because ranks leave when another dies */
         if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
             gone = state;
             *rank = r;
@@ -190,14 +197,16 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     if (gone) {
         return DPAR_E_PEER;
     }
-    return missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s
-               ? DPAR_E_TIMEOUT
-               : DPAR_OK;
+    if (missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s) {
+        return DPAR_E_TIMEOUT;
+    }
+    return DPAR_OK;
 }
 
 /* ---- progress ---------------------------------------------------------------------------------
  */
 
+/* Ends an operation with this status. */
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
     dpari_group *g = &s->group;
@@ -211,10 +220,11 @@ static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
     dpari_flight_end(g->world, k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
     k->status = status;
-    DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
+    DPARI_STORE(&k->comm, NULL); /* last, because from here on the user may reuse it */
 }
 
-/* The collectives of one communicator, in order, until one has to wait. */
+/* Advances the collectives of one communicator in order, until one must wait. If the communicator
+ * is broken, fails those that cannot end any more. */
 static void dpari_queue_progress(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -222,12 +232,14 @@ static void dpari_queue_progress(dpari_shm *s)
         dpar_work *k = g->first;
         const dpar_status broken = g->comm.status;
         dpar_status status = broken;
-        /* what all had done before it broke has all its words: it ends well everywhere */
+        /* of a collective before the first failed one, all words are published, so it succeeds on
+         * all ranks */
         if (broken == DPAR_OK || k->sequence < g->broken_from) {
             status = dpari_coll_advance(g, k);
         }
-        /* who was stopped may have read what others had given up, and had written to again: they
-         * break it before they do */
+        /* If this rank was stopped for long, the others may have given up the collective and
+         * written to memory that it has just read. They break the communicator before they do so,
+         * hence this second check. */
         if (status == DPAR_OK) {
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             status = dpari_group_broken(g);
@@ -243,6 +255,7 @@ static void dpari_queue_progress(dpari_shm *s)
     }
 }
 
+/* Advances one operation, a collective together with those before it in the queue. */
 static void dpari_step(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -287,15 +300,15 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
         return;
     }
     if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_queue_progress(s); /* fails all of them: the communicator is broken */
+        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
     } else {
         dpari_p2p_forget(s->node->p2p, g);
         dpari_work_done(s, k, status);
     }
 }
 
-/* True if the operation has made progress since the last look. The deadline limits waits without
- * progress only. */
+/* True if the operation has made progress since the last call, by a hash of its state. The deadline
+ * limits only waits without progress. */
 static int dpari_gets_on(dpari_node *n, const dpar_work *k)
 {
     uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
@@ -307,7 +320,8 @@ static int dpari_gets_on(dpari_node *n, const dpar_work *k)
     return seen != before;
 }
 
-/* Checks all that an operation waits for, and fails it if a rank will not arrive. */
+/* Checks the ranks that an operation waits for and its deadline, and fails it if a rank will not
+ * arrive. */
 static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpari_group *g = &s->group;
@@ -327,7 +341,7 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began
     if (status == DPAR_OK) {
         return;
     }
-    dpari_step(s, k); /* the last words of a rank that is gone may have come just before */
+    dpari_step(s, k); /* a rank that has ended may have published its part just before */
     if (!k->comm) {
         return;
     }
@@ -339,9 +353,10 @@ static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began
     dpari_give_up(s, k, status);
 }
 
-enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything */
+enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
 
-/* Until k is done. The caller holds the lock. */
+/* Waits until k is done and returns its status. The caller holds the lock, which is released during
+ * each turn of the wait. */
 static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -382,12 +397,13 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 /* ---- the engine's functions -------------------------------------------------------------------
  */
 
+/* The number of this rank's next operation, which numbers its messages. */
 static int64_t dpari_flights_of(const dpari_world *w)
 {
     return (int64_t)w->rank[w->me].flights + 1;
 }
 
-/* Posts it; OK when it was done at once. */
+/* Starts an operation in k. k->comm is NULL afterwards if it is done already. */
 static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
     dpari_group *g = &s->group;
@@ -404,7 +420,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     k->sequence = is_message ? dpari_flights_of(w) : ++g->sequence;
     k->record = dpari_flight_begin(w, g->id, k->sequence, call);
     s->node->posted++;
-    status = dpari_group_broken(g); /* too late: the others have given it up */
+    status = dpari_group_broken(g); /* if so, the others do not wait for this operation */
     if (status != DPAR_OK) {
         dpari_work_done(s, k, status);
         return;
@@ -464,8 +480,8 @@ static dpar_status dpari_shm_wait(dpar_work *k)
     return status;
 }
 
-enum { DPARI_TESTS_CROWDED = 16 }; /* tests between two offers of the core to who needs it */
-#define DPARI_LOOK_EVERY 10e-3     /* seconds between two looks at peers and deadline */
+enum { DPARI_TESTS_CROWDED = 16 }; /* tests after which a rank sleeps briefly if cores are shared */
+#define DPARI_LOOK_EVERY 10e-3     /* seconds between two checks of peers and deadline */
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
@@ -496,14 +512,14 @@ static dpar_status dpari_shm_test(dpar_work *k)
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(n);
     if (status == DPAR_MORE && n->world->crowded && n->tests % DPARI_TESTS_CROWDED == 0) {
-        dpari_os_sleep(10e-6); /* a yield would come back at once, or after another's whole slice */
+        dpari_os_sleep(10e-6); /* a yield would return at once, or only after a whole time slice */
     }
     return status;
 }
 
-enum { DPARI_BATCH = 12 }; /* works that fit on the stack */
+enum { DPARI_BATCH = 12 }; /* works that are kept on the stack */
 
-/* Posts receives first, so that messages arrive directly in their place. */
+/* Posts receives first, so that messages are copied directly to their destination. */
 static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
@@ -539,7 +555,7 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     dpar_text_init(&t, why->text, sizeof why->text);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
     dpari_text_print(&t, "%ld of at most %ld in use, in ", w->users, w->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 pieces (", w->used_count);
+    dpari_text_print(&t, "%d of at most 65536 allocations (", w->used_count);
     dpari_put_lack(&t, w);
     dpari_text_char(&t, ')');
 }
@@ -579,7 +595,7 @@ static void *dpari_progress_main(void *arg)
     int32_t idle = 0;
     while (DPARI_LOAD(&n->progress) == 1) {
         int32_t posted = 0;
-        /* the user's thread makes progress while it waits; two would be in each other's way */
+        /* while the user's thread waits, it makes progress itself, and two would only compete */
         if (!DPARI_LOAD(&n->world->waiting)) {
             dpari_lock(n);
             dpari_progress_all(n);
@@ -606,7 +622,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
             return dpari_say(DPAR_E_SYSTEM, &c->why, "no thread could be started for progress");
         }
     } else if (!on && n->progress) {
-        DPARI_STORE(&n->progress, 2U); /* it still takes the lock, once */
+        DPARI_STORE(&n->progress, 2U); /* not 0, because the thread may still take the lock once */
         dpari_os_join(n->thread);
         DPARI_STORE(&n->progress, 0U);
     }
@@ -616,7 +632,7 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
 /* ---- report -----------------------------------------------------------------------------------
  */
 
-enum { DPARI_REPORTED = 4 }; /* operations a rank */
+enum { DPARI_REPORTED = 4 }; /* operations that a report shows of each rank */
 
 static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 {
@@ -635,9 +651,11 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
         dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
         dpar_text_put(out, "\n    ");
         dpari_flight_text(out, &now.f);
-        dpar_text_put(out, now.f.state == DPARI_FLIGHT_DONE     ? " done"
-                           : now.f.state == DPARI_FLIGHT_FAILED ? " failed"
-                                                                : " not done");
+        if (now.f.state == DPARI_FLIGHT_DONE) {
+            dpar_text_put(out, " done");
+        } else {
+            dpar_text_put(out, now.f.state == DPARI_FLIGHT_FAILED ? " failed" : " not done");
+        }
         if (now.f.comm) {
             dpari_text_print(out, ", group %ld", (int64_t)now.f.comm);
         }
@@ -666,7 +684,7 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
         return;
     }
     reads = DPARI_LOAD(&w->rank[w->me].reads);
-    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read where it lies, other ");
+    dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read in place, other ");
     if (reads == 0) {
         dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
         return;
@@ -675,11 +693,11 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
     dpari_put_unread(out, w);
 }
 
-/* ---- making and ending ------------------------------------------------------------------------
+/* ---- making and closing communicators ---------------------------------------------------------
  */
 
-/* Room for a member, its tables and slots in this rank's heap. One that was used before has counted
- * to *sequence. */
+/* Takes an unused member, or allocates one with its tables and slots in this rank's heap. *sequence
+ * is the last sequence number that the member has used. */
 static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequence)
 {
     dpari_world *w = n->world;
@@ -701,6 +719,7 @@ static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequ
     return status;
 }
 
+/* Keeps the member of a closed communicator for a later one. */
 static void dpari_member_spare(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -710,8 +729,8 @@ static void dpari_member_spare(dpari_shm *s)
     s->node->spare = g->member_ref;
 }
 
-/* Works that nobody waited for end here; where one was not done, the others must not wait either.
- */
+/* Ends the works that the user has not waited for, and returns how many of them were not done. If
+ * there are any, the communicator is broken, so that the other ranks do not wait for them. */
 static int32_t dpari_shm_lost(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -732,7 +751,7 @@ static int32_t dpari_shm_lost(dpari_shm *s)
         dpari_work_done(s, g->finished, g->finished->status);
     }
     if (lost > 0) {
-        dpari_queue_progress(s); /* fails them all: it is broken */
+        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
     }
     return lost;
 }
@@ -774,7 +793,7 @@ static void dpari_node_close(dpari_node *n)
     dpari_os_unmap(n, (int64_t)sizeof *n);
 }
 
-/* Out of the list of open ones. */
+/* Moves a communicator from the list of open ones to the closed ones. */
 static void dpari_shm_drop(dpari_shm *s)
 {
     dpari_shm **link = &s->node->open;
@@ -799,8 +818,8 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     s->closing = 1;
     lost = dpari_shm_lost(s);
     if (!s->voted && dpari_group_broken(&s->group) != DPAR_OK) {
-        dpari_vote_cast(&s->group,
-                        DPARI_VOTE_LEAVES); /* who shrinks it need not wait for this one */
+        /* so that ranks that shrink the communicator do not wait for this one */
+        dpari_vote_cast(&s->group, DPARI_VOTE_LEAVES);
     }
     dpari_unlock(n);
     if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
@@ -893,7 +912,8 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     g->member = (dpari_member **)(void *)(s + 1);
     g->in = (const void **)(void *)(g->member + size);
     g->out = (void **)(void *)(g->in + size);
-    g->world_rank = (int32_t *)(void *)(g->out + size + 1); /* a result, and where others take it */
+    /* `out` has one more: a rank's own result, and the places where the others take it from */
+    g->world_rank = (int32_t *)(void *)(g->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
         g->member[r] = (dpari_member *)dpari_at(w, member[r]);
         g->world_rank[r] = world_rank[r];
@@ -915,7 +935,7 @@ static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *wo
     return DPAR_OK;
 }
 
-/* The world's communicator: the ref of each rank's member is where all can read it. */
+/* Makes the world's communicator, of the members that all ranks have published. */
 static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
 {
     const dpari_world *w = n->world;
@@ -940,7 +960,7 @@ static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
-    dpar_text_put(&t, "joining: a rank's memory: ");
+    dpar_text_put(&t, "memory for this rank: ");
     dpari_put_lack(&t, n ? n->world : NULL);
 }
 
@@ -959,10 +979,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int
     if (status != DPAR_OK) {
         dpari_join_why(n, why);
     }
-    if (!n) { /* nobody else tells those that wait for it */
+    if (!n) { /* so that the other ranks do not wait for this one */
         dpari_segment_ended(s, me, 1);
     }
-    status = status == DPAR_OK ? entered : status;
+    if (status == DPAR_OK) {
+        status = entered;
+    }
     if (status != DPAR_OK && n) {
         n->world->owns = DPARI_OWNS_NOTHING;
         dpari_node_close(n);
@@ -982,7 +1004,8 @@ static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b
     return a->key != b->key ? a->key < b->key : i < j;
 }
 
-/* Picks those of this rank's color, in order; the place of this rank in *rank. */
+/* Lists the ranks of this rank's color, ordered by key and then by rank. *rank is the position of
+ * this rank. Returns how many there are. */
 static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
                                    int32_t *world_rank, uint64_t *member, int32_t *rank)
 {
@@ -1037,11 +1060,11 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     }
     (*out)->timeout_s = c->timeout_s;
     dpari_shm_of(*out)->generation = s->generation;
-    s->node->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
+    s->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
     return DPAR_OK;
 }
 
-/* An all-gather with a name of its own. */
+/* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
 static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
 {
     dpar_call call;
@@ -1074,7 +1097,7 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     dpari_unlock(n);
     mine.id = (int64_t)n->highest + 1;
     if (!card) {
-        return dpari_split_failed(c, c->rank); /* the others wait in vain, and say so */
+        return dpari_split_failed(c, c->rank); /* the others fail with a timeout */
     }
     status = dpari_split_gather(c, &mine, card);
     for (int32_t r = 0; r < c->size && status == DPAR_OK; r++) {
@@ -1091,14 +1114,14 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     return status;
 }
 
-/* ---- going on without others ------------------------------------------------------------------
+/* ---- shrinking --------------------------------------------------------------------------------
  *
- * The new communicator is one of the same world, over members that no rank which is left behind
- * knows. Such a one may only be stopped, in the middle of a copy into memory that its operation
- * was given: so what lies in this rank's heap now is not given out again, unless all that are left
- * behind are dead. */
+ * The new communicator belongs to the same world and has members that the ranks which are left
+ * behind do not know. Such a rank may only be stopped, in the middle of a copy into memory of its
+ * operation. The memory that this rank's heap has used so far is therefore not allocated again,
+ * unless all ranks that are left behind are dead. */
 
-/* Until all have said whether they stay, or the deadline is over. */
+/* Waits until all ranks have voted or the deadline has passed. */
 static void dpari_shrink_wait(dpari_shm *s)
 {
     dpari_group *g = &s->group;
@@ -1125,7 +1148,7 @@ static void dpari_shrink_wait(dpari_shm *s)
     dpari_wait_end(w, &t);
 }
 
-/* "ranks 1, 3" of those that stay. */
+/* Appends the ranks that stay: "rank 1, 3". */
 static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
 {
     int32_t named = 0;
@@ -1142,12 +1165,13 @@ static dpar_status dpari_shrink_late(const dpari_group *g, const uint64_t *stay,
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "shrink: ");
     dpari_put_rank(&t, g, g->comm.rank);
-    dpar_text_put(&t, " came too late: the others have gone on without it: ");
+    dpar_text_put(&t, " came too late: the others continue without it: ");
     dpari_put_stayers(&t, g, stay);
     return DPAR_E_TIMEOUT;
 }
 
-/* For the launcher, and for this rank's heap, that was given out up to `floor` by others' leave. */
+/* Marks the ranks that are left behind, for the launcher. If all of them are dead, this rank's heap
+ * may be allocated again from floor_before on. */
 static void dpari_shrink_leave(const dpari_group *g, const uint64_t *stay, int64_t floor_before)
 {
     dpari_world *w = g->world;
@@ -1214,7 +1238,7 @@ static void dpari_shrink_break(dpari_shm *s)
     dpari_shm_lost(s);
 }
 
-/* This rank's vote, with a member for its next communicator. */
+/* Publishes this rank's vote, with a member for its next communicator. */
 static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
 {
     dpari_group *g = &s->group;
@@ -1227,10 +1251,11 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
     status = dpari_member_make(n, &v->member, &v->sequence);
     v->id = (int64_t)n->highest + 1;
     dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
-    return status == DPAR_OK
-               ? status
-               : dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
-                           g->comm.rank);
+    if (status != DPAR_OK) {
+        return dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
+                         g->comm.rank);
+    }
+    return DPAR_OK;
 }
 
 static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
@@ -1242,7 +1267,7 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, in
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_wrong(why, "shrink: rank %d did so before", c->rank);
+        return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", c->rank);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);

@@ -2,10 +2,10 @@
 /* Implements the short forms: dpar_launch_main, dpar_init_or_launch and dpar_finalize, dpar_fail,
  * dpar_max and the like, and dpar_comm_check_equal.
  *
- * dpar_fail prints one message per job. Ranks that share memory claim the right to print by a word
- * in the segment; over MPI rank 0 prints, and a rank whose communicator is not broken yet.
- * dpar_comm_check_equal compares hashes, and if they differ finds the first different element by
- * bisection, with one all-reduce for each bit of the count. */
+ * dpar_fail prints one message for the whole job. If ranks share memory, the first one that fails
+ * claims a word in the segment and prints. Over MPI, rank 0 prints, and so does a rank whose
+ * communicator is not broken yet. dpar_comm_check_equal compares hashes. If they differ, it finds
+ * the first different element by bisection, with one all-reduce for each bit of the count. */
 #include "simple.h"
 
 #include "../base/inner.h"
@@ -19,13 +19,13 @@
 /* ---- the error exit ----------------------------------------------------------------------------
  */
 
-/* A line to stderr, in one piece, after what the program has printed so far. */
+/* Writes a line to stderr in one piece, after what the program has printed so far. */
 static void dpari_main_write(dpar_text *t)
 {
     size_t done = 0, n;
     dpari_text_char(t, '\n');
     n = t->used < t->capacity ? t->used : t->capacity - 1;
-    t->buffer[n - 1] = '\n'; /* of a line that was cut, too */
+    t->buffer[n - 1] = '\n'; /* also if the line was too long and was cut off */
     fflush(NULL);
     while (done < n) {
         const ssize_t got = write(2, t->buffer + done, n - done);
@@ -36,8 +36,7 @@ static void dpari_main_write(dpar_text *t)
     }
 }
 
-/* True if this rank prints the error for all. Where ranks share memory it is the first one that
- * fails; elsewhere it is rank 0, and a rank whose c is not broken yet. */
+/* True if this rank prints the error for all ranks. */
 static int dpari_fail_speaks(dpar_comm *c)
 {
     dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
@@ -66,10 +65,17 @@ static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
 
 DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 {
-    const char *text = why != NULL ? why->text : c != NULL ? c->why.text : "";
+    const char *text = "";
     char line[400];
     dpar_text t;
-    text = text[0] != 0 ? text : "it failed, and nothing said why";
+    if (why != NULL) {
+        text = why->text;
+    } else if (c != NULL) {
+        text = c->why.text;
+    }
+    if (text[0] == 0) {
+        text = "it failed without a message";
+    }
     if (c != NULL) {
         dpari_fail_text(c, ": ", text);
         return 1;
@@ -83,7 +89,7 @@ DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
 /* ---- main -------------------------------------------------------------------------------------
  */
 
-/* "heat: " and the message. */
+/* Prints "heat: " and the message, where heat is the name of the program. */
 static void dpari_main_says(const char *program, const char *text)
 {
     const char *name = program != NULL ? program : "dpar";
@@ -97,7 +103,7 @@ static void dpari_main_says(const char *program, const char *text)
     dpari_main_write(&t);
 }
 
-/* What stands behind --ranks, the last one; NULL: there is none. "" where nothing follows it. */
+/* Returns the value of the last --ranks, "" if it has none, or NULL if there is no --ranks. */
 static const char *dpari_main_ranks(int argc, char **argv)
 {
     static const char name[] = "--ranks";
@@ -125,7 +131,8 @@ static DPARI_COLD int dpari_main_nearly(const char *word)
     if (*word != '-') {
         return 0;
     }
-    for (; *word == '-'; word++) {
+    while (*word == '-') {
+        word++;
     }
     for (; *word != 0 && *word != '=' && !(*word >= '0' && *word <= '9'); word++) {
         if (n == 6) {
@@ -169,20 +176,21 @@ static void dpari_main_take(int *argc, char **argv)
     }
 }
 
-/* Nobody said how many ranks; a word that was to say it would pass in silence. */
+/* Fails if an argument looks like a misspelled --ranks. Called if the number of ranks is not set,
+ * because such an argument would otherwise be ignored in silence. */
 static DPARI_COLD dpar_status dpari_main_misspelled(int argc, char **argv, dpar_why *why)
 {
     int i;
     for (i = 1; i < argc && argv[i] != NULL && !dpari_same(argv[i], "--"); i++) {
         if (dpari_main_nearly(argv[i])) {
-            return dpari_wrong(why, "\"%s\": it is --ranks N that says how many ranks there are",
+            return dpari_wrong(why, "\"%s\" is unknown: --ranks N sets the number of ranks",
                                argv[i]);
         }
     }
     return DPAR_OK;
 }
 
-/* As many as this process may have cores, 4 at most. */
+/* Returns the default number of ranks: the cores that this process may use, at most 4. */
 static int32_t dpari_main_cores(void)
 {
     uint64_t mask[DPARI_CPU_WORDS];
@@ -196,7 +204,7 @@ static int32_t dpari_main_cores(void)
     return n > 0 ? n : 1;
 }
 
-/* A number of ranks; 0 where there is no text. */
+/* Reads a number of ranks. *asked is 0 if there is no text. */
 static dpar_status dpari_main_number(const char *name, const char *text, int64_t *asked,
                                      dpar_why *why)
 {
@@ -207,7 +215,7 @@ static dpar_status dpari_main_number(const char *name, const char *text, int64_t
         return DPAR_OK;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "%s takes a number of 1 .. %d, not \"", name, DPARI_MAX_RANKS);
+    dpari_text_print(&t, "%s takes a number from 1 to %d, not \"", name, DPARI_MAX_RANKS);
     return dpari_wrong(why, "%s%s\"", line, text);
 }
 
@@ -245,6 +253,7 @@ static dpar_status dpari_main_read(int argc, char **argv, dpar_launcher_info *jo
     return DPAR_OK;
 }
 
+/* Converts the result of a rank into an exit code: 1 if it does not fit into one. */
 static int dpari_main_code(int result)
 {
     return result > 0 && result < 256 ? result : result != 0;
@@ -264,6 +273,7 @@ static int dpari_main_ends(const char *program, dpar_status st, const dpari_verd
     return dpari_main_code(verdict->result);
 }
 
+/* Launches n ranks that run fn. */
 static int dpari_main_fork(int32_t n, const char *program, dpar_main fn, void *arg)
 {
     dpari_verdict verdict;
@@ -301,7 +311,8 @@ static int dpari_main_join(const char *program, dpar_main fn, void *arg)
         dpari_fail_text(world, why.text, whole ? "" : world->why.text);
     }
     if (dpar_comm_free(world) == DPAR_E_ARG && whole && result == 0) {
-        dpari_main_says(program, "a rank returned 0, but had not waited for all it had posted");
+        dpari_main_says(program, "a rank returned 0 without waiting for all operations that it "
+                                 "had posted");
         return 1;
     }
     return dpari_main_code(result);
@@ -326,8 +337,7 @@ DPAR_API DPARI_COLD int dpar_launch_main(int argc, char **argv, dpar_main fn, vo
     return dpari_main_fork(n > 0 ? n : dpari_main_cores(), program, fn, arg);
 }
 
-/* ---- two lines in a main that was serial
- * ---------------------------------------------------------
+/* ---- two calls in a main that was serial ------------------------------------------------------
  */
 
 DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
@@ -349,7 +359,7 @@ DPAR_API DPARI_COLD dpar_status dpar_init_or_launch(int *argc, char ***argv,
         return dpari_wrong(why, "dpar_init_or_launch: world is NULL");
     }
     if (o.ranks < 0 || o.ranks > DPARI_MAX_RANKS) {
-        return dpari_wrong(why, "dpar_init_or_launch: ranks is 0 .. %d, not %d",
+        return dpari_wrong(why, "dpar_init_or_launch: ranks must be 0 to %d, not %d",
                            (int32_t)DPARI_MAX_RANKS, o.ranks);
     }
     dpari_site_here(&site);
@@ -377,22 +387,23 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
     if (world == NULL) {
         return 1;
     }
-    dpar_barrier(world, NULL); /* its why survives, that of the close does not */
+    dpar_barrier(world, NULL); /* if it fails, dpar_fail can print why, unlike after the close */
     if (world->status < 0) {
         dpar_fail(world, NULL);
         (void)dpar_comm_free(world);
         return 1;
     }
     if (dpar_comm_free(world) == DPAR_E_ARG) {
-        dpari_main_says(NULL, "a rank ended, but had not waited for all it had posted");
+        dpari_main_says(NULL, "a rank ended without waiting for all operations that it had posted");
         return 1;
     }
     return 0;
 }
 
-/* ---- one number from all ------------------------------------------------------------------------
+/* ---- reductions of one number -----------------------------------------------------------------
  */
 
+/* Returns NaN if the all-reduce fails. */
 DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
 {
     double all = 0.0;
@@ -425,6 +436,7 @@ DPAR_API double dpar_mean(dpar_comm *c, double x)
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
 
+/* The data of one rank. */
 typedef struct dpari_alike {
     const unsigned char *data;
     int64_t count;
@@ -432,6 +444,7 @@ typedef struct dpari_alike {
     int64_t unit; /* bytes of an element */
 } dpari_alike;
 
+/* The arguments that must be equal before the data can be compared (agree.h). */
 static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
 {
     const dpari_alike *s = (const dpari_alike *)given;
@@ -439,8 +452,9 @@ static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
     dpari_fact_type(f, "type", 0, s->type);
 }
 
-/* Of n bytes, in four lanes of whole words: one step is longer than a word takes to come. A step
- * maps different words to different hashes, so that one word that differs is always seen. */
+/* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
+ * word. A step maps different words to different hashes, so that a single word that differs is
+ * always noticed. */
 static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
 {
     uint64_t lane[4] = {1, 2, 3, 4}, h = (uint64_t)n;
@@ -476,7 +490,7 @@ static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t 
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
-/* The bits of an element, in a word's first bytes. */
+/* Returns the bits of an element in the first bytes of a word. */
 static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 {
     int64_t bits = 0;
@@ -484,7 +498,7 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
     return bits;
 }
 
-/* An element from its bits; digits: how many of a float. */
+/* Appends an element, given by its bits. digits: significant digits of a float. */
 DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
@@ -512,7 +526,8 @@ DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, in
     }
 }
 
-/* "element 7 is 0.25 on rank 0, 0.75 on rank 3", with digits enough to tell them apart. */
+/* Writes "element 7 is 0.25 on rank 0, 0.75 on rank 3", with enough digits to distinguish the two.
+ */
 static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int64_t *bits,
                             int32_t who)
 {
@@ -530,10 +545,10 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
     }
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "element %ld is %s on rank 0, %s%s%d", at, word[0], word[1],
-                     digits < 20 ? " on rank " : " of other bits on rank ", who);
+                     digits < 20 ? " on rank " : " with other bits on rank ", who);
 }
 
-/* They differ somewhere: the first element in which a rank differs from rank 0, by halves. */
+/* Finds the first element in which a rank differs from rank 0, by bisection. */
 static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
@@ -546,27 +561,35 @@ static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why
         high = st == 1 ? high : middle;
     }
     bits[0] = bits[1] = dpari_alike_bits(s, low);
-    st = st < 0 ? st : dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
-    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
-    st = st < 0 ? st : dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
-    st = st < 0 ? st : dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
-    if (st == DPAR_OK) {
-        dpari_alike_say(found, low, s->type, bits, who);
+    if (st >= 0) {
+        st = dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
     }
-    return st < 0 ? st : DPAR_E_MISMATCH;
+    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
+    if (st >= 0) {
+        st = dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
+    }
+    if (st >= 0) {
+        st = dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
+    }
+    if (st < 0) {
+        return st;
+    }
+    dpari_alike_say(found, low, s->type, bits, who);
+    return DPAR_E_MISMATCH;
 }
 
 static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
 {
     if (s->unit == 0) {
-        return dpari_wrong(why, "agree: type %s is not one of whole bytes",
+        return dpari_wrong(why, "dpar_comm_check_equal: type %s has no elements of whole bytes",
                            dpar_type_name(s->type));
     }
     if (s->count < 0 || s->count > (INT64_C(1) << 62) / s->unit) {
-        return dpari_wrong(why, "agree: a count of %ld", s->count);
+        return dpari_wrong(why, "dpar_comm_check_equal: count must be 0 to 2^62 bytes, not %ld",
+                           s->count);
     }
     if (s->count > 0 && s->data == NULL) {
-        return dpari_wrong(why, "agree: data is NULL");
+        return dpari_wrong(why, "dpar_comm_check_equal: data is NULL");
     }
     return DPAR_OK;
 }
@@ -578,7 +601,7 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     dpar_why found;
     dpar_status st;
     if (c == NULL) {
-        return dpari_wrong(why, "agree: the communicator is NULL");
+        return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
     s.data = (const unsigned char *)data;
     s.count = count;
@@ -586,10 +609,15 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
     st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(c, st, "agree", st == DPAR_OK ? dpari_alike_state : NULL, &s, &found);
+    st = dpari_agree_on(c, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+                        &s, &found);
     if (st == DPAR_OK) {
         st = dpari_alike_part(c, &s, 0, count);
-        st = st == 0 ? dpari_alike_find(c, &s, &found) : st == 1 ? DPAR_OK : st;
+        if (st == 0) {
+            st = dpari_alike_find(c, &s, &found);
+        } else if (st == 1) {
+            st = DPAR_OK;
+        }
     }
     if (st != DPAR_OK) {
         c->why = found.text[0] != 0 ? found : c->why;

@@ -14,17 +14,18 @@
 #include "kernel.h"
 #include "strided_loops.h"
 
+/* The numbers marked "measured" are from an AMD EPYC. */
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
-#define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
+#define DPARI_STRIDE_NEAR 64  /* runs whose lines are surely still in the cache afterwards */
 #define DPARI_STRIDE_NEAR_BYTES 16384
-#define DPARI_STRIDE_FIRST 32768  /* of long ones, at once: what the first level holds */
-#define DPARI_STRIDE_LONGEST 1024 /* bytes: longer rows the library copies: measured, EPYC */
+#define DPARI_STRIDE_FIRST 32768  /* bytes of long runs that are prefetched first (one L1 cache) */
+#define DPARI_STRIDE_LONGEST 1024 /* bytes; memcpy is faster for longer rows (measured) */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as one: measured, EPYC */
-#define DPARI_STRIDE_SOME 512   /* elements from which their lines are asked for: measured */
-#define DPARI_STRIDE_WITHIN 512 /* bytes that accesses lie apart which meet: measured, EPYC */
+#define DPARI_STRIDE_FULL 8     /* elements from which a row is combined as a whole (measured) */
+#define DPARI_STRIDE_SOME 512   /* elements from which their lines are prefetched (measured) */
+#define DPARI_STRIDE_WITHIN 512 /* bytes; sides this close modulo a page disturb each other */
 #define DPARI_STRIDE_PAGE 4096
-#define DPARI_STRIDE_PACKED 65536 /* boxes of more wait for their own memory: measured, EPYC */
+#define DPARI_STRIDE_PACKED 65536 /* bytes up to which boxes are packed (measured) */
 
 static void dpari_stride_ask_to_read(const unsigned char *f)
 {
@@ -61,8 +62,8 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
 }
 
 #if DPARI_STRIDE_WIDE
-/* A run of 65 to 1024 bytes: the library's copy asks too much of each (halos of 24^3 in full 1.9
- * us, 1.55 so). */
+/* Copies a run of 65 to 1024 bytes. memcpy has a higher cost per call: full halos of 24^3 take 1.9
+ * us with it and 1.55 us with this. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void
 dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
 {
@@ -120,7 +121,7 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
 
 DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
-    const dpari_stride_rows r = *k; /* read here, not by each loop */
+    const dpari_stride_rows r = *k; /* a copy, so that the loops need not read it again */
     switch (2 * loop + k->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
@@ -136,6 +137,7 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k
     }
 }
 
+/* Returns the loop that copies runs of so many bytes. */
 static int32_t dpari_stride_loop_of(int64_t run)
 {
     if (run > 64) {
@@ -144,13 +146,16 @@ static int32_t dpari_stride_loop_of(int64_t run)
     if (run > 16) {
         return run > 32 ? DPARI_STRIDE_FOUR_16 : DPARI_STRIDE_TWO_16;
     }
-    if (run >= 8) {
-        return run == 8 ? DPARI_STRIDE_8 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
+    if (run > 8) {
+        return run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_16;
     }
-    if (run >= 4) {
-        return run == 4 ? DPARI_STRIDE_4 : DPARI_STRIDE_TWO_4;
+    if (run > 4) {
+        return run < 8 ? DPARI_STRIDE_TWO_4 : DPARI_STRIDE_8;
     }
-    return run == 1 ? DPARI_STRIDE_1 : run == 2 ? DPARI_STRIDE_2 : DPARI_STRIDE_TWO_2;
+    if (run > 2) {
+        return run < 4 ? DPARI_STRIDE_TWO_2 : DPARI_STRIDE_4;
+    }
+    return run < 2 ? DPARI_STRIDE_1 : DPARI_STRIDE_2;
 }
 
 /* ---- through a buffer ---- */
@@ -176,7 +181,7 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
             x4 = real ? x4 ^ ((uint32_t)1 << 31) : 0 - x4;
             dpari_stride_copy(at, &x4, 4);
             break;
-        case 2: /* floats alone */
+        case 2: /* only floats */
             dpari_stride_copy(&x2, at, 2);
             x2 = (uint16_t)(x2 ^ 0x8000u);
             dpari_stride_copy(at, &x2, 2);
@@ -186,7 +191,7 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
     }
 }
 
-/* To or from a dense buffer, whose rows follow each other. */
+/* Copies to a dense buffer, whose rows follow each other; the next function copies from one. */
 static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
 {
     dpari_stride_rows g = *k;
@@ -205,7 +210,7 @@ static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, 
     dpari_stride_move(&g, dpari_stride_loop_of(size));
 }
 
-/* At most DPARI_STRIDE_ROOM elements. */
+/* Converts, negates and combines at most DPARI_STRIDE_ROOM elements in a buffer. */
 static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
@@ -241,19 +246,19 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     dpari_stride_scatter(k, value, to_size);
 }
 
-/* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
- * short. The first few one by one until vectors are aligned (a vector across two lines is stored
- * twice), four vectors at a time as long as their sum, which is NaN if one is, is none, vectors,
- * the last few. */
+/* Adds rows with the results of dpari_kern_reduce but without the cost of a call, because rows of a
+ * box are short. First, single elements until vectors are aligned, because a vector across two
+ * lines is stored twice. Then four vectors at a time, as long as their sum is not NaN, which it is
+ * if one element is NaN. Then single vectors, and last the remaining elements. */
 #if DPARI_STRIDE_VECTOR
-/* A row, a pointer into each array, and where it ends; zero: what was read becomes 0. */
+/* A row: a pointer into each array, and its end. If `zero` is set, what was read becomes 0. */
 typedef struct dpari_stride_sides {
     unsigned char *t;
     const unsigned char *f, *end;
     int zero;
 } dpari_stride_sides;
 
-/* By `width` up to `end`: elements, or vectors. */
+/* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *d, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
@@ -348,7 +353,7 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stri
 }
 #endif
 
-/* A row of `bytes` bytes at d->t and d->f. `width`: of the vectors that begin aligned. */
+/* Begins a row of `bytes` bytes at d->t and d->f. width: bytes of the vectors that are aligned. */
 DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
                                                   int32_t width, int32_t f64)
 {
@@ -434,7 +439,8 @@ dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
 
 typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
-/* NULL: there is none. clear: what was read becomes 0, which k->zeroes says too. */
+/* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
+ * must agree with k->zeroes. */
 static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
 {
     const int32_t f64 = s->to_type == DPAR_F64;
@@ -453,9 +459,10 @@ static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int cle
     return f64 ? dpari_stride_dense_f64 : dpari_stride_dense_f32;
 }
 
-/* A Zen core finds lines in its first cache by bits 6 to 11 of their addresses and a hash: bits 12
- * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Of lines alike in
- * both it keeps one. */
+/* True if two addresses are twins, which means that a Zen core keeps only one of their lines in its
+ * first-level cache. It finds lines there by bits 6 to 11 of their addresses and by a hash: bits 12
+ * to 19, each xor one of 27, 26, 25, 20 to 24 (Lipp et al. 2020, "Take A Way"). Lines that agree in
+ * both are twins. */
 static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
 {
     const uint64_t both = (uint64_t)((uintptr_t)t ^ (uintptr_t)f), high = both >> 20;
@@ -463,7 +470,7 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
             255) == 0;
 }
 
-/* Adds rows by way of the buffer `room`, and sets to 0 what was read. */
+/* Adds rows through the buffer `room`, and sets to 0 what was read. */
 static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
@@ -484,9 +491,9 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
     add(&aside);
 }
 
-/* Sums of rows; what was read becomes 0. Of rows that are twins each access would evict a line that
- * the next one needs: they are set aside first, as many as fit (64^3, 2 wide, where a quarter of
- * the rows are: 17.5 us, 15 so). */
+/* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
+ * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
+ * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
 static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char room[DPARI_STRIDE_PACK];
@@ -522,7 +529,7 @@ static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_r
 }
 #endif
 
-/* 1: what was read is 0, if it was to be. */
+/* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
 static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
@@ -551,7 +558,7 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 
 /* ---- the walk ---- */
 
-/* Zeroes over what was read, which is still near. */
+/* Sets to 0 what was read, which is still in the cache. */
 DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
@@ -585,7 +592,7 @@ static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
     dpari_stride_copy(k->to, room, k->rows * row);
 }
 
-/* `rows` rows of n. */
+/* Runs `rows` rows of n runs. */
 static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
                               int64_t rows, int64_t n)
 {
@@ -630,7 +637,7 @@ DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char
     }
 }
 
-/* `rows` rows of each piece, `turn` elements of each at a time. */
+/* Runs `rows` rows of each piece, in turns of `turn` elements of each. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
@@ -703,8 +710,8 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 
 /* ---- preparing ---- */
 
-/* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
- * the smallest steps first. */
+/* Lists the dims of more than one element, with steps in bytes, ordered by step from the smallest
+ * one. Dims that go backwards on both sides are reversed. */
 static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
@@ -734,7 +741,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
     }
 }
 
-/* Takes dim d out. */
+/* Removes dim d. */
 DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
@@ -742,7 +749,7 @@ DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
     }
 }
 
-/* Dims that go on where the one below ends are one. */
+/* Merges a dim with the one below it if it continues where that one ends on both sides. */
 static void dpari_stride_merge(dpari_stride *s)
 {
     int32_t d = 0;
@@ -758,7 +765,8 @@ static void dpari_stride_merge(dpari_stride *s)
     }
 }
 
-/* A loop of two or three elements is none: better the next dim's. */
+/* Exchanges a dim of less than 8 elements with the next one if that is longer, because a short loop
+ * is slow. */
 DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
 {
     if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
@@ -810,9 +818,9 @@ static void dpari_stride_turn_back(dpari_stride *s)
     }
 }
 
-/* How far what another core has is asked for ahead: of short runs as the walk goes on; of long
- * ones, which a core fetches ahead by itself when it reads them, all that is written at first.
- * Returns how many runs or elements may then be moved at a time. */
+/* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
+ * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
+ * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
 static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
 {
     const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
- * at every step: each is prepared once (dims merged, order and loop chosen) and then run, without
- * a division or a decision for each element.
+/* strided - private: copies boxes between strided arrays. A halo exchange moves the same boxes at
+ * every step. Each box is therefore prepared once (dims merged, order and loop chosen) and then
+ * run, without a division or a decision for each element.
  *
  *     dpari_stride_piece p = {0};
  *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
@@ -19,20 +19,22 @@ enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
-/* What is to be done. Zero it and fill in what differs; types must be said. */
+/* Describes a copy of one box. Zero it and set the fields that differ; the types must be set. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
     int32_t to_type, from_type;
-    int32_t through; /* narrower than both types: values are rounded to it on the way; 0: not */
-    int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
-    int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
-    int32_t clear;   /* 1: what was read becomes 0 */
-    int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
-    int32_t ahead;  /* that side lies densely, and another core has used it last: it is asked for */
-    int32_t wide;   /* dpari_os_wide */
-    int64_t beside; /* elements of `to` from each sum to one that becomes 0 with it; 0: none */
-    /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
-     * side, of either sign; `from` all 0: one element everywhere */
+    int32_t through; /* a narrower type to which values are rounded on the way; 0 if none */
+    int32_t op;      /* DPAR_COPY, or DPAR_SUM, DPAR_MAX, DPAR_MIN for to = to op value */
+    int32_t negate;  /* 1 to negate the value (flips the sign bit of floats; integers wrap) */
+    int32_t clear;   /* 1 to set what was read to 0 */
+    int32_t back;    /* 1 to go from the last element to the first, when a walk in the other
+                        direction has just used the same memory */
+    int32_t ahead;   /* the side (DPARI_STRIDE_TO or _FROM) that is dense and was last used by
+                        another core, so that its lines are prefetched; 0 if none */
+    int32_t wide;    /* dpari_os_wide */
+    int64_t beside;  /* elements of `to` from each sum to one that becomes 0 with it; 0 if none */
+    /* Elements along each dim, 0 if there is nothing to do, and steps from one to the next on both
+     * sides, in elements, of either sign. All steps of `from` are 0 to copy one element to all. */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride_piece;
 
@@ -40,55 +42,58 @@ typedef struct dpari_stride_dim {
     int64_t count, to, from; /* steps in bytes */
 } dpari_stride_dim;
 
-/* A prepared one; what a walk needs lies together. The first two may be read. */
+/* A prepared copy. Callers may read elements and run. */
 typedef struct dpari_stride {
-    int64_t elements; /* of the box */
-    int64_t run;      /* bytes that lie in one piece on both sides */
+    int64_t elements; /* elements of the box */
+    int64_t run;      /* bytes that are contiguous on both sides */
     int32_t loop, dims, asks, clear, ahead, back;
-    int32_t simple;      /* one call of the loop does it */
-    int32_t wide;        /* by vectors of 32 bytes */
-    int32_t packs;       /* by way of near memory to what another core has */
-    int32_t op;          /* with the types that follow: of what is not just copied */
-    int64_t part, turn;  /* rows, and elements or runs of each, at a time */
-    int64_t first, each; /* bytes asked for ahead: at first, for each such element */
-    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0: nothing does */
-    int64_t to_start, from_start;            /* from index 0 to where the walk begins */
+    int32_t simple;      /* 1 if one call of the loop is enough */
+    int32_t wide;        /* 1 to use vectors of 32 bytes */
+    int32_t packs;       /* 1 to copy through near memory to memory that another core has */
+    int32_t op;          /* used with the types below if values are not just copied */
+    int64_t part, turn;  /* rows at a time, and elements or runs of each */
+    int64_t first, each; /* bytes to prefetch at the beginning, and for each such element */
+    int64_t beside;      /* bytes from each sum to what becomes 0 with it; 0 if nothing does */
+    int64_t to_start, from_start;            /* bytes from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
-/* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
- * op is not DPAR_COPY, negate or through is given they reduce. A type that has bytes. No element of
- * `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+/* Prepares a copy. The types must have bytes and be equal, or two of {F64, F32}, or two of {F32,
+ * F16, BF16} of which one is F32. If op is not DPAR_COPY, or negate or through is set, they must be
+ * types that can be reduced. No element of `to` may occur twice, and no offset may overflow 63 bits
+ * in bytes. O(dims^2). */
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
 
-/* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
- * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
- * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
- * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
+/* Runs a prepared copy. to, from: the addresses of index 0 of the box on both sides, aligned to
+ * their types; with negative steps, elements precede them. The two sides must not overlap. Combines
+ * values as dpari_kern_reduce does, `to` first: 16-bit floats in f32, rounded to nearest even. A
+ * NaN that results from a narrowing conversion, SUM, MAX or MIN is the quiet one. Copies keep every
+ * bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
-/* What halo_beside adds to: two boxes in one loop, and lists of tiny ones. */
+/* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
 /* Rows of n runs each. */
 typedef struct dpari_stride_rows {
     unsigned char *to;
     const unsigned char *from;
-    unsigned char *zero; /* of the first run: what becomes 0 when it has been moved, if any does */
+    unsigned char *zero; /* what becomes 0 once the first run has been moved, if zeroes is set */
     int64_t n, rows, to_step, from_step, zero_step, to_row, from_row, zero_row;
     int64_t run; /* bytes */
     int zeroes;
 } dpari_stride_rows;
 
-/* The rows of k by a loop of strided_loops.h. k->zeroes only where the loop can do it. */
+/* Moves the rows of k by a loop of strided_loops.h. k->zeroes may be set only if the loop can do
+ * it. */
 DPARI_API void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
 
-/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
- * where a walk is. */
+/* Prefetches `bytes` bytes of the side that another core has, `after` bytes after the position of a
+ * walk. */
 DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes);
 
-/* All of one piece, or of two of one shape, `part` rows of each in turn, `turn` runs of a row. */
+/* Runs one piece, or two of the same shape in turns: `part` rows of each, `turn` runs of a row. */
 DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
                                  const unsigned char **from, int32_t pieces, int64_t part,
                                  int64_t turn);

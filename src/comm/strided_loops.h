@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* strided_loops - private: how one run of a box is copied or added, inlined into the loops of
- * strided and of halo_beside with constants. The code of both headers holds it once. */
+/* strided_loops - private: copies or adds one run of a box. These functions are inlined with
+ * constant arguments into the loops of strided.c and of halo_beside. */
 #ifndef DPARI_COMM_STRIDED_LOOPS_H
 #define DPARI_COMM_STRIDED_LOOPS_H
 
@@ -8,8 +8,9 @@
 #include "kernel.h"
 #include "strided.h"
 
-/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
- * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
+/* The loops, named for the bytes that are moved at a time. A run between two powers of 2 is moved
+ * as two overlapping pieces at its ends (TWO), and one of 33 to 64 bytes as two from each end
+ * (FOUR). */
 enum {
     DPARI_STRIDE_NONE,
     DPARI_STRIDE_1,
@@ -23,7 +24,7 @@ enum {
     DPARI_STRIDE_TWO_16,
     DPARI_STRIDE_FOUR_16,
     DPARI_STRIDE_LONG,
-    DPARI_STRIDE_MIDDLE,  /* long, but not for the C library's copy, by vectors of 32 bytes */
+    DPARI_STRIDE_MIDDLE,  /* long, but too short for memcpy; vectors of 32 bytes */
     DPARI_STRIDE_SUM_F32, /* one by one; then runs of 2, 3, 4, 5 to 7 */
     DPARI_STRIDE_SUM_F32_2,
     DPARI_STRIDE_SUM_F32_3,
@@ -33,16 +34,16 @@ enum {
     DPARI_STRIDE_SUM_F64_2,
     DPARI_STRIDE_SUM_F64_4,
     DPARI_STRIDE_SUM_F64_7,
-    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_DENSE, /* combined in place, row by row */
     DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
 };
 
-#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before the other's: measured */
-#define DPARI_STRIDE_AHEAD 1024 /* bytes asked for before they are met, of short runs: measured */
+#define DPARI_STRIDE_TURN 32    /* runs of one of two pieces before runs of the other (measured) */
+#define DPARI_STRIDE_AHEAD 1024 /* bytes by which short runs are prefetched ahead (measured) */
 #define DPARI_STRIDE_LINE 64
-#define DPARI_STRIDE_PACK 2048 /* bytes in one piece to what another core has: measured, EPYC */
+#define DPARI_STRIDE_PACK 2048 /* bytes packed at a time (measured, EPYC) */
 
-/* x87 rounds when it stores, not when it adds. */
+/* Not with x87, which rounds when it stores and not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
 #define DPARI_STRIDE_ADDS 0
 #else
@@ -65,7 +66,8 @@ enum {
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-/* Vectors of 32 bytes where the CPU has them: a store takes as long as one of 16. */
+/* Vectors of 32 bytes if the CPU has them, because a store of 32 bytes takes as long as one of 16.
+ */
 #if DPARI_STRIDE_VECTOR && defined(__x86_64__)
 #define DPARI_STRIDE_WIDE 1
 #define DPARI_STRIDE_IN_WIDE __attribute__((target("avx2")))
@@ -78,13 +80,15 @@ DPARI_STRIDE_INLINE unsigned char *dpari_stride_writable(const unsigned char *at
     return (unsigned char *)(uintptr_t)at;
 }
 
-/* ---- asking for lines ---- */
+/* ---- prefetching ---- */
 
-/* The line at t is going to be written: asks for it. Touches nothing. */
+/* Prefetches the line at t, which will be written. */
 DPARI_STRIDE_INLINE void dpari_stride_ask_line(const unsigned char *t)
 {
 #if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+    __asm__ volatile("prefetchw %0"
+                     :
+                     : "m"(*t)); /* the builtin would prefetch the line for reading */
 #elif defined(__GNUC__)
     __builtin_prefetch(t, 1);
 #else
@@ -99,8 +103,8 @@ DPARI_STRIDE_INLINE void dpari_stride_ask_lines(const unsigned char *at, int64_t
     }
 }
 
-/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
- * asked for comes at once. */
+/* Prefetches the lines that are written next. Stores wait for their lines one after the other,
+ * whereas prefetches run in parallel. */
 DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows,
                                           int64_t n)
 {
@@ -128,7 +132,7 @@ DPARI_STRIDE_INLINE int dpari_stride_zeroes(int32_t loop)
     return loop < DPARI_STRIDE_LONG || dpari_stride_sums(loop);
 }
 
-/* The bytes of a piece, and how many pieces a run is moved in. */
+/* The bytes of a piece; the next function returns the number of pieces of a run. */
 DPARI_STRIDE_INLINE int32_t dpari_stride_width(int32_t loop)
 {
     switch (loop) {
@@ -163,7 +167,7 @@ DPARI_STRIDE_INLINE int32_t dpari_stride_pieces(int32_t loop)
     }
 }
 
-/* All is read before any is written. last: bytes from a run's beginning to its last piece. */
+/* Reads the whole run before it writes. last: offset of the last piece of the run, in bytes. */
 DPARI_STRIDE_INLINE void dpari_stride_copy_run(unsigned char *t, const unsigned char *f,
                                                int64_t last, int32_t width, int32_t pieces)
 {
@@ -200,7 +204,7 @@ DPARI_STRIDE_INLINE void dpari_stride_zero_run(unsigned char *z, int64_t last, i
     }
 }
 
-/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+/* Adds f to t. Each NaN becomes the same one, as in dpari_kern_reduce. */
 DPARI_STRIDE_INLINE void dpari_stride_sum_f32(unsigned char *t, const unsigned char *f)
 {
     const uint32_t quiet = 0x7fc00000u;
@@ -232,7 +236,7 @@ typedef double dpari_stride_d2 __attribute__((vector_size(16)));
 typedef float dpari_stride_f4 __attribute__((vector_size(16)));
 typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
 
-/* The first `bytes` bytes, 8 or 16, of a vector, and back. */
+/* Load and store the first `bytes` bytes, 8 or 16, of a vector. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_get(const unsigned char *from, int32_t bytes)
 {
     dpari_stride_u2 v = {0, 0};
@@ -264,7 +268,7 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_nan(dpari_stride_u2 x, int32_t 
                : (dpari_stride_u2)((dpari_stride_f4)x != (dpari_stride_f4)x);
 }
 
-/* Seldom: what is behind it may be slow. */
+/* True if a mask has any bit set. Marked as unlikely, so the code after it may be slow. */
 DPARI_STRIDE_INLINE int dpari_stride_any(dpari_stride_u2 mask)
 {
 #if defined(__SSE2__)
@@ -281,7 +285,7 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_met(const unsigned char *t, con
     return dpari_stride_plus(dpari_stride_get(t, bytes), dpari_stride_get(f, bytes), f64);
 }
 
-/* One NaN for all. */
+/* Replaces each NaN by the same one. */
 DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_t f64)
 {
     const uint64_t quiet = f64 ? UINT64_C(0x7ff8) << 48 : UINT64_C(0x7fc000007fc00000);
@@ -289,7 +293,9 @@ DPARI_STRIDE_INLINE dpari_stride_u2 dpari_stride_quiet(dpari_stride_u2 x, int32_
     return (x & ~bad) | (both & bad);
 }
 
-/* As dpari_stride_copy_run. A sum of all is NaN if one is. */
+/* Adds a run, as dpari_stride_copy_run copies one. The sum of all elements is NaN if one of them
+ * is.
+ */
 DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned char *f,
                                               int64_t last, int32_t width, int32_t pieces,
                                               int32_t f64)
@@ -321,7 +327,7 @@ DPARI_STRIDE_INLINE void dpari_stride_sum_run(unsigned char *t, const unsigned c
 }
 #endif
 
-/* Moves the run at f to t, or adds it there; zero: that at z becomes 0. */
+/* Copies the run at f to t, or adds it there. If `zero` is set, the run at z becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_one(unsigned char *t, const unsigned char *f,
                                           unsigned char *z, int64_t last, int32_t loop, int zero)
 {
@@ -365,7 +371,7 @@ dpari_stride_met_wide(const unsigned char *t, const unsigned char *f, int32_t f6
     return dpari_stride_plus_wide(&x, &y, f64);
 }
 
-/* Of f64, one NaN for all. */
+/* Replaces each NaN by the same one. */
 DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE dpari_stride_u4
 dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 {
@@ -378,7 +384,7 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 
 #endif
 
-/* The steps of k's two innermost dims, and what becomes 0. */
+/* Sets the steps of the two innermost dims in k, and what becomes 0. */
 DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
 {
     k->to_step = s->dim[0].to;
@@ -403,7 +409,7 @@ DPARI_STRIDE_INLINE int64_t dpari_stride_size(int64_t step)
     return step < 0 ? -step : step;
 }
 
-/* All loops of short copies, and of sums. Those of the other sums are in no list. */
+/* Lists of all loops of short copies and of sums. */
 #define DPARI_STRIDE_COPIES(X)                                                                     \
     X(DPARI_STRIDE_1)                                                                              \
     X(DPARI_STRIDE_2)                                                                              \

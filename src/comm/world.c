@@ -2,20 +2,20 @@
 /* Implements the world: the segment that ranks share, their heaps, sleeping and waking, and signs
  * of life. world.h has the memory layout.
  *
- * Segments: a memfd or an unlinked file, mapped by each rank. Sleeping: a rank polls, yields, then
- * sleeps on a futex that others wake. Life: each rank holds a lock. When the rank dies, the system
- * releases the lock, and the others notice. A rank also advances a counter while it works. Heap:
- * each rank allocates from extents of its own, without locks. The flight recorder keeps the last
- * operations of each rank for dpar_comm_report. Called by all other modules of the shared-memory
- * engine. */
+ * Segment: a memfd or an unlinked file that each rank maps. Sleeping: a rank that waits polls, then
+ * yields, then sleeps on a futex that other ranks wake. Life: each rank holds a lock on the file.
+ * When the rank dies, the system releases the lock, and the others notice. A rank that waits also
+ * publishes when it last did so. Heap: each rank allocates from its own extents, without locks. The
+ * flight recorder keeps the last operations of each rank for messages and dpar_comm_report. Called
+ * by all other modules of the shared-memory engine. */
 #include "world.h"
 
 #include "../base/inner.h"
 #include "engine.h"
 #include "kernel.h"
 
-#define DPARI_MAGIC UINT64_C(0x31646c726f775064)
-enum { DPARI_VERSION = 3 };
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064) /* "dPworld1" */
+enum { DPARI_VERSION = 3 };                      /* of the layout of the segment */
 
 /* The first value of the shared clock, in ms. It is large, so that a beat of 0, of a rank that has
  * not reported a wait yet, counts as older than any quiet time that a deadline allows. */
@@ -44,7 +44,7 @@ static int64_t dpari_head_bytes(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
     int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest base page that systems use */
 }
 
 static int64_t dpari_heap_begin(int64_t ranks)
@@ -56,40 +56,44 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
                                                         dpar_why *why)
 {
     const char *what = NULL;
+    int64_t got = 0;
     dpar_text t;
     if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
-        what = "ranks of one node are 1 .. 1024";
+        what = "a node has 1 to 1024 ranks";
+        got = ranks;
     } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
-        what = "heap_bytes is 0 .. 2^50";
+        what = "heap_bytes must be 0 to 2^50";
+        got = o->heap_bytes;
     } else if (o && o->slot_bytes != 0 &&
                (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
                 (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
-        what = "slot_bytes is a power of two from 4096 to 2^24";
+        what = "slot_bytes must be a power of two from 4096 to 2^24";
+        got = o->slot_bytes;
     } else if (o && (o->disable < 0 || o->disable >= 2 * DPAR_WORLD_NO_DONTDUMP)) {
-        what = "plain has bits that mean nothing";
+        what = "disable must be a sum of DPAR_WORLD_NO_x";
+        got = o->disable;
     }
-    if (what && why) {
+    if (!what) {
+        return DPAR_OK;
+    }
+    if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
-        dpari_text_print(&t, "%s, not %ld", what,
-                         ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
-                         : what[0] == 'h'                     ? o->heap_bytes
-                         : what[0] == 's'                     ? o->slot_bytes
-                                                              : o->disable);
+        dpari_text_print(&t, "%s, not %ld", what, got);
     }
-    return what ? DPAR_E_ARG : DPAR_OK;
+    return DPAR_E_ARG;
 }
 
-/* Makes a file of `bytes` and maps the first `head` bytes of it. If `alone`, the segment is for
- * this process only and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int alone,
+/* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
+ * private to this process and there is no file. Returns 0 or an errno value. */
+static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int is_private,
                              int without_memfd)
 {
     s->bytes = head;
-    s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!alone && s->fd < 0) {
+    s->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && s->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(alone ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
+    s->base = (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
     if (!s->base) {
         int number = errno;
         if (s->fd >= 0) {
@@ -100,7 +104,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int 
     return 0;
 }
 
-/* Bytes that a file may have (ulimit -f). */
+/* Returns the most bytes that a file may have (off_t and ulimit -f). */
 static int64_t dpari_file_most(void)
 {
     const int64_t most = sizeof(off_t) < 8 ? INT32_MAX : INT64_MAX / 2;
@@ -117,18 +121,18 @@ static int64_t dpari_file_most(void)
  * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
  * makes the parts smaller, *heap becomes what a part still has for the users. */
 static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
-                              int alone, int without_memfd)
+                              int is_private, int without_memfd)
 {
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
     const int64_t library = (INT64_C(8) << 20) + channels;
     const int64_t least = dpari_in_units(library + 1, DPARI_OS_LARGE);
-    const int64_t bound = alone ? INT64_MAX / 2 : dpari_file_most();
+    const int64_t bound = is_private ? INT64_MAX / 2 : dpari_file_most();
     const int64_t most = (bound - begin) / ranks / DPARI_OS_LARGE * DPARI_OS_LARGE;
     int number = EFBIG;
     *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
     *part = dpari_most(dpari_least(*part, most), least);
     while (*part <= most) {
-        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, alone,
+        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, is_private,
                                    without_memfd);
         if (number == 0 || *part == least) {
             break;
@@ -143,7 +147,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
                                                          const dpar_world_desc *options,
                                                          dpar_why *why)
 {
-    const int32_t plain = options ? options->disable : 0, threads = options ? options->threads : 0;
+    const int32_t plain = options ? options->disable : 0;
+    const int32_t threads = options ? options->threads : 0;
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int64_t part = 0;
@@ -189,6 +194,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
     return DPAR_OK;
 }
 
+/* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
 static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
 {
     return h->magic == DPARI_MAGIC && h->version == DPARI_VERSION && h->bytes == bytes &&
@@ -204,7 +210,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     dpar_status status = DPAR_E_ARG;
     dpar_text t;
     if (fstat(fd, &about) != 0) {
-        return dpari_os_why(why, "the shared memory that was handed over", 0, errno);
+        return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
     s->fd = fd;
     s->base = NULL;
@@ -219,7 +225,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
-            &t, "the shared memory that was handed over (%ld bytes) is not of this version of dpar",
+            &t, "the shared memory passed to this rank (%ld bytes) is not of this version of dpar",
             (int64_t)about.st_size);
     }
     close(fd);
@@ -275,11 +281,15 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
 }
 
 /* ---- sleeping and waking ----------------------------------------------------------------------
- */
+ *
+ * A rank goes to sleep in this order: it counts itself in head->sleepers, sets `asleep`, and tests
+ * its condition once more. A rank that publishes a word stores it first and then reads `sleepers`.
+ * All these accesses are sequentially consistent, so that either the sleeper sees the word or the
+ * publisher sees the sleeper and wakes it. */
 
 /* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
  * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_untell(dpari_world_head *h, dpari_rank *r)
+static int dpari_uncount(dpari_world_head *h, dpari_rank *r)
 {
     uint32_t asleep = 1;
     if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
@@ -291,7 +301,7 @@ static int dpari_untell(dpari_world_head *h, dpari_rank *r)
 
 static void dpari_ring(dpari_world_head *h, dpari_rank *r)
 {
-    if (dpari_untell(h, r)) {
+    if (dpari_uncount(h, r)) {
         DPARI_ADD(&r->bell, 1U);
         dpari_os_futex_wake(&r->bell, h->threads);
     }
@@ -305,8 +315,8 @@ DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s)
     }
 }
 
-/* Wakes the ranks that sleep until this one publishes something. Kept apart from dpari_publish,
- * because a publisher seldom finds a rank asleep. */
+/* Wakes the ranks that sleep until this one publishes something. It is a function of its own
+ * because dpari_publish seldom finds a rank asleep. */
 static void dpari_ring_sleepers(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size; i++) {
@@ -329,26 +339,26 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 }
 
 enum {
-    DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_SHARED = 8,    /* the core is better given to the rank that is waited for */
+    DPARI_SPINS = 8192,        /* about 0.1 ms, as long as a sleep and its wake-up take */
+    DPARI_SPINS_SHARED = 8,    /* if the peer needs this core, spinning only delays the peer */
     DPARI_SPINS_BLIND = 64,    /* 1 to 3 us; then a wait looks on which CPU its peer is */
     DPARI_SPINS_MORE = 1024,   /* spins until a wait looks at the clock again */
-    DPARI_SPINS_SLEEPY = 1024, /* there are cores for all, but something else keeps them busy */
-    DPARI_VAIN = 3,            /* waits in a row that spin in vain before later waits spin less */
-    DPARI_SLEEPY = 1000,       /* waits for which one expensive yield is remembered */
-    DPARI_SLEEPY_MOST = 64000, /* the most; each further expensive yield doubles it */
-    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a slice is remembered */
+    DPARI_SPINS_SLEEPY = 1024, /* if there are cores for all, but other programs keep them busy */
+    DPARI_VAIN = 3,            /* consecutive waits that spin in vain before waits spin less */
+    DPARI_SLEEPY = 1000,       /* waits for which one slow yield is remembered */
+    DPARI_SLEEPY_MOST = 64000, /* the most such waits; each further slow yield doubles them */
+    DPARI_SLEEPY_LOST = 64     /* waits for which the loss of a time slice is remembered */
 };
-#define DPARI_SPIN_FOR                                                                             \
-    1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
+/* All in seconds. */
+#define DPARI_SPIN_FOR 1e-3 /* ten times what a sleep and its wake-up take on an active core */
 #define DPARI_YIELD_FOR 2e-3
-#define DPARI_YIELD_IS_DEAR 500e-6 /* less than a time slice, more than a brief interruption */
+#define DPARI_YIELD_IS_SLOW 500e-6 /* less than a time slice, more than a brief interruption */
 #define DPARI_SLEEP_FOR 20e-3
-#define DPARI_MOVE_EVERY 2e-3 /* a rank that moved stays so long at least: half a slice */
-#define DPARI_SLICE_LOST 2e-3 /* if a spin loses so much between two looks, another program ran */
+#define DPARI_MOVE_EVERY 2e-3 /* the least time between two moves of a rank, half a time slice */
+#define DPARI_SLICE_LOST 2e-3 /* if a spin takes so long between two looks, another program ran */
 
-/* Looks at the clock. The time for which this process was suspended does not count. Returns the
- * seconds since the last look. */
+/* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
+ * the seconds since the last look. */
 static double dpari_wait_look_at_clock(dpari_wait *t, double now)
 {
     const double since = t->looked > 0.0 ? now - t->looked : 0.0;
@@ -360,12 +370,13 @@ static double dpari_wait_look_at_clock(dpari_wait *t, double now)
     return since;
 }
 
-/* Publishes on which CPU this rank runs, and looks whether the peer was last seen on the same one.
- * If so, the peer cannot make progress while this rank spins. peer -1: any of the ranks. */
+/* Publishes on which CPU this rank runs, and looks whether the peer (any rank if -1) was last seen
+ * on the same CPU. If it was, it cannot make progress while this rank spins. */
 static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
-    const int32_t first = peer < 0 ? 0 : peer, end = peer < 0 ? w->size : peer + 1;
+    const int32_t first = peer < 0 ? 0 : peer;
+    const int32_t end = peer < 0 ? w->size : peer + 1;
     t->shares = 0;
     if (cpu != w->cpu) {
         w->cpu = cpu;
@@ -379,10 +390,10 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int
     }
 }
 
-/* Two ranks share a CPU although there is one for each. The system often leaves them there for
- * long, because each of them sleeps or yields while the other one runs. So the one with the higher
- * rank moves to a CPU on which no rank was seen last. If another program runs there, then that
- * program slows down one rank, and not both. */
+/* Moves this rank to another CPU if it shares one with a lower rank although there is a CPU for
+ * each. The system often leaves two such ranks there for long, because each of them sleeps or
+ * yields while the other one runs. The new CPU is one on which no rank was last seen. If another
+ * program runs there, that program slows down one rank instead of two. */
 static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
@@ -407,20 +418,22 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32
     }
 }
 
+/* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts for how long coming
+ * waits spin before they sleep. */
 static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
 {
     dpari_rank *r = &w->rank[w->me];
     dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
     (void)dpari_wait_look_at_clock(t, dpari_os_now());
-    t->told = 0;
-    dpari_untell(w->head, r);
-    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, something
-     * else runs on these cores, perhaps on the one that the peer needs. In that case this rank
-     * spins less for a while. It spins as before once several waits in a row have lasted only about
-     * as long as work does, because for those a spin would have been enough. */
+    t->counted = 0;
+    dpari_uncount(w->head, r);
     if (w->crowded || w->thrifty || t->shares) {
         return DPAR_MORE;
     }
+    /* There are cores for all ranks. If waits nevertheless spin in vain again and again, another
+     * program runs on these cores, perhaps on the one that the peer needs. In that case this rank
+     * spins less for a while. It spins as before once several consecutive waits were short enough
+     * that a spin would have been sufficient. */
     if (w->sleepy > 0) {
         const double waited = dpari_os_now() - t->began;
         w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
@@ -433,12 +446,12 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-/* Takes this rank off the count of sleepers, because nobody needs to wake it any more. */
-static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
+/* Takes this rank off the count of sleepers, because it need not be woken any more. */
+static void dpari_wait_uncount(dpari_world *w, dpari_wait *t)
 {
-    if (t->told) {
-        t->told = 0;
-        dpari_untell(w->head, &w->rank[w->me]);
+    if (t->counted) {
+        t->counted = 0;
+        dpari_uncount(w->head, &w->rank[w->me]);
     } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
         w->vain = 0;
     }
@@ -449,42 +462,44 @@ DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
     if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
         DPARI_STORE(&w->rank[w->me].needs, -1);
     }
-    dpari_wait_untell(w, t);
+    dpari_wait_uncount(w, t);
 }
 
-/* Gives the core to whoever needs it. If this rank is away for long, then something else wants the
- * core and gets a whole slice at each yield: sleeping is better for the waits to come. */
+/* Yields the core to another rank. If the yield takes long, another program wants the core and gets
+ * a whole time slice at each yield, so that coming waits do better to sleep. */
 static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
 {
     double back;
     sched_yield();
     back = dpari_os_now();
     (void)dpari_wait_look_at_clock(t, back);
-    if (back - now <= DPARI_YIELD_IS_DEAR) {
-        w->dear -= w->dear > 0;
+    if (back - now <= DPARI_YIELD_IS_SLOW) {
+        w->slow_yield -= w->slow_yield > 0;
         return;
     }
     if (!w->crowded) { /* this rank and its peer may soon run on different CPUs */
         w->sleepy = DPARI_SLEEPY_LOST;
         return;
     }
-    if (w->dear < DPARI_SLEEPY) {
-        w->dear = DPARI_SLEEPY;
-    } else if (w->dear < DPARI_SLEEPY_MOST) {
-        w->dear *= 2;
+    if (w->slow_yield < DPARI_SLEEPY) {
+        w->slow_yield = DPARI_SLEEPY;
+    } else if (w->slow_yield < DPARI_SLEEPY_MOST) {
+        w->slow_yield *= 2;
     }
-    w->sleepy = w->dear;
+    w->sleepy = w->slow_yield;
 }
 
+/* A turn of a wait that has spun long enough. It spins more, moves to another CPU, yields, or
+ * sleeps, depending on whether other ranks need this core. */
 static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
     double now, since;
-    if (t->told && (t->peer == peer || t->peer < 0)) {
+    if (t->counted && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
-    /* the rank that it was about to sleep for has published; now it waits for a different one */
-    dpari_wait_untell(w, t);
+    /* if it was counted, then for another peer, which has published by now */
+    dpari_wait_uncount(w, t);
     if (!w->crowded) { /* the system may have moved one of the two since the last look */
         dpari_wait_look_around(w, t, peer);
     }
@@ -505,7 +520,7 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
     }
     if (!w->crowded && !w->thrifty && !t->shares && w->sleepy == 0 &&
         now - t->began < DPARI_SPIN_FOR) {
-        t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
+        t->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
         return DPAR_OK;
     }
     if ((w->crowded || t->shares) && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
@@ -517,11 +532,11 @@ static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int
         (void)dpari_wait_look_at_clock(t, dpari_os_now());
         return DPAR_MORE;
     }
-    /* This rank is counted before it sets `asleep`, because whoever claims `asleep` takes it off
-     * the count. The fence keeps the following look at the condition from moving before the
-     * exchange, which an exchange alone does not prevent on POWER (tests/model/order.c). */
+    /* The rank is counted before it sets `asleep`, because the rank that clears `asleep` decrements
+     * the count. The fence keeps the caller's next test of its condition from moving before the
+     * exchange. On POWER the exchange does not prevent that by itself (tests/model/order.c). */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
-    t->told = 1;
+    t->counted = 1;
     t->peer = peer;
     DPARI_ADD(&w->head->sleepers, 1U);
     DPARI_STORE(&r->waits_for, peer);
@@ -547,11 +562,11 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return DPAR_OK;
 }
 
-/* The time that all ranks share. CLOCK_MONOTONIC differs between time namespaces, so no rank reads
- * the clock of another. A rank that finds the shared clock unchanged since its last look sets it
- * forward by the time that has passed since then. A rank that finds it changed takes the new value.
- * The shared clock therefore runs while at least one rank waits. It never runs faster than real
- * time, even if many ranks wait. */
+/* Advances the clock that all ranks share and returns it, in ms. Ranks cannot compare their
+ * CLOCK_MONOTONIC, because it differs between time namespaces. A rank that finds the shared clock
+ * unchanged since its last look sets it forward by the time that has passed since then. A rank that
+ * finds it changed takes the new value. The shared clock therefore runs while at least one rank
+ * waits, and never faster than real time, even if many ranks wait. */
 static uint32_t dpari_clock(dpari_world *w)
 {
     const double now = dpari_os_now();
@@ -586,6 +601,7 @@ DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
 /* ---- life and death ---------------------------------------------------------------------------
  */
 
+/* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
 static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank *r = &dpari_segment_ranks(s)[rank];
@@ -593,14 +609,14 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (state == DPARI_RANK_LEFT) {
         return;
     }
-    if (ending == DPARI_ENDING_DUMPS) { /* the launcher's report, once there is one, says more */
+    if (ending == DPARI_ENDING_DUMPS) { /* must not replace the exit status from the launcher */
         int32_t none = 0;
         (void)DPARI_CLAIM(&r->ending, &none, ending);
-    } else if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+    } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
         __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
     }
     if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
-        dpari_untell(dpari_segment_head(s), r);
+        dpari_uncount(dpari_segment_head(s), r);
         dpari_ring_all(s);
     }
 }
@@ -643,10 +659,12 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, i
     return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
 }
 
-#define DPARI_BEAT_FRESH 0.1 /* seconds */
+/* A rank that reported within so many seconds that it waits has not crashed. This saves a look into
+ * /proc. */
+#define DPARI_BEAT_FRESH 0.1
 
 /* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
- * which may take minutes. A rank that has just reported that it waits has not crashed. */
+ * which may take minutes. */
 static int dpari_rank_dumps(dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
@@ -695,11 +713,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
 DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
 {
     const dpari_rank *r = &w->rank[rank];
-    /* the lock of a dead rank is released at once, but the process that started the rank reports a
-     * moment later how it ended */
-    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
-                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
-         i++) {
+    /* The lock of a dead rank is released at once, but the process that started the rank reports a
+     * moment later how it ended. */
+    for (int32_t i = 0; i < 20; i++) {
+        if (DPARI_LOAD(&r->state) != DPARI_RANK_DEAD ||
+            __atomic_load_n(&r->ending, __ATOMIC_RELAXED) != 0) {
+            break;
+        }
         dpari_os_sleep(1e-3);
     }
     dpari_put_end(t, r);
@@ -762,7 +782,7 @@ DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w,
     dpari_os_put_addresses(t);
 }
 
-/* Where this rank has its own extent mapped. */
+/* Returns where this rank has mapped an extent of its own. */
 static char *dpari_own_view(const dpari_world *w, int32_t number)
 {
     return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
@@ -798,7 +818,7 @@ DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes
     return ((uint64_t)w->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
-/* Maps an own extent, or, where ranks are threads, takes memory for it. */
+/* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
 static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
 {
     char *at;
@@ -842,7 +862,7 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
     }
     want = dpari_extent_want(w, least, left);
     at = dpari_own_map(w, begin, want);
-    while (!at && want > least) { /* addresses are short: fewer will do */
+    while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
         at = dpari_own_map(w, begin, want);
     }
@@ -863,8 +883,8 @@ static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-#define DPARI_ASK_FROM (INT64_C(4) << 20) /* from here on, check the free memory first */
-enum { DPARI_TAKING = 20000 }; /* how often, 1 ms apart, to check if others have allocated */
+#define DPARI_ASK_FROM (INT64_C(4) << 20) /* allocations from this size on check the free memory */
+enum { DPARI_TAKING = 20000 };            /* ms for which such an allocation waits for others */
 
 /* The first allocation that begins at `at` or later. */
 static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
@@ -958,6 +978,7 @@ static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
     return 1;
 }
 
+/* Ends the announcement of dpari_heap_is_short. */
 static void dpari_heap_took(dpari_world *w, int64_t take)
 {
     if (take >= DPARI_ASK_FROM) {
@@ -1053,17 +1074,17 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w
     case DPARI_LACKS_HEAP:
         dpar_text_put(t, "dpar_world_desc.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
-            dpar_text_put(t, ", as far as ulimit -f allows");
+            dpar_text_put(t, ", reduced to what ulimit -f allows");
         }
         return;
-    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is so large"); return;
-    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many pieces"); return;
+    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is large enough"); return;
+    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many allocations (65536)"); return;
     case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
     case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(t); /* private memory was refused, most likely by this limit */
+        dpari_os_put_addresses(t); /* most likely this limit is why private memory was refused */
         return;
     }
     dpari_os_available(&now);
@@ -1176,9 +1197,12 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, 
     w->size = (int32_t)h->ranks;
     w->threads = h->threads;
     w->owns = own;
-    w->timeout_s = options && options->timeout_s < 0.0   ? 0.0
-                   : options && options->timeout_s > 0.0 ? options->timeout_s
-                                                         : 300.0;
+    w->timeout_s = 300.0; /* the default, as dpar_world_desc says */
+    if (options && options->timeout_s < 0.0) {
+        w->timeout_s = 0.0;
+    } else if (options && options->timeout_s > 0.0) {
+        w->timeout_s = options->timeout_s;
+    }
     w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
     w->view = (char **)dpari_os_pages(dpari_view_bytes(w));
     w->fresh = dpari_part_begin(w);
@@ -1195,7 +1219,7 @@ DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, 
     return w;
 }
 
-/* Writes the message that names the ranks that have not come. Returns DPAR_E_PEER if one of them
+/* Writes the message that names the ranks that have not arrived. Returns DPAR_E_PEER if one of them
  * has ended, otherwise DPAR_E_TIMEOUT. */
 static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
 {
@@ -1212,19 +1236,20 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
         if (named++ < 8) {
             dpari_text_print(&t, "%s%d%s", named > 1 ? ", rank " : "rank ", i,
-                             state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+                             state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
     dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, w->size, waited);
     return status;
 }
 
+/* Waits until every rank has published its `member`. */
 static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
 {
     dpari_wait t;
     memset(&t, 0, sizeof t);
     for (int32_t i = 0; i < w->size; i++) {
-        /* a rank that came and has left again has set `member`, so it counts as having come */
+        /* a rank that arrived and has left again has set `member`, so it counts */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
             if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
                 continue;
@@ -1252,7 +1277,7 @@ static int32_t dpari_cpu_bits(uint64_t v)
     return n;
 }
 
-/* ---- whose memory can be read -----------------------------------------------------------------
+/* ---- reading the memory of other ranks --------------------------------------------------------
  *
  * process_vm_readv takes a pid. Whether it is permitted depends on both processes: on their users
  * and namespaces, on seccomp, on Yama, and on whether they can be dumped. dpar checks none of these
@@ -1261,7 +1286,7 @@ static int32_t dpari_cpu_bits(uint64_t v)
  * the right process. When a rank enters, it tries to read from all others and publishes from which
  * it could, so that the ranks can agree on a method that works for all of them. */
 
-/* The word of a rank. */
+/* Computes the word of a rank, a hash of the world's nonce and the rank (splitmix64). */
 static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
 {
     uint64_t h = w->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -1308,6 +1333,7 @@ DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint
     return -1;
 }
 
+/* Tries to read from each other rank and publishes from which ranks that works. */
 static DPARI_COLD void dpari_world_prove(dpari_world *w)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -1329,7 +1355,7 @@ static DPARI_COLD void dpari_world_prove(dpari_world *w)
     DPARI_STORE(&r->reads, count);
 }
 
-/* Why this rank cannot read that one, as far as it is known. */
+/* Returns why this rank cannot read another one's memory, as far as that is known. */
 static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t rank)
 {
     const dpari_rank *mine = &w->rank[w->me], *theirs = &w->rank[rank];
@@ -1337,7 +1363,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
         return "a read failed before";
     }
     if (errno == ENOSYS) {
-        return "this system has no such call, or seccomp hides it";
+        return "process_vm_readv does not exist, or seccomp hides it";
     }
     if (mine->pid_space != theirs->pid_space) {
         return "another PID namespace";
@@ -1348,7 +1374,7 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
     if (errno == EPERM || errno == EACCES) {
         return "not permitted: another user, seccomp, or Yama's ptrace_scope";
     }
-    return "it is not found by its pid";
+    return "no process has its pid";
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
@@ -1382,8 +1408,8 @@ static int dpari_world_quota_is_short(const dpari_world *w)
     return r->quota < together;
 }
 
-/* Finds out what can be known only once all ranks have come: whether there are cores for all of
- * them, and whose memory this rank can read. */
+/* Finds out what can be known only once all ranks have arrived: whether there are cores for all of
+ * them, and which ranks' memory this rank can read. */
 static void dpari_world_look(dpari_world *w)
 {
     int32_t cores = 0;
@@ -1406,12 +1432,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t
     dpari_available available;
     dpar_status status;
     if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
-        return dpari_os_why(why, "joining: a rank's lock", 0, errno);
+        return dpari_os_why(why, "start: taking the lock of this rank", 0, errno);
     }
     r->pid = (int32_t)getpid();
     r->pids = dpari_os_pids();
     w->cpu = dpari_os_cpu();
-    DPARI_STORE(&r->cpu, w->cpu); /* ranks that came before look at it */
+    DPARI_STORE(&r->cpu, w->cpu); /* ranks that arrived before look at it */
     *w->probe = dpari_world_word(w, w->me);
     r->probe = (uint64_t)(uintptr_t)w->probe;
     dpari_os_available(&available);
@@ -1463,7 +1489,8 @@ DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t
     now.f.tag = call->tag;
     now.f.state = DPARI_FLIGHT_POSTED;
     now.f.varies = call->variable_counts;
-    now.f.room[0] = now.f.room[1] = 0;
+    now.f.padding[0] = 0;
+    now.f.padding[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&r->flights, number + 1);
     return (int64_t)number;
@@ -1504,14 +1531,14 @@ DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_
 DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    const char *name = dpar_call_name(f->kind);
     if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
         return;
     }
-    dpari_text_print(t, "%s #%ld",
-                     f->root == DPARI_CLOSE   ? "close"
-                     : f->root == DPARI_SPLIT ? "split"
-                                              : dpar_call_name(f->kind),
-                     f->sequence);
+    if (own) {
+        name = f->root == DPARI_CLOSE ? "close" : "split";
+    }
+    dpari_text_print(t, "%s #%ld", name, f->sequence);
     if (f->kind == DPAR_CALL_BARRIER || own) {
         return;
     }
@@ -1544,9 +1571,13 @@ DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_fligh
 
 static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
 {
-    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
-                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
-                                                       : " (in ");
+    const char *state = " (in ";
+    if (f->state == DPARI_FLIGHT_DONE) {
+        state = " (last done: ";
+    } else if (f->state == DPARI_FLIGHT_FAILED) {
+        state = " (failed: ";
+    }
+    dpar_text_put(t, state);
     dpari_flight_text(t, f);
     if (f->comm != 0) {
         dpari_text_print(t, " of group %ld", (int64_t)f->comm);
@@ -1560,7 +1591,7 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w
     if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
         dpari_put_flight(t, &f);
     } else {
-        dpar_text_put(t, " (it did nothing yet)");
+        dpar_text_put(t, " (it has begun no operation yet)");
     }
 }
 

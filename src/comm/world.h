@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* world - the ranks that share one mapping: who they are, their memory, how one waits for another,
- * what each did last. Private: the floor of the shared-memory engine, which group.h, coll.h, p2p.h
- * and shm.h stand on.
+/* world - the ranks that share one mapping: their states, their memory, how one rank waits for
+ * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
+ * engine; group.h, coll.h, p2p.h and shm.h build on it.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
- * That is one sparse file. All ranks map the head, with what precedes the heaps, when they start. A
- * heap is given out in extents, ranges of the file that its rank makes as it needs them and lists
- * in its dpari_rank: the first is small, and each later one at least doubles the heap, so that a
- * few are enough. A rank maps its own extents when it makes them, and another rank's when it first
- * needs an address there. Addresses are taken only for what is used, because sites limit them
- * (ulimit -v).
+ * This is one sparse file. When they start, all ranks map everything that precedes the heaps. A
+ * heap consists of extents. An extent is a range of the file that the heap's rank makes when it
+ * needs one and lists in its dpari_rank. The first is small and each later one at least doubles the
+ * heap, so that a few are enough. A rank maps its own extents when it makes them, and an extent of
+ * another rank when it first needs an address in it. Only mapped extents take addresses, which
+ * matters because sites limit them (ulimit -v).
  *
- * A `ref` names a byte of a heap to all ranks (their addresses differ): rank, number of the extent
- * and offset in it; 0 for none. An offset within one allocation may be added to a ref. Where the
- * ranks are threads a ref is the address itself, and all memory has one. What the refs that ranks
- * leave for each other lead to is not the world's matter. */
+ * A `ref` names a byte of a heap to all ranks, because their addresses differ. It consists of the
+ * rank, the number of the extent, and the offset in the extent; 0 is no ref. An offset within one
+ * allocation may be added to a ref. If the ranks are threads, a ref is the address itself, and all
+ * memory has one. The world does not know what is stored behind the refs that ranks exchange. */
 #ifndef DPARI_COMM_WORLD_H
 #define DPARI_COMM_WORLD_H
 
@@ -24,29 +24,29 @@
 #include "os.h"
 
 enum {
-    DPARI_LINE = 128,      /* two cache lines: the prefetcher fetches in pairs */
-    DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
-    DPARI_MAX_RANKS = 1024 /* of one node */
+    DPARI_LINE = 128,      /* two cache lines, because the prefetcher fetches lines in pairs */
+    DPARI_FLIGHTS = 32,    /* operations of each rank that the flight recorder keeps */
+    DPARI_MAX_RANKS = 1024 /* ranks on one node */
 };
-/* A ref: the rank in 10 bits, the number of its extent in 6, the offset in 48. */
-enum { DPARI_EXTENTS = 64 /* of one rank; number 0 stands for none */, DPARI_REF_BITS = 48 };
+/* A ref has the rank in 10 bits, the number of its extent in 6, and the offset in 48. */
+enum { DPARI_EXTENTS = 64 /* of one rank; number 0 is not used */, DPARI_REF_BITS = 48 };
 #define DPARI_REF_OFFSET ((UINT64_C(1) << DPARI_REF_BITS) - 1)
 
-/* One operation in the flight recorder; 64 bytes, written by its rank alone. */
+/* One operation in the flight recorder. It has 64 bytes, and only its own rank writes it. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
-    int64_t sequence; /* of its communicator; messages: of the rank */
+    int64_t sequence; /* number of the operation in its communicator; of a message, in its rank */
     int64_t count;
-    uint32_t comm; /* which communicator */
-    int32_t kind, type, op, root, tag;
-    int32_t state;
-    int32_t varies;
-    int64_t room[2];
+    uint32_t comm;                     /* number of the communicator; 0 is the world */
+    int32_t kind, type, op, root, tag; /* as in dpar_call */
+    int32_t state;                     /* DPARI_FLIGHT_x */
+    int32_t varies;                    /* 1 if the pieces have different sizes */
+    int64_t padding[2];
 } dpari_flight;
 
 enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
-/* A piece of a heap: a range of the file; of addresses where the ranks are threads. */
+/* A piece of a heap: a range of the file, or of addresses if the ranks are threads. */
 typedef struct dpari_extent {
     int64_t begin, bytes;
 } dpari_extent;
@@ -54,75 +54,79 @@ typedef struct dpari_extent {
 /* dpari_rank.ending of a rank that crashed and is still writing its core file. */
 #define DPARI_ENDING_DUMPS INT32_MIN
 
-/* What all may read about a rank. */
+/* The shared record of one rank, which all ranks may read. */
 typedef struct dpari_rank {
     uint32_t state; /* DPARI_RANK_x */
-    int32_t pid;    /* of its process */
-    int32_t ending; /* DEAD: exit status, -signal, DPARI_ENDING_DUMPS; 0 where nobody knows */
-    int32_t reads; /* ranks whose memory it has proved to read, itself too; 0: not tried, or none */
-    uint64_t probe;  /* address of the word that proves who it is (dpari_world_word) */
-    uint64_t member; /* ref of what it shows first: it has come */
-    uint64_t cpus[DPARI_CPU_WORDS];
-    int32_t cache;   /* the last-level cache of all these CPUs, by its first; -1: not one */
-    uint32_t behind; /* 1: others have gone on without it (dpar_comm_shrink) */
-    int32_t cpu;     /* where it ran when it last waited; -1: not known */
-    int32_t quota;   /* processors that its control group may use; INT32_MAX: no quota */
-    uint64_t group;  /* the same for ranks under one quota */
-    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0: not known */
-    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank that `reads` counts */
-    char room_0[DPARI_LINE - 72];
-    uint32_t bell;     /* it sleeps on this word */
-    uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
-    int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    uint32_t beat;     /* when it last said that it waits, by the head's `clock`; */
-    int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
-    char room_1[DPARI_LINE - 20];
+    int32_t pid;
+    int32_t ending;  /* if DEAD: exit status, -signal or DPARI_ENDING_DUMPS; 0 if unknown */
+    int32_t reads;   /* number of bits set in can_read; 0 if it has not tried to read yet */
+    uint64_t probe;  /* address of the word that proves which process it is (dpari_world_word) */
+    uint64_t member; /* ref of its first shared structure; not 0 once it has arrived */
+    uint64_t cpus[DPARI_CPU_WORDS]; /* a bit for each CPU that it may run on */
+    int32_t cache;   /* first CPU of the last-level cache that all of `cpus` share; -1 if none */
+    uint32_t behind; /* 1 if others continue without it (dpar_comm_shrink) */
+    int32_t cpu;     /* where it ran when it last waited; -1 if unknown */
+    int32_t quota;   /* processors that its control group may use; INT32_MAX if unlimited */
+    uint64_t group;  /* identifies the control group with this quota */
+    uint64_t pid_space, user_space;          /* its namespaces, for messages; 0 if unknown */
+    uint64_t can_read[DPARI_MAX_RANKS / 64]; /* a bit for each rank whose memory it can read, and
+                                                for itself */
+    char padding_0[DPARI_LINE - 72];
+    uint32_t bell;     /* the futex word on which it sleeps */
+    uint32_t asleep;   /* 1 if it must be woken. The rank that clears it also decrements sleepers */
+    int32_t waits_for; /* the rank that must wake it; -1 if any may be the one */
+    uint32_t beat;     /* time at which it last reported that it waits, by the head's `clock` */
+    int32_t needs;     /* the rank it then waited for; -1 if several, unknown, or none any more */
+    char padding_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
-    uint32_t owes;    /* what it has still to say of messages that are done on its side */
-    char room_2[DPARI_LINE - 12];
-    dpari_flight flight[DPARI_FLIGHTS];
-    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on: written before any ref into it */
-    uint64_t pids; /* the namespace of its pid, where /proc shows that one; 0: unknown */
-    uint32_t extents;
-    char room_3[DPARI_LINE - 12];
+    uint32_t owes; /* messages that are done on its side, but that it must still report to a peer */
+    char padding_2[DPARI_LINE - 12];
+    dpari_flight flight[DPARI_FLIGHTS]; /* a ring buffer */
+    dpari_extent extent[DPARI_EXTENTS]; /* of its heap, from 1 on; written before any ref into it */
+    uint64_t pids;    /* the namespace of its pid if /proc shows that one; 0 if unknown */
+    uint32_t extents; /* extents made so far */
+    char padding_3[DPARI_LINE - 12];
 } dpari_rank;
 
+/* The beginning of the file. */
 typedef struct dpari_world_head {
-    uint64_t magic;
+    uint64_t magic; /* written last, when the rest is complete */
     uint32_t version, ranks;
-    int64_t bytes;      /* of the file */
-    int64_t heap_bytes; /* that a rank's users may have in use */
-    int64_t slot_bytes, heap_begin;
-    int32_t plain, threads;
-    uint64_t nonce;     /* random: no other world has the words of this one's ranks */
-    int64_t part_bytes; /* of the file for the heap of one rank */
-    int64_t taking;     /* bytes that ranks are about to take of the system's memory */
-    char room_0[DPARI_LINE - 80];
-    uint32_t sleepers; /* ranks that are asleep now */
+    int64_t bytes;      /* size of the file */
+    int64_t heap_bytes; /* the most that the users of one rank may have allocated */
+    int64_t slot_bytes; /* as in dpar_world_desc, made larger if there are many ranks */
+    int64_t heap_begin; /* offset of the first heap in the file */
+    int32_t plain;      /* dpar_world_desc.disable */
+    int32_t threads;    /* 1 if the ranks are threads of one process, or there is only one */
+    uint64_t nonce;     /* random, so that the words of dpari_world_word differ between worlds */
+    int64_t part_bytes; /* size of the file's range for the heap of one rank */
+    int64_t taking;     /* bytes that ranks are about to allocate from the system */
+    char padding_0[DPARI_LINE - 80];
+    uint32_t sleepers; /* ranks that are asleep or about to be */
     uint32_t said;     /* the highest `turn` of dpari_world_speaks */
-    char room_1[DPARI_LINE - 8];
-    uint32_t clock; /* ms, set forward by ranks that wait, each by how much time has passed for it:
-                       their own clocks may differ (time namespaces) */
-    char room_2[DPARI_LINE - 4];
+    char padding_1[DPARI_LINE - 8];
+    uint32_t clock; /* ms. Ranks that wait set it forward, each by the time that has passed for it,
+                       because their own clocks may differ (time namespaces) */
+    char padding_2[DPARI_LINE - 4];
 } dpari_world_head;
 
-/* Shared memory for a world, made before its ranks are. */
+/* The shared memory of a world, which is made before its ranks start. */
 typedef struct dpari_segment {
-    char *base;    /* the head and what precedes the heaps, mapped; */
-    int64_t bytes; /* so many */
-    int fd;        /* -1: memory of this process alone (threads, one rank) */
+    char *base;    /* where everything that precedes the heaps is mapped */
+    int64_t bytes; /* bytes mapped there */
+    int fd;        /* -1 if the memory is private to this process (threads, one rank) */
 } dpari_segment;
 
 /* An allocation. */
 typedef struct dpari_used {
-    int64_t begin, bytes; /* in the file, or as if there were one */
+    int64_t begin, bytes; /* offset in the file, also counted like this if there is no file */
     int64_t users;        /* bytes that count against heap_bytes */
 } dpari_used;
 
 /* An extent of this rank's own heap. */
 typedef struct dpari_own {
     int64_t begin, bytes; /* as in dpari_used */
-    int64_t fresh;        /* from here on it was never given out */
+    int64_t fresh;        /* from this offset on, nothing was ever allocated, so it is all zero */
 } dpari_own;
 
 /* Why the last allocation failed. */
@@ -130,53 +134,55 @@ enum {
     DPARI_LACKS_NOTHING,
     DPARI_LACKS_HEAP,      /* heap_bytes are in use */
     DPARI_LACKS_PLACE,     /* no gap in the heap is large enough, and it can have no more extents */
-    DPARI_LACKS_PIECES,    /* DPARI_MAX_USED allocations */
-    DPARI_LACKS_MEMORY,    /* of the machine or of a control group */
-    DPARI_LACKS_ADDRESSES, /* of this process */
-    DPARI_LACKS_FILE       /* the file cannot grow: see number */
+    DPARI_LACKS_PIECES,    /* there are DPARI_MAX_USED allocations already */
+    DPARI_LACKS_MEMORY,    /* memory of the machine or of a control group */
+    DPARI_LACKS_ADDRESSES, /* addresses of this process */
+    DPARI_LACKS_FILE       /* the file cannot grow; dpari_world.number has the reason */
 };
 enum {
-    DPARI_MAX_USED = 1 << 16, /* allocations of one rank at a time */
-    DPARI_DUMPED = 1024 /* of these are in core files: each may split a mapping, whose number the
-                           system limits */
+    DPARI_MAX_USED = 1 << 16, /* the most allocations that one rank may have at a time */
+    DPARI_DUMPED = 1024 /* the most of them that are in core files, because each may split a
+                           mapping and the system limits the number of mappings */
 };
 
-enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE /* its memory stays mapped */ };
+/* What dpari_world_close does with the segment: leaves it, closes it, or only closes the file, so
+ * that the memory stays mapped. */
+enum { DPARI_OWNS_NOTHING, DPARI_OWNS_SEGMENT, DPARI_OWNS_FILE };
 
-/* A world as one rank sees it, in memory of its own. */
+/* A world as one rank sees it, in private memory of the rank. */
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
-    dpari_rank *rank;  /* of each */
-    uint64_t *channel; /* [to * ranks + from]: a ref that `from` leaves there for `to`; 0: none */
+    dpari_rank *rank;  /* [size] the shared records */
+    uint64_t *channel; /* [to * size + from]: a ref that `from` leaves for `to`; 0 if none yet */
     int32_t me, size;
-    int32_t threads; /* ranks are threads of this process */
-    int32_t owns;    /* what of the segment goes at the end: DPARI_OWNS_... */
-    int32_t crowded; /* more ranks than cores */
-    int32_t thrifty; /* spinning uses up the quota of processor time that other ranks need */
-    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
-    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t worked;  /* waits in a row that slept about as long as work lasts */
-    int32_t cpu;     /* what this rank has published of it: rank[me].cpu */
-    double moved;    /* when it last moved to another CPU, because it shared one */
-    int32_t vain;    /* waits in a row that spun in vain */
-    double timeout_s;
-    char **view;      /* [rank * DPARI_EXTENTS + number]: where this rank sees that extent; NULL:
-                         it is not mapped. Any thread may map one (compare and swap) */
+    int32_t threads;    /* 1 if the ranks are threads of this process, or there is only one */
+    int32_t owns;       /* DPARI_OWNS_x */
+    int32_t crowded;    /* 1 if there are more ranks than cores */
+    int32_t thrifty;    /* 1 if spinning uses up the processor quota that other ranks need */
+    int32_t slow_yield; /* waits for which a slow yield is remembered, less the fast ones since */
+    int32_t sleepy;     /* number of coming waits that go to sleep soon, because yields are slow */
+    int32_t worked;     /* consecutive waits that slept about as long as work lasts */
+    int32_t cpu;        /* what this rank has published in rank[me].cpu */
+    double moved;       /* when it last moved to another CPU because it shared one */
+    int32_t vain;       /* consecutive waits that spun in vain */
+    double timeout_s;   /* 0 if there is no deadline */
+    char **view; /* [rank * DPARI_EXTENTS + number]: where this rank has mapped that extent, NULL if
+                    it has not. Any thread may map one (compare and swap) */
     dpari_own own[DPARI_EXTENTS]; /* this rank's extents, from 1 on, ascending */
     int32_t owns_extents;
     dpari_used *used; /* allocations in this rank's heap, ascending */
     int32_t used_count;
     int64_t users;    /* bytes that count against heap_bytes */
-    int32_t lacks;    /* of the last allocation that failed: DPARI_LACKS_x, */
-    int number;       /* and the error number */
-    int64_t fresh;    /* heap from here on was never given out */
-    int64_t floor;    /* what lies before is not given out again: a rank that was left behind may
-                         still write there */
-    uint64_t *probe;  /* a page with the word of this rank, not handed on by fork */
-    uint32_t clock;   /* the head's, as last seen, */
-    double clock_at;  /* and when that was, of dpari_os_now */
-    uint32_t waiting; /* the user's thread is in a wait, and will see at once what it is told */
+    int32_t lacks;    /* DPARI_LACKS_x of the last allocation that failed */
+    int number;       /* and its error number */
+    int64_t fresh;    /* from this offset on, nothing in the heap was ever allocated */
+    int64_t floor;    /* nothing before this offset is allocated again, because a rank that was left
+                         behind may still write there */
+    uint64_t *probe;  /* a page with the word of this rank; fork does not copy it */
+    uint32_t clock;   /* the head's clock when this rank last looked at it */
+    double clock_at;  /* and the time of that look by dpari_os_now */
+    uint32_t waiting; /* 1 while the user's thread waits and thus notices changes at once */
 } dpari_world;
 
 /* ---- memory ---- */
@@ -185,129 +191,140 @@ typedef struct dpari_world {
  * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
  * O(log allocations). */
 DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
-/* What every rank can turn into the address of `at`; 0 where [at, at + bytes) is not memory that
- * all can reach. And back, for this rank. */
+/* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
 DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref); /* NULL: no addresses are left */
-/* "mapping 4194304 bytes of rank 3's memory: out of addresses (...)": why dpari_at gave NULL. */
+/* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
+/* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
+ * (...)". */
 DPARI_API void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
  *     dpari_zero(&t, sizeof t);
  *     while (!condition) {
- *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
+ *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { check the peers and the deadline }
  *     }
  *     dpari_wait_end(w, &t);
  *
- * A turn spins. Then it yields if the peer needs this very core: because there are more ranks than
- * cores, or because the peer was last seen on this CPU. If there is a core for each, one of the two
- * moves to another one. Then it sleeps. Before it sleeps it returns once, so that the condition is
- * looked at after the others were told. MORE: time has passed. */
+ * The first turns spin. Later turns yield if the peer needs this core, because there are more ranks
+ * than cores or because the peer was last seen on this CPU. If there is a core for each rank, one
+ * of the two moves to another core instead. The last turns sleep. A turn returns DPAR_OK once after
+ * it has set `asleep` and before it sleeps, so that the caller tests the condition again: from then
+ * on, any rank that changes it wakes this one. DPAR_MORE means that time has passed. */
 typedef struct dpari_wait {
-    int32_t turns;
-    int32_t told; /* counted among the sleepers */
-    int32_t peer; /* for whose news */
-    uint32_t bell;
-    int32_t shares;  /* 1 + the rank that was last seen on this rank's CPU; 0: none of interest */
+    int32_t turns;   /* turns that have spun */
+    int32_t counted; /* 1 if this rank counts as a sleeper */
+    int32_t peer;    /* the peer of the turn in which it was counted; -1 if any rank */
+    uint32_t bell;   /* value of the rank's bell then */
+    int32_t shares;  /* 1 + the peer that was last seen on this rank's CPU; 0 if none */
     int32_t resumed; /* how often this process was suspended and continued in the wait */
-    double began;    /* 0: not yet slow. Later by the time for which this process was suspended */
-    double looked;   /* at the clock, last */
+    double began;    /* first look at the clock, moved on by the time for which this process was
+                        suspended; 0 if the wait has only spun so far */
+    double looked;   /* last look at the clock */
 } dpari_wait;
+/* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
-/* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
+/* Publishes that this rank waits, and for which rank (-1 if for several). Called after a turn that
+ * returned DPAR_MORE. */
 DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
 DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
-/* Stores the word and wakes who sleeps for it. */
+/* Stores the word and wakes the ranks that sleep until this rank publishes something. */
 DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 
-/* " was killed by signal 9": how a rank that is not here any more ended. Waits a moment until that
- * is known. */
+/* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
 DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
-/* " (failed: all-reduce #3 (...))": the last operation of a rank that failed, if one did. */
+/* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
+ * (...))". */
 DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
-/* 1 for the first in this world that asks with this turn (1, 2, ...), or a later one. */
+/* Decides which rank prints a report. Returns 1 for the first caller in this world with this turn
+ * (1, 2, ...), unless a later turn has begun, otherwise 0. */
 DPARI_API int dpari_world_speaks(dpari_world *w, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
 DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ---- of this header's own modules ---- */
 
-/* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
- * E_SYSTEM with a message. */
+/* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
+ * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
 DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                               const dpar_world_desc *options, dpar_why *why);
-/* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
- * size, magic and version before it looks at anything else. */
+/* Maps a segment that another process made and passed on as `fd`, which belongs to the segment from
+ * here on. Checks size, magic and version before it uses any other field. */
 DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
 DPARI_INTERNAL void dpari_segment_close(dpari_segment *s);
 
-/* This rank's view of the segment's world, nobody told so far; NULL: no memory. own: the segment is
- * closed with it. */
+/* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
+ * DPARI_OWNS_x. Returns NULL if there is no memory. */
 DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
                                              const dpar_world_desc *options);
-/* Becomes rank `me` for all to see, with the ref of what it shows them first (not 0); returns when
- * all ranks have come and what they show can be read (E_TIMEOUT names the missing, E_PEER a dead
- * one, E_SYSTEM). COLLECTIVE. */
+/* Announces this rank to the others and publishes `member`, the ref of its first shared structure
+ * (not 0). Returns when all ranks have arrived, so that their `member` can be read. Fails with
+ * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
+ * DPAR_E_SYSTEM. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
-/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
- * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
+/* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
+ * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
+ * DPARI_RANK_LEFT. */
 DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
-/* True if any of its ranks has printed an error. */
+/* True if any rank has printed an error. */
 DPARI_INTERNAL int dpari_segment_said(const dpari_segment *s);
 /* True if the rank has left in order, by closing the world's communicator. */
 DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
-/* True if others have gone on without the rank (dpar_comm_shrink). */
+/* True if others continue without the rank (dpar_comm_shrink). */
 DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
-/* A number that changes with each operation that it begins, and while it waits in one. */
+/* Returns a number that changes with each operation that the rank begins, and while it waits. */
 DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
-/* Says that this rank leaves; ends its view of the world. */
+/* Announces that this rank leaves, and frees its view of the world. */
 DPARI_INTERNAL void dpari_world_close(dpari_world *w);
 
-/* Zeroed memory of this rank's heap, which all ranks can reach. users: 1 where it counts against
- * heap_bytes, 0 for the library's own. E_MEMORY: see w->lacks, w->number. */
+/* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
+ * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets w->lacks
+ * and w->number. */
 DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
                                             void **memory);
 DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory);
-/* What was lacking then, with numbers; where it was nothing of the heap, or w is NULL, private
- * memory was. */
+/* Appends the reason of the last failed allocation, with numbers. If w is NULL or w->lacks is
+ * DPARI_LACKS_NOTHING, private memory could not be allocated. */
 DPARI_INTERNAL void dpari_put_lack(dpar_text *t, const dpari_world *w);
-/* Copies bytes from behind a ref, without a world; 0 where there is none. */
+/* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
 DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
                                       int64_t bytes);
 
-/* Seconds since a rank last said that it waits, as far as ranks that wait have counted them. */
+/* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
 DPARI_INTERNAL double dpari_beat_age(dpari_world *w, int32_t rank);
-/* "; 2 of 3 other ranks cannot be read: rank 2 (another PID namespace), ...", or nothing. */
+/* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
+ * PID namespace), ...". */
 DPARI_INTERNAL void dpari_put_unread(dpar_text *t, dpari_world *w);
 
 /* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
  * when it enters. */
 DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
-/* Copies from a rank's private memory. 0, or -1 with errno when that is not possible, or not any
- * more: this rank does not try again then. */
+/* Copies from a rank's private memory. Returns 0, or -1 and errno. After a failure
+ * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
 DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
-/* Wakes all: something happened that everyone must look at. */
+/* Wakes all ranks, after an event that concerns all of them. */
 DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s);
 
-/* dpari_put_ending without the wait. */
+/* Does what dpari_put_ending does, but does not wait. */
 DPARI_INTERNAL void dpari_put_end(dpar_text *t, const dpari_rank *r);
 
-/* Begins a record; its number, to end it with its state (unless it was written over by then). */
+/* Begins a record of an operation. Returns its number for dpari_flight_end. */
 DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                           const dpar_call *call);
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
-/* The record of that operation, copied; 0 when it is not (or no longer) there. */
+/* Copies the record of an operation to *out. Returns 0 if there is none, or none any more. */
 DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
-/* Reads one while it may be written: word by word, so that none tears. */
+/* Copies a record that may be written at the same time, word by word so that no word is torn. */
 DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+/* Sets the state of a record, unless a newer record has replaced it. */
 DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
-/* "all-reduce #12 (1024 f32, sum)". */
+/* Appends "all-reduce #12 (1024 f32, sum)". */
 DPARI_INTERNAL void dpari_flight_text(dpar_text *t, const dpari_flight *f);
-/* " (in all-reduce #12 (...))": the last operation of a rank, and how far it is. */
+/* Appends the last operation of a rank and its state: " (in all-reduce #12 (...))". */
 DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
 
 #endif

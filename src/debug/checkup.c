@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Reads what the operating system reports about this process and machine, for dpar_doctor. It only
- * collects facts, mostly from /proc and /sys. doctor.c and doctor_ranks.c decide what they mean, so
- * that tests can present any machine. */
+/* Collects facts about this process and machine for dpar_doctor, mostly from /proc and /sys, and
+ * decides in a second step what is wrong with them (dpari_doctor_judge). The steps are separate so
+ * that tests can present any machine. doctor.c and doctor_ranks.c write the reports. */
 #include "checkup.h"
 
 #include "../base/inner.h"
@@ -38,7 +38,7 @@ DPARI_STATIC_NOINLINE int dpari_doctor_begins(const char *s, const char *with)
     return with[i] == 0;
 }
 
-/* The number at s after blanks; -1 where there is none, as in "max". */
+/* Reads the number at s after blanks. Returns -1 if there is none, as in "max". */
 static int64_t dpari_doctor_number(const char *s)
 {
     int64_t v = 0;
@@ -57,14 +57,15 @@ static int64_t dpari_doctor_number(const char *s)
     return v;
 }
 
-/* The number in a file; -1: no file, or no number in it. */
+/* Returns the number in a file, or -1 if there is no file or no number. */
 static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
 {
     char text[64];
     return dpari_site_read(s, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
 }
 
-/* The number after `key` in a text of lines "key: number kB", in bytes; 0: it is not there. */
+/* Returns the number after `key` in a text of lines "key: number kB", in bytes, or 0 if there is
+ * none. */
 static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
 {
     size_t i, n = dpari_length(key);
@@ -77,6 +78,7 @@ static DPARI_COLD int64_t dpari_doctor_line(const char *text, const char *key)
     return 0;
 }
 
+/* Lists the names in a directory. */
 static DPARI_COLD void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
 {
     char full[256];
@@ -113,13 +115,15 @@ static DPARI_COLD int dpari_doctor_lists(const char *s, size_t n, const char *wo
     return 0;
 }
 
-/* Paths of groups: a container's in Kubernetes has some 250 characters, and version 1 lists one for
- * each of 13 controllers. dpari_site_read takes paths of 511 characters. Of a longer one the groups
- * above are looked at. */
+/* The longest path of a group and the longest list of groups, in bytes. The path of a container in
+ * Kubernetes has about 250 characters, and version 1 lists one for each of 13 controllers.
+ * dpari_site_read takes paths of 511 characters. If a path is longer, only groups above are
+ * checked.
+ */
 enum { DPARI_DOCTOR_PATH = 512 - 64, DPARI_DOCTOR_GROUPS = 16 * 512 };
 
-/* The path of this process in the hierarchy of a controller (version 2: ""); 0: in none. The file
- * holds lines "4:cpu,cpuacct:/a/b". */
+/* Finds the path of this process in the hierarchy of a controller ("" for version 2), in a file
+ * with lines "4:cpu,cpuacct:/a/b". Returns 0 if there is none. */
 static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *controller, char *path,
                                          size_t room)
 {
@@ -149,7 +153,8 @@ static DPARI_COLD int dpari_doctor_group(const dpari_site *s, const char *contro
     return 0;
 }
 
-/* Reads `file` of the group and of each group above it; the least `value` gives, 0: none says. */
+/* Calls `value` for the group and for each group above it. Returns the least positive result, or 0
+ * if there is none. */
 static DPARI_COLD double
 dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
                    double (*value)(const dpari_site *s, const char *folder))
@@ -177,6 +182,7 @@ dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
     }
 }
 
+/* Reads the file `name` in a folder. */
 static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
                                           char *text, size_t room)
 {
@@ -187,6 +193,7 @@ static DPARI_COLD int64_t dpari_doctor_in(const dpari_site *s, const char *folde
     return dpari_site_read(s, path, text, room);
 }
 
+/* The limits of one group on cores and memory, in cgroups of version 2 and 1; 0 if none. */
 static DPARI_COLD double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
 {
     char text[64];
@@ -254,10 +261,10 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_doctor_memory_limit(const dpari_site *s)
         two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
     }
     least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
-    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 says 2^63 for none */
+    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 has 2^63 for no limit */
 }
 
-/* The word in brackets of "always [never] force". */
+/* Reads the word in brackets, as in "always [never] force". */
 static void dpari_doctor_choice(const dpari_site *s, const char *path, char *word, size_t room)
 {
     char text[128];
@@ -293,7 +300,7 @@ static int32_t dpari_doctor_gpus(const dpari_site *s)
     return n;
 }
 
-/* A file of an interface; the bytes, or -1. */
+/* Reads a file of a network interface. Returns the bytes, or -1. */
 static int64_t dpari_doctor_link_file(const dpari_site *s, const char *link, const char *file,
                                       char *text, size_t room)
 {
@@ -315,7 +322,7 @@ static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
             (dpari_doctor_begins(text, "up") || dpari_doctor_begins(text, "unknown"))) {
             c->up |= (uint32_t)1 << i;
         }
-        /* "-1", or an error, where the driver does not know */
+        /* "-1" or an error if the driver does not know the speed */
         if (dpari_doctor_link_file(s, c->links.name[i], "/speed", text, sizeof text) > 0) {
             c->speed[i] = dpari_most(dpari_doctor_number(text), 0);
         }
@@ -327,8 +334,8 @@ static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
     c->infiniband = cards.count > 0;
 }
 
-/* Threads of the machine that run or wait for a core, this one with them: of "0.41 0.50 0.37 3/911
- * 4023" the 3. -1: not known. */
+/* Returns the threads of the machine that run or wait for a core, including this one: the 3 in
+ * "0.41 0.50 0.37 3/911 4023". Returns -1 if unknown. */
 static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t room)
 {
     char text[96];
@@ -345,7 +352,7 @@ static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t roo
     return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
 }
 
-/* The least of five looks in 20 ms: what comes and goes does not count. */
+/* Takes the least of five looks within 20 ms, so that brief activity does not count. */
 static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
 {
     int32_t look;
@@ -358,7 +365,7 @@ static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
     }
 }
 
-/* The socket that a CPU is in; -1: not known. */
+/* Returns the socket of a CPU, or -1 if unknown. */
 static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
 {
     char path[96];
@@ -368,7 +375,7 @@ static int32_t dpari_doctor_socket(const dpari_site *s, int32_t cpu)
     return (int32_t)dpari_least(dpari_doctor_file(s, path), INT32_MAX);
 }
 
-/* CPUs have numbers with gaps where some are turned off. */
+/* The numbers of CPUs have gaps if some are turned off. */
 DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cpus,
                                          dpari_checkup *c)
 {
@@ -397,9 +404,9 @@ DPARI_INTERNAL void dpari_doctor_sockets(const dpari_site *s, const uint64_t *cp
     c->socket = several ? -1 : own;
 }
 
-/* The MPI that this process has loaded, by its file, which ends in its version: maps has lines
- * "7f7a41101000-7f7a411c8000 r-xp 00029000 fe:00 14884988    /usr/lib/libmpi.so.40.30.4". Bindings
- * (libmpi_mpifh.so) are none. */
+/* Finds the file of the MPI that this process has loaded, whose name ends with its version.
+ * /proc/self/maps has lines "7f7a41101000-7f7a411c8000 r-xp 00029000 fe:00 14884988
+ * /usr/lib/libmpi.so.40.30.4". Bindings (libmpi_mpifh.so) do not count. */
 static void dpari_doctor_mpi(const dpari_site *s, dpari_checkup *c)
 {
     const int64_t room = INT64_C(1) << 18;
@@ -444,7 +451,7 @@ DPARI_INTERNAL void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
     dpari_doctor_load(s, c);
 }
 
-/* ---- asking the system ------------------------------------------------------------------------
+/* ---- querying the system ----------------------------------------------------------------------
  */
 
 DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
@@ -456,11 +463,11 @@ DPARI_INTERNAL int32_t dpari_doctor_bits(const uint64_t *mask)
     return n;
 }
 
-/* A limit in bytes or files; -1: there is none. */
+/* Returns a limit in bytes or files, or -1 if there is none. */
 static int64_t dpari_doctor_ulimit(int which)
 {
     struct rlimit limit;
-    /* the type of `which` is glibc's own */
+    /* glibc has a type of its own for `which` */
 #if defined(__GLIBC__) && !defined(__cplusplus)
     int got = getrlimit((__rlimit_resource_t)which, &limit);
 #elif defined(__GLIBC__)
@@ -492,8 +499,11 @@ static int32_t dpari_doctor_try_cma(void)
         target.pid = (int32_t)parent;
         target.at = (uint64_t)(uintptr_t)&probe;
         target.word = probe;
-        probe = 0; /* the child's own copy must not pass for the parent's */
-        *answer = dpari_os_read_peer(&target, NULL, 0, 0) == 0 ? 0 : errno != 0 ? errno : EPERM;
+        probe = 0; /* so that the word is found only in the memory of the parent */
+        *answer = 0;
+        if (dpari_os_read_peer(&target, NULL, 0, 0) != 0) {
+            *answer = errno != 0 ? errno : EPERM;
+        }
         _exit(0);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
@@ -510,6 +520,18 @@ DPARI_INTERNAL void dpari_doctor_host(char name[256])
     name[255] = 0;
 }
 
+/* Returns the ranks of the job on this node, as far as the launcher tells; 1 if unknown. */
+static int32_t dpari_doctor_here(const dpari_checkup *c)
+{
+    if (c->job_status != DPAR_OK) {
+        return 1;
+    }
+    if (c->job.local_size > 0) {
+        return c->job.local_size;
+    }
+    return c->nodes <= 1 ? c->job.size : 1;
+}
+
 DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
 {
     uint64_t cpus[DPARI_CPU_WORDS];
@@ -518,10 +540,7 @@ DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
     int fd;
     dpari_zero(c, sizeof *c);
     c->job_status = dpari_job_here(&c->job, &c->nodes, &c->job_why);
-    c->here = c->job_status != DPAR_OK ? 1
-              : c->job.local_size > 0  ? c->job.local_size
-              : c->nodes <= 1          ? c->job.size
-                                       : 1;
+    c->here = dpari_doctor_here(c);
     dpari_doctor_files(s, c);
     dpari_os_cpus(cpus);
     c->allowed = dpari_doctor_bits(cpus);
@@ -554,7 +573,7 @@ DPARI_INTERNAL void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
     c->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
 
-/* ---- words ------------------------------------------------------------------------------------
+/* ---- text -------------------------------------------------------------------------------------
  */
 
 DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
@@ -565,6 +584,7 @@ DPARI_INTERNAL void dpari_doctor_head(dpar_text *out, const char *title)
 
 DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
 {
+    static const char unit[5][5] = {" B", " KiB", " MiB", " GiB", " TiB"};
     double v = (double)bytes;
     int32_t k = 0;
     if (bytes < 0) {
@@ -575,11 +595,7 @@ DPARI_INTERNAL void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
         v /= 1024.0;
     }
     dpari_text_fixed(out, v, k > 0 ? 1 : 0);
-    dpar_text_put(out, k == 0   ? " B"
-                       : k == 1 ? " KiB"
-                       : k == 2 ? " MiB"
-                       : k == 3 ? " GiB"
-                                : " TiB");
+    dpar_text_put(out, unit[k]);
 }
 
 /* ---- what is wrong ----------------------------------------------------------------------------
@@ -589,7 +605,7 @@ typedef struct dpari_doctor {
     const dpari_site *site;
     const dpari_checkup *c;
     dpar_text *out;
-    int32_t wrong;
+    int32_t wrong; /* number of lines so far */
 } dpari_doctor;
 
 /* Writes a line about something that is wrong. */
@@ -604,7 +620,7 @@ static DPARI_PRINTF(2, 3) void dpari_doctor_wrong(dpari_doctor *d, const char *f
     d->wrong++;
 }
 
-/* Bytes in whole MiB, for sentences. */
+/* Converts bytes to whole MiB. */
 static int64_t dpari_doctor_mib(int64_t bytes)
 {
     return bytes >> 20;
@@ -617,8 +633,8 @@ DPARI_INTERNAL int dpari_doctor_spread(const dpari_checkup *c)
            (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
 }
 
-/* What NCCL_SOCKET_IFNAME means for one interface: a list of beginnings, "^" before it: all others,
- * "=" before it: whole names. */
+/* True if NCCL_SOCKET_IFNAME selects an interface. It is a list of prefixes of names. "^" before
+ * the list selects all others, and "=" makes them whole names. */
 static int dpari_doctor_takes(const char *list, const char *link)
 {
     const int not_these = list[0] == '^', whole = list[not_these] == '=';
@@ -673,8 +689,8 @@ static void dpari_doctor_network(dpari_doctor *d)
                            list);
     } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
         dpari_doctor_wrong(d,
-                           "NCCL_SOCKET_IFNAME=%s is this machine's own loop, the job has ranks "
-                           "on other nodes -> name the interface between the nodes",
+                           "NCCL_SOCKET_IFNAME=%s is this machine's own loopback, but the job has "
+                           "ranks on other nodes -> name the interface between the nodes",
                            list);
     } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
                !d->c->slingshot) {
@@ -685,7 +701,7 @@ static void dpari_doctor_network(dpari_doctor *d)
     }
 }
 
-/* One setting that Slingshot needs: `want` is how its value must begin; "" accepts any. */
+/* Checks one setting that Slingshot needs. want: how its value must begin; "" accepts any. */
 static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *want,
                                  const char *advice)
 {
@@ -696,34 +712,39 @@ static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *
         return;
     }
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "%s%s%s -> export %s=%s", name, text != NULL ? " is " : " is not set",
-                     text != NULL ? text : "", name, advice);
+    dpar_text_put(&t, name);
+    if (text != NULL) {
+        dpari_text_print(&t, " is %s", text);
+    } else {
+        dpar_text_put(&t, " is not set");
+    }
+    dpari_text_print(&t, " -> export %s=%s", name, advice);
     dpari_doctor_wrong(d, "on Slingshot with GPUs, %s", line);
 }
 
-/* facts of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI) */
+/* The settings of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI). */
 static void dpari_doctor_slingshot(dpari_doctor *d)
 {
     if (!d->c->slingshot || d->c->gpus == 0) {
         return;
     }
-    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn", "hsn (else Ethernet: slow, or a hang)");
+    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn",
+                         "hsn (otherwise NCCL uses Ethernet, which is slow or hangs)");
     dpari_doctor_setting(d, "NCCL_NET", "AWS Libfabric",
-                         "\"AWS Libfabric\" (else sockets, in silence)");
+                         "\"AWS Libfabric\" (otherwise NCCL uses sockets and does not report it)");
     dpari_doctor_setting(d, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
     dpari_doctor_setting(d, "FI_MR_CACHE_MONITOR", "userfaultfd",
                          "userfaultfd (the default deadlocks NCCL)");
     dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
     dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
     dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
-    /* the mark of Cray's MPI, under Slurm and Flux too */
+    /* PALS_APID shows Cray's MPI, also under Slurm and Flux */
     if (d->c->job.kind == DPAR_LAUNCHER_PALS || dpari_site_env(d->site, "PALS_APID") != NULL) {
         dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
         dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
     }
 }
 
-/* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
 DPARI_INTERNAL int32_t dpari_doctor_visible(const char *list, int32_t gpus)
 {
     int32_t n = 1, i;
@@ -747,15 +768,15 @@ static void dpari_doctor_devices(dpari_doctor *d)
     if (c->job.size > 1 && c->job.local_rank < 0) {
         dpari_doctor_wrong(d,
                            "%s does not say the local rank, so no rank knows which of %d GPUs is "
-                           "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
-                           "beside DPAR_RANK and DPAR_SIZE",
+                           "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK in "
+                           "addition to DPAR_RANK and DPAR_SIZE",
                            dpari_launcher_name(c->job.kind), c->gpus);
     }
-    /* a single visible one may be another for each rank */
+    /* if only one is visible, it may be a different one for each rank */
     if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
         dpari_doctor_wrong(
             d,
-            "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks a "
+            "%d ranks of this node see %d GPUs%s: some share one -> start %d ranks per "
             "node, or show each rank its own",
             c->here, visible, list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", visible);
     }
@@ -767,22 +788,24 @@ static void dpari_doctor_devices(dpari_doctor *d)
     }
 }
 
-/* Ranks that will share memory here: a process that is alone may still launch some, two at least.
- */
+/* Returns the number of ranks that will share memory here. A single process may still launch some,
+ * so it counts as two. */
 static int32_t dpari_doctor_ranks(const dpari_checkup *c)
 {
     return c->here > 1 ? c->here : 2;
 }
 
-/* Shared memory of a rank before it allocates any: staging of 2 * 256 KiB in its first communicator
- * and at most 80 KiB of tables (1024 ranks). The same with what its process takes for itself. */
+/* Bytes of shared memory that a rank uses before it allocates any: staging of 2 * 256 KiB in its
+ * first communicator and at most 80 KiB of tables (1024 ranks). */
 #define DPARI_DOCTOR_SHARED (INT64_C(640) << 10)
+/* The same with the private memory of its process. */
 #define DPARI_DOCTOR_RANK (INT64_C(2) << 20)
-/* What MPI takes of /dev/shm for a rank: Open MPI 4.1 files of 4 MiB each, MPICH 4 over UCX 4.2. */
+/* Bytes of /dev/shm that MPI uses for each rank: Open MPI 4.1 has files of 4 MiB, MPICH 4 over UCX
+ * of 4.2 MiB. */
 #define DPARI_DOCTOR_MPI (INT64_C(4) << 20)
 
-/* Addresses of a rank in the shared file where a limit forbids as many as there is memory: those
- * are halved, but not below 64 MiB. With a rank's lines, in the table of all ranks too. */
+/* Returns the least bytes of the shared file for one rank. If a limit forbids a part as large as
+ * the memory, it is halved until it fits, but not below 64 MiB. The rank's record is added. */
 static int64_t dpari_doctor_addresses(const dpari_checkup *c)
 {
     const int64_t least = INT64_C(64) << 20;
@@ -802,7 +825,7 @@ static void dpari_doctor_memory(dpari_doctor *d)
         dpari_doctor_wrong(
             d,
             "/dev/shm has %ld KiB free, %ld ranks share memory through it and take %ld "
-            "KiB to begin with -> make it larger (docker run --shm-size=1g)",
+            "KiB at the start -> make it larger (docker run --shm-size=1g)",
             c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
     }
     if (c->mpi[0] != 0 && c->here > 1 && c->shm < 2 * c->here * DPARI_DOCTOR_MPI) {
@@ -834,8 +857,8 @@ static void dpari_doctor_memory(dpari_doctor *d)
     }
     if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
         dpari_doctor_wrong(d,
-                           "ulimit -l is %ld KiB, too little for network cards that read memory "
-                           "by themselves -> ulimit -l unlimited",
+                           "ulimit -l is %ld KiB, too little for network cards that access memory "
+                           "directly -> ulimit -l unlimited",
                            c->locked >> 10);
     }
     if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
@@ -851,25 +874,25 @@ static void dpari_doctor_cores(dpari_doctor *d)
     const int32_t ranks = c->here + c->beside;
     if (c->here > c->cores) {
         dpari_doctor_wrong(d,
-                           "%d ranks run on %d cores, so most wait for a core, not for data -> "
+                           "%d ranks run on %d cores, so that they wait for cores, not for data -> "
                            "start at most %d here",
                            c->here, c->cores, c->cores);
     } else if (c->quota > 0.0 && c->quota < (double)c->here) {
         dpari_doctor_wrong(d,
-                           "the cgroup grants %ld hundredths of a core to %d ranks, which then "
-                           "stand still part of the time -> raise its CPU limit, or start fewer",
+                           "the cgroup grants %ld hundredths of a core to %d ranks, which are then "
+                           "stopped part of the time -> raise its CPU limit, or start fewer",
                            (int64_t)(c->quota * 100.0 + 0.5), c->here);
     }
     if (c->runnable - ranks >= c->cores) {
         dpari_doctor_wrong(d,
-                           "%d threads want a core besides %s and there are %d cores: each message "
-                           "then waits for turns -> end what else runs",
+                           "%d threads want a core besides %s and there are %d cores, so that "
+                           "messages wait for a core -> end the other programs",
                            c->runnable - ranks, ranks > 1 ? "those of the ranks" : "this one",
                            c->cores);
     }
 }
 
-/* The least that containers give by default is 64 MiB. */
+/* Containers have a /dev/shm of at least 64 MiB by default. */
 DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
 {
     const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
@@ -877,8 +900,8 @@ DPARI_INTERNAL void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
         return;
     }
     dpari_text_print(out,
-                     "note: /dev/shm holds %ld KiB; NCCL between GPUs and torch's loaders of data "
-                     "keep buffers there -> docker run --shm-size=1g or more\n",
+                     "note: /dev/shm holds %ld KiB; NCCL between GPUs and the data loaders of "
+                     "torch keep buffers there -> docker run --shm-size=1g or more\n",
                      c->shm < 0 ? 0 : c->shm >> 10);
 }
 
@@ -891,7 +914,7 @@ DPARI_INTERNAL int32_t dpari_doctor_judge(const dpari_site *site, const dpari_ch
     d.out = out;
     d.wrong = 0;
     if (c->job_status != DPAR_OK) {
-        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this sentence", c->job_why.text);
+        dpari_doctor_wrong(&d, "%s -> dpar_init will fail with this message", c->job_why.text);
     }
     dpari_doctor_cores(&d);
     dpari_doctor_memory(&d);

@@ -13,7 +13,7 @@
 
 #include <errno.h>
 
-/* ---- what it sees -----------------------------------------------------------------------------
+/* ---- the facts --------------------------------------------------------------------------------
  */
 
 static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
@@ -21,7 +21,7 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     const dpar_launcher_info *j = &c->job;
     dpari_doctor_head(out, "launcher");
     if (c->job_status != DPAR_OK) {
-        dpar_text_put(out, "its numbers do not fit together, see below\n");
+        dpar_text_put(out, "its numbers contradict each other, see below\n");
         return;
     }
     dpari_text_print(out, "%s: rank %d of %d, local rank ", dpari_launcher_name(j->kind), j->rank,
@@ -29,13 +29,13 @@ static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
     if (j->local_rank >= 0) {
         dpari_text_int(out, j->local_rank);
     } else {
-        dpar_text_put(out, "not said");
+        dpar_text_put(out, "unknown");
     }
     dpar_text_put(out, " of ");
     if (j->local_size >= 0) {
         dpari_text_int(out, j->local_size);
     } else {
-        dpar_text_put(out, "not said");
+        dpar_text_put(out, "unknown");
     }
     dpari_text_print(out, ", job %s\n", j->id);
 }
@@ -51,7 +51,7 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
     if (c->runnable >= 0) {
         dpari_doctor_head(out, "load");
         dpari_text_print(out,
-                         "%d runnable on %d cores (this one counted), %s over the last minute\n",
+                         "%d runnable on %d cores (including this one), %s over the last minute\n",
                          c->runnable, c->cores, c->load);
     }
     dpari_doctor_head(out, "memory");
@@ -63,7 +63,7 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
         dpari_doctor_bytes(out, c->memory_limit);
     }
     dpari_text_print(out, "; pages of %ld B, huge ones for shared memory: %s\n", c->page,
-                     c->huge[0] != 0 ? c->huge : "not known");
+                     c->huge[0] != 0 ? c->huge : "unknown");
 }
 
 static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
@@ -77,7 +77,7 @@ static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
     dpari_doctor_bytes(out, c->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
     if (c->shm < 0) {
-        dpar_text_put(out, "is not there");
+        dpar_text_put(out, "does not exist");
     } else {
         dpari_doctor_bytes(out, c->shm);
         dpar_text_put(out, ", free ");
@@ -96,15 +96,20 @@ static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c
                          (c->up >> i & 1) ? "" : " (down)");
     }
     text = dpari_site_env(s, "NCCL_SOCKET_IFNAME");
-    dpari_text_print(out, "%s%s%s%s",
-                     text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set",
-                     text != NULL ? text : "", c->slingshot ? "; Slingshot" : "",
-                     c->infiniband ? "; InfiniBand\n" : "\n");
+    if (text != NULL) {
+        dpari_text_print(out, "; NCCL_SOCKET_IFNAME=%s", text);
+    } else {
+        dpar_text_put(out, "; NCCL_SOCKET_IFNAME is not set");
+    }
+    dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
+    dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
     dpari_doctor_head(out, "GPUs");
     dpari_text_int(out, c->gpus);
     text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
-    dpari_text_print(out, "%s%s\n", text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "",
-                     text != NULL ? text : "");
+    if (text != NULL) {
+        dpari_text_print(out, "; CUDA_VISIBLE_DEVICES=%s", text);
+    }
+    dpari_text_char(out, '\n');
 }
 
 static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
@@ -113,17 +118,17 @@ static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world,
     if (world != NULL) {
         dpari_text_print(out, "engine %s (as this communicator does); ", world->engine.name);
     } else if (c->job_status != DPAR_OK) {
-        dpar_text_put(out, "nothing before the launcher's numbers fit together; ");
+        dpar_text_put(out, "nothing as long as the launcher's numbers contradict each other; ");
     } else if (dpari_doctor_spread(c)) {
-        dpar_text_put(out, "engine mpi (dpar_mpi.h): shared memory joins one node only; ");
+        dpar_text_put(out, "engine mpi (dpar_mpi.h), because shared memory joins only one node; ");
     } else {
         dpar_text_put(out, c->here > 1 ? "engine shm; " : "engine shm, one rank; ");
     }
-    dpar_text_put(out, c->memfd ? "memory without a name (memfd); " : "files in /dev/shm; ");
+    dpar_text_put(out, c->memfd ? "nameless memory (memfd); " : "files in /dev/shm; ");
     if (c->cma == 0) {
         dpar_text_put(out, "reads other ranks' memory (CMA); ");
     } else {
-        dpar_text_put(out, "no reading of other ranks' memory (");
+        dpar_text_put(out, "cannot read other ranks' memory (");
         if (c->yama > 0) {
             dpari_text_print(out, "yama ptrace_scope is %d", c->yama);
         } else {
@@ -151,7 +156,7 @@ static void dpari_doctor_say_here(const dpari_site *s, const dpari_checkup *c,
     dpari_doctor_note(c, out);
 }
 
-/* The communicator broke while the ranks looked at each other: each says what it sees. */
+/* The report of each rank by itself if the communicator broke while the ranks were compared. */
 static int32_t dpari_doctor_not_compared(const dpari_site *s, const dpari_checkup *c,
                                          const dpar_comm *world, dpar_text *out)
 {
@@ -169,9 +174,9 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     int32_t wrong = -1;
     if (c == NULL) {
         if (together) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has not a page of memory left");
+            dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no page of memory left");
         }
-        dpar_text_put(out, "WRONG: not a page of memory is left -> end something\n");
+        dpar_text_put(out, "WRONG: no page of memory is left -> end other programs\n");
         return 1;
     }
     dpari_site_here(&here);
@@ -191,11 +196,11 @@ DPAR_API DPARI_COLD int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
         dpari_doctor_say_here(&here, c, world, out);
         wrong = dpari_doctor_judge(&here, c, out);
     }
-    dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
-    if (wrong > 1) {
-        dpari_text_print(out, "%d things are wrong", wrong);
+    if (wrong == 0) {
+        dpar_text_put(out, "nothing is wrong\n");
+    } else {
+        dpari_text_print(out, wrong == 1 ? "%d thing is wrong\n" : "%d things are wrong\n", wrong);
     }
-    dpari_text_char(out, '\n');
     dpari_os_unmap(c, (int64_t)sizeof *c);
     return wrong;
 }

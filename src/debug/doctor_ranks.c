@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* The report of dpar_doctor about all ranks of a communicator. First all ranks exchange who they
- * are, in a fixed format, so that ranks of different versions of dpar can recognise each other.
- * Then they exchange what each found out about its own machine, and measure their links: each rank
- * of a node with the next one, and the first ranks of nodes with those of the next nodes. Rank 0
- * writes the report.
+/* Makes the report of dpar_doctor about all ranks of a communicator. First all ranks exchange a
+ * record of fixed format (dpari_doctor_who), so that ranks of different versions of dpar can
+ * recognise each other. Then they measure their links: each rank of a node with the next one, and
+ * the first rank of a node with that of the next node. Rank 0 gathers the results and the facts
+ * about all machines, and writes the report. Called by doctor.c.
  *
  * Everything that is concluded and written is a function of the exchanged data, so that tests can
  * present any job. */
@@ -18,10 +18,11 @@
 #include "../comm/os.h"
 #include "checkup.h"
 
-/* ---- who is where -----------------------------------------------------------------------------
+/* ---- nodes ------------------------------------------------------------------------------------
  */
 
-/* One machine may show ranks several names (containers), and two may have one ("localhost"). */
+/* Compares name and machine, because containers give one machine several names, and two machines
+ * may have the same one ("localhost"). */
 static int dpari_doctor_one_node(const dpari_doctor_who *a, const dpari_doctor_who *b)
 {
     return dpari_same(a->host, b->host) && a->machine == b->machine;
@@ -32,7 +33,7 @@ DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size)
     return size * (4 * (int64_t)sizeof(int32_t) + 1);
 }
 
-/* Numbers nodes in the order of their first ranks. */
+/* The order of nodes is that of their first ranks. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
 {
     int32_t r, k;
@@ -43,7 +44,7 @@ DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory)
     j->mark = (char *)(void *)(j->ranks + j->size);
     j->nodes = j->most = 0;
     for (r = 0; r < j->size; r++) {
-        for (k = 0; k < j->nodes; k++) { /* most often it is the last rank's */
+        for (k = 0; k < j->nodes; k++) { /* most often it is the node of the rank before */
             const int32_t node = j->nodes - 1 - k;
             if (dpari_doctor_one_node(&j->who[j->first[node]], &j->who[r])) {
                 break;
@@ -92,17 +93,22 @@ static int32_t dpari_doctor_first_round(const dpari_doctor_job *j, int32_t node)
 
 DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j)
 {
-    return j->most - 1 + (j->nodes == 1 ? 0 : j->nodes == 2 ? 1 : 2 + j->nodes % 2);
+    int32_t between = 2 + j->nodes % 2;
+    if (j->nodes <= 2) {
+        between = j->nodes - 1;
+    }
+    return j->most - 1 + between;
 }
 
 DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me)
 {
     const int32_t node = j->node[me], local = j->local[me], late = round - (j->most - 1);
     int32_t next, last;
+    if (late < 0 && local == round) {
+        return dpari_doctor_at(j, node, local + 1);
+    }
     if (late < 0) {
-        return local == round       ? dpari_doctor_at(j, node, local + 1)
-               : local == round + 1 ? dpari_doctor_at(j, node, local - 1)
-                                    : -1;
+        return local == round + 1 ? dpari_doctor_at(j, node, local - 1) : -1;
     }
     next = (node + 1) % j->nodes;
     last = (node + j->nodes - 1) % j->nodes;
@@ -121,14 +127,14 @@ DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, 
     return late < 0 ? j->local[me] == round : dpari_doctor_first_round(j, j->node[me]) == late;
 }
 
-/* ---- words for ranks --------------------------------------------------------------------------
+/* ---- naming ranks -----------------------------------------------------------------------------
  */
 
-enum { DPARI_DOCTOR_LINES = 24 }; /* of complaints, and of nodes: a screen */
+enum { DPARI_DOCTOR_LINES = 24 }; /* the most lines WRONG, and lines about nodes: one screen */
 
 typedef struct dpari_doctor_tally {
-    dpar_text *out, none;
-    int32_t wrong;
+    dpar_text *out, none; /* the report, and a text that stores nothing */
+    int32_t wrong;        /* number of lines WRONG */
 } dpari_doctor_tally;
 
 static void dpari_doctor_tally_init(dpari_doctor_tally *t, dpar_text *out)
@@ -138,7 +144,7 @@ static void dpari_doctor_tally_init(dpari_doctor_tally *t, dpar_text *out)
     t->wrong = 0;
 }
 
-/* "0 to 3, 6 and 9": the marked ranks of a node (-1: of all), in order. */
+/* Appends the marked ranks of a node (all if -1): "0 to 3, 6, 9". */
 static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     int32_t r, end, said = 0;
@@ -161,7 +167,8 @@ static void dpari_doctor_put_runs(const dpari_doctor_job *j, int32_t node, dpar_
     }
 }
 
-/* "rank 5 on n2", "ranks 4 to 7 on n2", "all 8 ranks", "10 ranks (0 to 3, 8, ...) on 3 nodes". */
+/* Appends the marked ranks: "rank 5 on n2", "ranks 4 to 7 on n2", "all 8 ranks" or "10 ranks (0 to
+ * 3, 8, ...) on several nodes". */
 static void dpari_doctor_put_marked(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t r, count = 0, first = -1, nodes = 0, node = -1;
@@ -211,7 +218,7 @@ static dpar_text *dpari_doctor_accuse(dpari_doctor_tally *t, const dpari_doctor_
     return out;
 }
 
-/* ---- what each says of itself -----------------------------------------------------------------
+/* ---- what is wrong with each rank by itself ---------------------------------------------------
  */
 
 static size_t dpari_doctor_line_length(const char *s, size_t most)
@@ -243,7 +250,7 @@ static int dpari_doctor_alike(const char *a, size_t n, const char *b, size_t m)
     }
 }
 
-/* Marks the ranks that say a line like [line, line + n). */
+/* Marks the ranks that have a line like [line, line + n). */
 static void dpari_doctor_mark_sayers(const dpari_doctor_job *j, const char *line, size_t n)
 {
     const char *at = j->text;
@@ -323,8 +330,8 @@ DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_tex
         dpari_doctor_put_version(to, j->who[first].version);
         dpar_text_put(to, ", rank 0 with ");
         dpari_doctor_put_version(to, j->who[0].version);
-        dpari_text_print(to, "%s -> build all from one release; looked at nothing else\n",
-                         j->who[first].version == j->who[0].version ? ", another state of it" : "");
+        dpari_text_print(to, "%s -> build all from one release; nothing else was checked\n",
+                         j->who[first].version == j->who[0].version ? ", of another commit" : "");
     }
     return t.wrong;
 }
@@ -341,8 +348,9 @@ static void dpari_doctor_apart(dpari_doctor_tally *t, const dpari_doctor_job *j)
         dpar_text *out = dpari_doctor_accuse(t, j);
         dpari_text_print(
             out,
-            "%s not share memory with the first rank of the same node -> see \"joined\" above; one "
-            "container a node (or --ipc=host), one user, DPAR_MPI_FLAT and DPAR_MPI_NODE unset\n",
+            "%s not share memory with the first rank of the same node -> see \"joined\" above; use "
+            "one container per node (or --ipc=host) and one user, unset DPAR_MPI_FLAT and "
+            "DPAR_MPI_NODE\n",
             apart == 1 ? ": does" : ": do");
     }
 }
@@ -367,7 +375,8 @@ static int32_t dpari_doctor_first_cpu(const uint64_t *mask)
     return i;
 }
 
-/* Ranks that were bound to fewer cores than they are. 1: so it is on this node. */
+/* Reports ranks that are bound to the same cores as rank r if they are more than these cores.
+ * Returns 1 if that is so. */
 static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t r)
 {
     const dpari_doctor_chart *mine = &j->chart[r];
@@ -378,7 +387,7 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
     for (i = j->first[j->node[r]]; i < j->size; i++) {
         if (j->node[i] == j->node[r] && dpari_doctor_same_cpus(&j->chart[i], mine)) {
             if (i < r) {
-                return 0; /* said there */
+                return 0; /* reported for rank i */
             }
             j->mark[i] = 1;
             count++;
@@ -400,7 +409,7 @@ static int dpari_doctor_bound_together(dpari_doctor_tally *t, const dpari_doctor
     return 1;
 }
 
-/* All ranks of a node on fewer cores than they are, however these overlap. */
+/* Reports a node whose ranks may together use fewer cores than there are ranks. */
 static void dpari_doctor_crowded(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t node)
 {
     uint64_t any[DPARI_CPU_WORDS];
@@ -448,13 +457,14 @@ static void dpari_doctor_binding(dpari_doctor_tally *t, const dpari_doctor_job *
     if (unbound > 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
         dpari_text_print(out,
-                         ": not bound, and may leave their memory for another of %d sockets -> "
-                         "mpirun --bind-to core, srun --cpu-bind=cores\n",
+                         ": not bound, and may move away from their memory to another of %d "
+                         "sockets -> mpirun --bind-to core, srun --cpu-bind=cores\n",
                          sockets);
     }
 }
 
-/* Nodes that run one kernel are containers on one machine, each of which counts its cores. */
+/* Reports nodes that run the same kernel. They are containers on one machine, each of which counts
+ * all its cores. It is only a note if the machine has a core for each rank. */
 static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, k, first, count, others;
@@ -468,7 +478,7 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
         }
         for (k = 0; k < j->nodes && others >= 0 && a->machine != 0; k++) {
             if (k != first && j->mark[j->first[k]]) {
-                others = k < first ? -1 : others + 1; /* -1: said there */
+                others = k < first ? -1 : others + 1; /* -1 if reported for node k */
             }
         }
         if (others > 0) {
@@ -487,7 +497,8 @@ static void dpari_doctor_containers(dpari_doctor_tally *t, const dpari_doctor_jo
     }
 }
 
-/* Ranks of a node that have the same local rank, or would take the same device: said once. */
+/* Reports ranks of a node that have the same local rank, or would use the same device, once for
+ * each rank. */
 static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t i, k;
@@ -508,19 +519,20 @@ static void dpari_doctor_twins(dpari_doctor_tally *t, const dpari_doctor_job *j)
                                  a->local_rank);
             } else {
                 dpari_text_print(out,
-                                 ": take the same GPU (%s) -> one rank a GPU: local ranks 0, 1, "
-                                 "... or CUDA_VISIBLE_DEVICES of their own\n",
+                                 ": use the same GPU (%s) -> one rank per GPU: set local ranks 0, "
+                                 "1, ... or CUDA_VISIBLE_DEVICES for each\n",
                                  b->gpu);
             }
             if (t->wrong >= DPARI_DOCTOR_LINES) {
-                return; /* the picture is clear */
+                return; /* the report shows no more lines */
             }
             break;
         }
     }
 }
 
-/* Less than an eighth of what another has: of this rank's container, then, not of the job. */
+/* Reports a /dev/shm that is smaller than an eighth of another rank's, and smaller than 1 GiB. Such
+ * a size comes from the rank's container and not from the job. */
 static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, first = -1, most = 0;
@@ -539,7 +551,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job
     out = dpari_doctor_accuse(t, j);
     dpar_text_put(out, ": /dev/shm ");
     if (j->chart[first].shm < 0) {
-        dpar_text_put(out, "is not there");
+        dpar_text_put(out, "does not exist");
     } else {
         dpar_text_put(out, "holds ");
         dpari_doctor_bytes(out, j->chart[first].shm);
@@ -550,7 +562,7 @@ static void dpari_doctor_small_shm(dpari_doctor_tally *t, const dpari_doctor_job
                        "(docker run --shm-size=1g)\n");
 }
 
-/* What all should have alike, and do not. */
+/* Reports an MPI or a deadline that differs from that of rank 0. */
 static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     int32_t r, other = -1;
@@ -560,11 +572,12 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
+        const char *there = j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded";
+        const char *first = j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded";
         dpari_text_print(
             out,
             ": MPI is %s, on rank 0 %s -> the same MPI on all nodes (modules, LD_LIBRARY_PATH)\n",
-            j->chart[other].mpi[0] != 0 ? j->chart[other].mpi : "not loaded",
-            j->chart[0].mpi[0] != 0 ? j->chart[0].mpi : "not loaded");
+            there, first);
     }
     other = -1;
     for (r = 0; r < j->size; r++) {
@@ -574,20 +587,21 @@ static void dpari_doctor_unlike(dpari_doctor_tally *t, const dpari_doctor_job *j
     }
     if (other >= 0) {
         dpar_text *out = dpari_doctor_accuse(t, j);
-        dpari_text_print(out,
-                         ": gives up on others after %.3g s, rank 0 after %.3g s (not above 0: "
-                         "never) -> the same deadline (timeout_s, DPAR_TIMEOUT) on all\n",
-                         j->chart[other].timeout_s, j->chart[0].timeout_s);
+        dpari_text_print(
+            out,
+            ": the deadline is %.3g s, on rank 0 %.3g s (0 or less: none) -> set the same "
+            "deadline (timeout_s, DPAR_TIMEOUT) on all\n",
+            j->chart[other].timeout_s, j->chart[0].timeout_s);
     }
 }
 
 /* ---- how fast messages are --------------------------------------------------------------------
  */
 
-/* What was measured of one level. */
+/* The measurements of one level. */
 typedef struct dpari_doctor_speed {
-    int32_t pairs, slow, thin; /* how many; whose latency is the worst, whose bandwidth is: the rank
-                                  that measured it */
+    int32_t pairs;             /* number of links */
+    int32_t slow, thin;        /* the links with the worst latency and the worst bandwidth */
     double latency_s, bytes_s; /* medians */
 } dpari_doctor_speed;
 
@@ -599,8 +613,8 @@ static const dpari_doctor_link *dpari_doctor_measured(const dpari_doctor_job *j,
     return link->peer >= 0 && dpari_doctor_level(j, k % j->size, link->peer) == level ? link : NULL;
 }
 
-/* How many links of the level are less than this one: by latency, or by bandwidth; equal ones count
- * in the order of ranks. */
+/* Counts the links of the level that have a lower latency, or bandwidth if `thin`, than link k.
+ * Equal links count in their order. */
 static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int32_t k, int thin)
 {
     const dpari_doctor_link *a = dpari_doctor_measured(j, level, k);
@@ -608,15 +622,15 @@ static int32_t dpari_doctor_below(const dpari_doctor_job *j, int32_t level, int3
     for (i = 0; i < 2 * j->size; i++) {
         const dpari_doctor_link *b = dpari_doctor_measured(j, level, i);
         if (b != NULL && i != k) {
-            const double x = thin ? a->bytes_s : a->latency_s, y = thin ? b->bytes_s : b->latency_s;
+            const double x = thin ? a->bytes_s : a->latency_s;
+            const double y = thin ? b->bytes_s : b->latency_s;
             n += y < x || (!(x < y) && i < k);
         }
     }
     return n;
 }
 
-/* The median, of an even number the upper one, and the worst; indices as dpari_doctor_measured's.
- */
+/* Computes the medians (the upper one if the number is even) and finds the worst links. */
 static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32_t level)
 {
     dpari_doctor_speed s;
@@ -643,8 +657,11 @@ static dpari_doctor_speed dpari_doctor_speed_of(const dpari_doctor_job *j, int32
 
 static void dpari_doctor_put_latency(dpar_text *out, double seconds)
 {
-    const int slow = seconds >= 999.5e-6;
-    dpari_text_print(out, "%.3g%s", seconds * (slow ? 1e3 : 1e6), slow ? " ms" : " us");
+    if (seconds >= 999.5e-6) {
+        dpari_text_print(out, "%.3g ms", seconds * 1e3);
+    } else {
+        dpari_text_print(out, "%.3g us", seconds * 1e6);
+    }
 }
 
 DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
@@ -652,7 +669,7 @@ DPARI_STATIC_NOINLINE void dpari_doctor_put_rate(dpar_text *out, double bytes_s)
     dpari_text_print(out, "%.3g GB/s", bytes_s * 1e-9);
 }
 
-/* "ranks 4 and 5 on n2", "ranks 3 on n1 and 4 on n2". */
+/* Appends "ranks 4 and 5 on n2" or "ranks 3 on n1 and 4 on n2". */
 static void dpari_doctor_put_pair(const dpari_doctor_job *j, int32_t a, int32_t b, dpar_text *out)
 {
     dpari_text_print(out, "ranks %d", a);
@@ -704,14 +721,14 @@ DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text
     }
 }
 
-/* Ranks that wait for a core are slow for that reason. */
+/* True if there is a core for each rank of the node. If not, links are slow for that reason. */
 static int dpari_doctor_fits(const dpari_doctor_job *j, int32_t r)
 {
     return j->ranks[j->node[r]] <= j->chart[r].cores;
 }
 
-/* One far worse than the others; 8 and 5 times are more than two measurements of one link differ.
- */
+/* Reports a link that is far worse than the others of its level: 8 times the latency, or a fifth of
+ * the rate. Two measurements of one link do not differ so much. */
 static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job *j, int32_t level)
 {
     const dpari_doctor_speed s = dpari_doctor_speed_of(j, level);
@@ -736,11 +753,12 @@ static void dpari_doctor_odd_links(dpari_doctor_tally *t, const dpari_doctor_job
         dpari_doctor_put_rate(out, s.bytes_s);
         dpar_text_put(out, level == DPARI_DOCTOR_BETWEEN
                                ? " -> look at the cable, port and switch between them\n"
-                               : " -> look at what else runs on their cores\n");
+                               : " -> look for other programs on their cores\n");
     }
 }
 
-/* Nodes far slower than their ports: the messages go by another one, or the long way. */
+/* Reports nodes whose messages are far slower than their ports, because they use another port or a
+ * detour. */
 static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
 {
     const dpari_doctor_speed s = dpari_doctor_speed_of(j, DPARI_DOCTOR_BETWEEN);
@@ -763,7 +781,7 @@ static void dpari_doctor_ports(dpari_doctor_tally *t, const dpari_doctor_job *j)
                      mbits * 1e-3, (double)least * 1e-3);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------
+/* ---- the lines of the report ------------------------------------------------------------------
  */
 
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out)
@@ -788,7 +806,7 @@ DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text
     return t.wrong;
 }
 
-/* ", each bound to 1 core". */
+/* Appends how the ranks of a node are bound: ", each bound to 1 core". */
 static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     int32_t r, least = INT32_MAX, most = 0;
@@ -810,7 +828,7 @@ static void dpari_doctor_put_bound(const dpari_doctor_job *j, int32_t node, dpar
     dpar_text_put(out, most == 1 ? " core" : " cores");
 }
 
-/* "on 64 cores of 2 sockets, ...": what nodes may have alike. */
+/* Appends the part of a line that is the same for equal nodes: "on 64 cores of 2 sockets, ...". */
 static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_text *out)
 {
     const dpari_doctor_chart *c = &j->chart[j->first[node]];
@@ -820,7 +838,7 @@ static void dpari_doctor_put_node(const dpari_doctor_job *j, int32_t node, dpar_
     }
     dpari_doctor_put_bound(j, node, out);
     dpar_text_put(out, ", memory ");
-    dpari_text_int(out, (c->memory + (INT64_C(1) << 29)) >> 30); /* it differs by some pages */
+    dpari_text_int(out, (c->memory + (INT64_C(1) << 29)) >> 30); /* equal nodes differ by pages */
     dpar_text_put(out, " GiB, /dev/shm ");
     if (c->shm < 0) {
         dpar_text_put(out, "none");
@@ -844,7 +862,7 @@ static int dpari_doctor_same_node(const dpari_doctor_job *j, int32_t a, int32_t 
     return j->ranks[a] == j->ranks[b] && dpari_same(x, y);
 }
 
-/* Up to a screen a line each; more in lines of those that follow each other and are alike. */
+/* Writes a line for each node. If there are more than 8, consecutive equal nodes share a line. */
 DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out)
 {
     int32_t node, end, r, lines = 0;
@@ -854,7 +872,7 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text 
             end++;
         }
         if (lines++ == DPARI_DOCTOR_LINES) {
-            dpari_text_print(out, "... and %d nodes more\n", j->nodes - node);
+            dpari_text_print(out, "... and %d more nodes\n", j->nodes - node);
             return;
         }
         dpari_doctor_head(out, j->who[j->first[node]].host);
@@ -872,10 +890,10 @@ DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text 
     }
 }
 
-/* ---- asking -----------------------------------------------------------------------------------
+/* ---- the chart of this rank -------------------------------------------------------------------
  */
 
-/* The device that a rank would take: the local rank'th of those that it sees. */
+/* Finds the device that the rank would use, which is number local_rank of those that it sees. */
 static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
                                  dpari_doctor_chart *chart)
 {
@@ -899,7 +917,8 @@ static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
     }
 }
 
-/* "eth0 25 Gb/s, ib0 200 Gb/s"; those that there is no room for are left out, fastest or not. */
+/* Writes "eth0 25 Gb/s, ib0 200 Gb/s". Ports that do not fit into the text are left out, also the
+ * fastest one. */
 static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *chart)
 {
     dpar_text t;
@@ -921,7 +940,7 @@ static void dpari_doctor_own_ports(const dpari_checkup *c, dpari_doctor_chart *c
             dpar_text_put(&t, one);
         } else if (chart->ports[t.used - 1] != '.') {
             dpar_text_put(&t, ", ...");
-            t.capacity = t.used + 1; /* that was the last word */
+            t.capacity = t.used + 1; /* so that nothing is appended after the dots */
         }
     }
 }
@@ -947,9 +966,9 @@ DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *s, const dpari_checkup *
 
 enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK = 1 << 20 };
 
-/* Half of what a message of so many bytes takes back and forth, the median of several. One of them
- * (`leads`) says in the first byte whether another follows: it ends after `most` (64 at most), or
- * after 20 ms. */
+/* Measures half the time of a round trip of so many bytes, the median of several. The rank that
+ * leads puts into the first byte whether another round trip follows. It ends after `most` of them
+ * (at most 64) or after 20 ms. */
 static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int64_t bytes,
                                       int32_t most, char *buffer, double *seconds)
 {
@@ -962,10 +981,14 @@ static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int
             more = n + 1 < most && at - began < 20e-3;
             buffer[0] = (char)more;
             st = dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            st = st == DPAR_OK ? dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL) : st;
+            if (st == DPAR_OK) {
+                st = dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            }
         } else {
             st = dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
-            st = st == DPAR_OK ? dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL) : st;
+            if (st == DPAR_OK) {
+                st = dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            }
             more = buffer[0];
         }
         if (st != DPAR_OK) {
@@ -981,6 +1004,7 @@ static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int
     return DPAR_OK;
 }
 
+/* Measures the links of this rank, in rounds that barriers separate. */
 static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
                                         dpari_doctor_chart *mine, char *buffer)
 {
@@ -1011,10 +1035,11 @@ static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
     return st;
 }
 
-/* ---- together ---------------------------------------------------------------------------------
+/* ---- the whole report -------------------------------------------------------------------------
  */
 
-/* What two kernels do not have alike, and two containers on one do. */
+/* Hashes the boot_id, which two kernels never have in common, but two containers on one machine do.
+ */
 static uint64_t dpari_doctor_boot(const dpari_site *s)
 {
     char text[64];
@@ -1026,7 +1051,8 @@ static uint64_t dpari_doctor_boot(const dpari_site *s)
     return h;
 }
 
-/* COLLECTIVE, over the ranks that share memory. */
+/* Fills in the record that all ranks exchange first. COLLECTIVE over the ranks that share memory.
+ */
 static dpar_status dpari_doctor_fill_who(const dpari_site *s, const dpari_checkup *c,
                                          dpar_comm *world, dpari_doctor_who *who)
 {
@@ -1071,14 +1097,16 @@ static void dpari_doctor_say_joined(const dpari_checkup *c, const dpari_doctor_j
     dpari_text_char(out, '\n');
 }
 
-/* Memory of a rank for all this; the second half on rank 0 alone. */
+/* The memory of a rank for the report. */
 typedef struct dpari_doctor_room {
-    dpari_doctor_who *who;
-    void *nodes;
-    char *own, *buffer;
-    dpari_doctor_chart *charts, *chart;
-    int64_t *count;
-    int64_t bytes;
+    dpari_doctor_who *who;      /* [size] */
+    void *nodes;                /* dpari_doctor_number_nodes */
+    char *own;                  /* [DPARI_DOCTOR_OWN] lines about this rank by itself */
+    char *buffer;               /* [DPARI_DOCTOR_BULK] for messages */
+    dpari_doctor_chart *charts; /* [size] on rank 0 */
+    dpari_doctor_chart *chart;  /* of this rank */
+    int64_t *count;             /* [size] on rank 0, bytes of each rank's own lines */
+    int64_t bytes;              /* bytes of all this, which begins at base */
     char *base;
 } dpari_doctor_room;
 enum { DPARI_DOCTOR_OWN = 8192 };
@@ -1115,7 +1143,7 @@ static int dpari_doctor_room_make(dpari_doctor_room *m, int32_t n, int root)
     return 1;
 }
 
-/* The complaints of this rank by itself. */
+/* Writes what is wrong with this rank by itself. */
 static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, dpari_doctor_room *m)
 {
     dpar_text t;
@@ -1125,7 +1153,7 @@ static void dpari_doctor_own_text(const dpari_site *s, const dpari_checkup *c, d
     m->chart->text_bytes = dpari_least((int64_t)t.used, DPARI_DOCTOR_OWN - 1);
 }
 
-/* All charts and complaints come to rank 0, which says what there is to say. */
+/* Gathers all charts and lines on rank 0, which writes the report. */
 DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_doctor_job *j,
                                                       dpari_doctor_room *m, dpar_text *out,
                                                       int32_t *wrong)
@@ -1142,7 +1170,7 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     if (bytes > 0) {
         text = (char *)dpari_os_pages(bytes);
         if (text == NULL) {
-            dpar_comm_abort(world, DPAR_E_SYSTEM, "rank 0 has no memory for what the others say");
+            dpar_comm_abort(world, DPAR_E_SYSTEM, "rank 0 has no memory for the others' reports");
             return DPAR_E_SYSTEM;
         }
     }
@@ -1163,7 +1191,6 @@ DPARI_STATIC_NOINLINE dpar_status dpari_doctor_report(dpar_comm *world, dpari_do
     return st == DPAR_OK ? dpar_broadcast(world, wrong, 1, DPAR_I32, 0, NULL) : st;
 }
 
-/* A communicator knows its ranks, whatever the launcher said: it was made without it. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c)
 {
     if (c->job_status != DPAR_OK) {
@@ -1176,7 +1203,7 @@ DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c
     }
 }
 
-/* The ranks of this one's node, too, are as they were found. */
+/* Replaces the launcher's numbers of nodes and of ranks on this node by those that were found. */
 static void dpari_doctor_correct(const dpari_doctor_job *j, const dpar_comm *world,
                                  dpari_checkup *c)
 {
@@ -1199,7 +1226,7 @@ DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *s, dpari_checkup 
     dpar_status st;
     dpari_zero(&m, sizeof m);
     if (!dpari_doctor_room_make(&m, world->size, world->rank == 0)) {
-        dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory to look at the others");
+        dpar_comm_abort(world, DPAR_E_SYSTEM, "a rank has no memory for the report");
         return -1;
     }
     for (k = 0; k < DPAR_CALL_COUNT; k++) {

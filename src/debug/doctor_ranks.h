@@ -1,70 +1,71 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor_ranks - private: what the ranks of a communicator tell each other for dpar_doctor, how
- * fast messages between them are, and what is wrong with them together. What is decided and said is
- * a function of what was told, so that tests can put any job before it. */
+/* doctor_ranks - private: what the ranks of a communicator exchange for dpar_doctor, how fast
+ * messages between them are, and what is wrong with the ranks together. All conclusions and lines
+ * are a function of the exchanged data, so that tests can present any job. */
 #ifndef DPARI_DEBUG_DOCTOR_RANKS_H
 #define DPARI_DEBUG_DOCTOR_RANKS_H
 
 #include "../comm/comm.h"
 #include "checkup.h"
 
-/* What each tells all others first; these 128 bytes are the same in all versions of dpar from 0.2
- * on, so that ranks of two versions can find that out. */
+/* What each rank sends to all others first. The layout of these 128 bytes is the same in all
+ * versions of dpar from 0.2 on, so that ranks of different versions can recognise that. */
 typedef struct dpari_doctor_who {
     int32_t version;     /* DPAR_VERSION */
     int32_t chart_bytes; /* sizeof(dpari_doctor_chart) */
-    uint64_t machine;    /* hash of what its kernel calls this boot; 0: not known */
-    int32_t share;       /* the lowest rank of those with which it shares memory; -1: that is not
-                            how this engine works */
-    int32_t socket;      /* that it keeps to; -1: to none */
+    uint64_t machine;    /* hash of the boot_id of its kernel; 0 if unknown */
+    int32_t share;       /* the lowest rank with which it shares memory; -1 if the engine shares
+                            none */
+    int32_t socket;      /* socket of all its cores; -1 if several */
     char host[64];
-    int32_t room[10];
+    int32_t padding[10];
 } dpari_doctor_who;
 
-enum { /* how two ranks reach each other, nearest first */
-       DPARI_DOCTOR_SOCKET,
-       DPARI_DOCTOR_MEMORY,
-       DPARI_DOCTOR_UNSHARED, /* on one node, by messages as if it were two */
-       DPARI_DOCTOR_BETWEEN,
+enum {                        /* how two ranks reach each other, nearest first */
+       DPARI_DOCTOR_SOCKET,   /* shared memory, on one socket */
+       DPARI_DOCTOR_MEMORY,   /* shared memory */
+       DPARI_DOCTOR_UNSHARED, /* messages, although they are on one node */
+       DPARI_DOCTOR_BETWEEN,  /* messages between two nodes */
        DPARI_DOCTOR_LEVELS
 };
 
-/* What a rank measured with another. */
+/* What a rank has measured with another one. */
 typedef struct dpari_doctor_link {
-    int32_t peer; /* -1: nothing */
+    int32_t peer; /* -1 if nothing was measured */
     double latency_s, bytes_s;
 } dpari_doctor_link;
 
-/* What each tells rank 0 after that. */
+/* What each rank sends to rank 0 after that. */
 typedef struct dpari_doctor_chart {
     uint64_t cpus[DPARI_CPU_WORDS];
     int32_t cores, sockets, gpus;
-    int32_t local_rank; /* -1: the launcher does not say */
+    int32_t local_rank; /* -1 if unknown */
     int64_t memory, shm;
-    int64_t port;       /* the fastest of `ports`, Mb/s; 0: not known */
-    int64_t text_bytes; /* of its own complaints */
+    int64_t port;       /* the fastest of `ports`, Mb/s; 0 if unknown */
+    int64_t text_bytes; /* bytes of the lines about this rank by itself */
     double timeout_s;
-    dpari_doctor_link within, between; /* to the next rank of its node; of the next node */
-    char gpu[44];    /* the device it would take, as CUDA_VISIBLE_DEVICES says it; "": none */
+    dpari_doctor_link within, between; /* to the next rank of its node, and to the next node */
+    char gpu[44];    /* the device it would use, as in CUDA_VISIBLE_DEVICES; "" if none */
     char ports[100]; /* "eth0 25 Gb/s, ib0" */
     char mpi[48];
 } dpari_doctor_chart;
 
-/* The ranks as all see them, or as rank 0 does. */
+/* All ranks. chart and text exist only on rank 0. */
 typedef struct dpari_doctor_job {
     int32_t size, nodes, most; /* ranks, nodes, ranks of the fullest node */
     const dpari_doctor_who *who;
-    const dpari_doctor_chart *chart; /* NULL: not here */
-    const char *text;                /* their complaints, one rank's after the other's */
-    int32_t *node, *local;           /* of each rank: its node, its place among the ranks there */
-    int32_t *first, *ranks;          /* of each node: its first rank, how many */
-    char *mark;                      /* of each rank: scratch */
+    const dpari_doctor_chart *chart;
+    const char *text;       /* the lines about each rank by itself, rank after rank */
+    int32_t *node, *local;  /* [size] the node of each rank, its position among the ranks there */
+    int32_t *first, *ranks; /* [nodes] the first rank of each node, the number of its ranks */
+    char *mark;             /* [size] scratch */
 } dpari_doctor_job;
 
-/* Bytes of node, local, first, ranks and mark for so many ranks; numbers the nodes, in `memory`. */
+/* Returns the bytes of node, local, first, ranks and mark for so many ranks. */
 DPARI_INTERNAL int64_t dpari_doctor_job_bytes(int32_t size);
+/* Numbers the nodes, and sets these arrays in `memory`. */
 DPARI_INTERNAL void dpari_doctor_number_nodes(dpari_doctor_job *j, void *memory);
-/* DPARI_DOCTOR_x of two ranks. */
+/* Returns how two ranks reach each other, DPARI_DOCTOR_x. */
 DPARI_INTERNAL int32_t dpari_doctor_level(const dpari_doctor_job *j, int32_t a, int32_t b);
 /* Pairs of ranks exchange messages in rounds, in which each node has one pair, or none. The rounds
  * of pairs within nodes are first. dpari_doctor_rounds returns the number of rounds.
@@ -74,22 +75,23 @@ DPARI_INTERNAL int32_t dpari_doctor_rounds(const dpari_doctor_job *j);
 DPARI_INTERNAL int32_t dpari_doctor_meets(const dpari_doctor_job *j, int32_t round, int32_t me);
 DPARI_INTERNAL int dpari_doctor_leads(const dpari_doctor_job *j, int32_t round, int32_t me);
 
-/* Lines: the nodes; the levels. */
+/* Write the lines about the nodes, and about the speed of each level. */
 DPARI_INTERNAL void dpari_doctor_say_nodes(const dpari_doctor_job *j, dpar_text *out);
 DPARI_INTERNAL void dpari_doctor_say_levels(const dpari_doctor_job *j, dpar_text *out);
-/* What is wrong with them together, or with some by themselves: how many things. */
+/* Writes what is wrong with the ranks by themselves and together. Returns how many things are. */
 DPARI_INTERNAL int32_t dpari_doctor_compare(const dpari_doctor_job *j, dpar_text *out);
-/* True if all ranks have the same version of dpar. Needs no charts. */
+/* Writes a line if versions of dpar differ. Returns the number of lines. Needs no charts. */
 DPARI_INTERNAL int32_t dpari_doctor_versions(const dpari_doctor_job *j, dpar_text *out);
 
-/* What a rank tells of itself. */
+/* Fills in the chart of this rank. */
 DPARI_INTERNAL void dpari_doctor_fill(const dpari_site *site, const dpari_checkup *c,
                                       dpari_doctor_chart *chart);
-/* What the launcher's numbers are worth once there is a communicator. */
+/* Replaces contradictory numbers of the launcher by those of the communicator, which was made
+ * without them. */
 DPARI_INTERNAL void dpari_doctor_joined(const dpar_comm *world, dpari_checkup *c);
-/* All of it. On rank 0 `out` gets all that there is to say, on the others nothing. COLLECTIVE. How
- * many things are wrong, on all ranks; -1: the communicator is broken, and says why. c: what this
- * rank has looked at; its numbers of ranks and nodes become those of the communicator. */
+/* Makes the whole report, in `out` of rank 0. COLLECTIVE. Returns the number of things that are
+ * wrong, on all ranks, or -1 if the communicator broke; world->why then has the reason. c: the
+ * facts of this rank; its numbers of ranks and nodes become those of the communicator. */
 DPARI_INTERNAL int32_t dpari_doctor_together(const dpari_site *site, dpari_checkup *c,
                                              dpar_comm *world, dpar_text *out);
 

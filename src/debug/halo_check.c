@@ -31,6 +31,7 @@
 /* ---- reports ----------------------------------------------------------------------------------
  */
 
+/* Returns the name of a method, DPAR_HALO_x. */
 static const char *dpari_hx_way(int32_t way)
 {
     switch (way) {
@@ -59,9 +60,12 @@ static void dpari_hx_put_unreached(dpar_text *out, const dpar_halo_plan *x)
         const int elsewhere = dpari_hx_mem(&x->field[i / 2]) != NULL;
         if (x->part[i] && !elsewhere && (way == DPAR_HALO_AUTO || way == DPAR_HALO_DIRECT) &&
             dpari_ref(x->world, x->part[i], 1) == 0) {
-            dpari_text_print(out, "%s%d%s not in memory of dpar_comm_alloc of this communicator\n",
-                             i % 2 ? "  the halos of field " : "  field ", i / 2,
-                             i % 2 ? " are packed: they are" : " is packed: it is");
+            if (i % 2) {
+                dpari_text_print(out, "  the halos of field %d are packed: they are", i / 2);
+            } else {
+                dpari_text_print(out, "  field %d is packed: it is", i / 2);
+            }
+            dpar_text_put(out, " not in memory of dpar_comm_alloc of this communicator\n");
         }
     }
 }
@@ -107,10 +111,10 @@ DPAR_API DPARI_COLD void dpar_halo_plan_report(const dpar_halo_plan *x, dpar_tex
     dpari_hx_put_unreached(out, x);
 }
 
-/* ---- looking for mistakes ---------------------------------------------------------------------
+/* ---- checks POISON and UNFILLED ---------------------------------------------------------------
  */
 
-/* A value that no code computes: a quiet NaN, all bits of an integer. */
+/* Stores a value that no code computes: a quiet NaN, or an integer with all bits set. */
 static void dpari_hx_poison_of(int32_t type, unsigned char *element)
 {
     const uint64_t f64 = UINT64_C(0x7ff8) << 48;
@@ -127,7 +131,7 @@ static void dpari_hx_poison_of(int32_t type, unsigned char *element)
     }
 }
 
-/* True for any NaN, or that integer. */
+/* True for any NaN, or for that integer. */
 DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
     unsigned char element[8];
@@ -146,6 +150,7 @@ DPARI_STATIC_NOINLINE int dpari_hx_is_poison(int32_t type, const unsigned char *
     return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
+/* Sets all halo cells that an exchange fills to that value. */
 static void dpari_hx_poison(dpar_halo_plan *x)
 {
     int32_t s;
@@ -164,7 +169,7 @@ static void dpari_hx_poison(dpar_halo_plan *x)
     }
 }
 
-/* "field 2, point (4, -1) component 1 of rank 3" from index at[] of an item. */
+/* Appends "field 2, point (4, -1) component 1 of rank 3" for index at[] of an item. */
 static void dpari_hx_put_cell(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *at,
                               dpar_text *out)
 {
@@ -180,8 +185,8 @@ static void dpari_hx_put_cell(const dpar_halo_plan *x, const dpari_hx_item *it, 
     dpari_text_print(out, ") component %ld of rank %d", at[it->dims - 1], x->rank);
 }
 
-/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
- * steps; 0 past the last. */
+/* Advances to the next cell of an item: at[] is its index in the item's dims, *place its offset in
+ * elements with these steps. Returns 0 after the last one. */
 static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
                             int64_t *place)
 {
@@ -197,7 +202,8 @@ static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_
     return 0;
 }
 
-/* The cells of an item where the CPU can read them, and their steps; NULL: they cannot be had. */
+/* Returns the cells of an item where the CPU can read them, and their steps. Cells in the memory of
+ * a device are copied to x->look first. Returns NULL if that fails. */
 static const unsigned char *dpari_hx_look_at(const dpar_halo_plan *x, const dpari_hx_item *it,
                                              const int64_t **step)
 {
@@ -223,6 +229,7 @@ static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *h
     }
 }
 
+/* Fails with the first halo cell that is still poisoned. */
 static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
 {
     int32_t s;
@@ -254,9 +261,10 @@ static dpar_status dpari_hx_unfilled(const dpar_halo_plan *x, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- comparing with what an exchange brings ---------------------------------------------------
+/* ---- check STALE: comparing with the results of a new exchange --------------------------------
  */
 
+/* Appends an element of any type. */
 static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
 {
     uint64_t bits = 0;
@@ -333,8 +341,8 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_plan *x)
     return bytes;
 }
 
-/* Whose cell it is that an item has at here[]: dim by dim, corners come from who had them in halos.
- */
+/* Returns the owner of the cell that an item has at here[]. In an exchange dim by dim, the rank
+ * that sends a corner is not its owner, so the owner is found in the transfer lists. */
 static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, const int64_t *here)
 {
     dpar_halo_cursor w;
@@ -345,9 +353,11 @@ static int32_t dpari_hx_owner(const dpar_halo_plan *x, const dpari_hx_item *it, 
                                            DPAR_TRANSFER_RECV, DPAR_HALO_FORWARD, NULL);
     while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
         int32_t d;
-        for (d = 0; d < t.dims && it->local[d] + here[d] >= t.mine[d] &&
-                    it->local[d] + here[d] < t.mine[d] + t.extent[d];
-             d++) {
+        for (d = 0; d < t.dims; d++) {
+            const int64_t at = it->local[d] + here[d] - t.mine[d];
+            if (at < 0 || at >= t.extent[d]) {
+                break;
+            }
         }
         if (d == t.dims) {
             return t.peer;
@@ -372,7 +382,7 @@ static int dpari_hx_item_differs(const dpar_halo_plan *x, const dpari_hx_item *i
         dpari_hx_put_cell(x, it, here, &t);
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
-        dpari_text_print(&t, "; of its owner, rank %d, comes ", dpari_hx_owner(x, it, here));
+        dpari_text_print(&t, "; its owner, rank %d, has ", dpari_hx_owner(x, it, here));
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;
     } while (dpari_hx_step_on(it, it->dense, at, &place));
@@ -421,18 +431,21 @@ static dpar_status dpari_hx_tell(dpar_halo_plan *x, int32_t field, dpar_why *fou
 static dpar_status dpari_hx_not_idle(const dpar_halo_plan *x, dpar_why *why)
 {
     if (!x) {
-        return dpari_wrong(why, "no plan: NULL");
+        return dpari_wrong(why, "dpar_halo_plan_check: the plan is NULL");
     }
     if (x->active) {
         return dpari_wrong(why, "halo exchange %ld has not ended", x->count);
     }
-    return !x->in_order ? DPAR_OK
-                        : dpari_wrong(why,
-                                      "%d fields in a device's memory, where messages carry all: "
-                                      "nothing waits for it",
-                                      x->fields);
+    if (x->in_order) {
+        return dpari_wrong(why,
+                           "%d fields are in the memory of a device and all their halos are sent "
+                           "by messages: a check cannot wait for that memory",
+                           x->fields);
+    }
+    return DPAR_OK;
 }
 
+/* Keeps the halos, exchanges them, compares, and restores what was kept. */
 static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
 {
     dpar_why found;
@@ -449,11 +462,17 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     }
     was = (unsigned char *)memory;
     is = was + bytes;
-    st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
-    st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_pin(x, memory, 2 * bytes + 64, 1);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_hx_keep(x, was, 0);
+    }
     kept = st;
     st = dpari_agree(x->c, st, why);
-    st = st == DPAR_OK ? dpar_halo_plan_exchange(x) : st;
+    if (st == DPAR_OK) {
+        st = dpar_halo_plan_exchange(x);
+    }
     if (st == DPAR_OK) {
         st = dpari_hx_keep(x, is, 0);
         field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
@@ -469,16 +488,17 @@ static dpar_status dpari_hx_find_stale(dpar_halo_plan *x, dpar_why *why)
     return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
-/* ---- comparing with the whole array -----------------------------------------------------------
+/* ---- check WRONG: comparing with the whole array ----------------------------------------------
  */
 
-/* Field f on rank 0, while it is compared: all points, components last, and which of them have an
- * owner; those of a pair's other field too; one rank's local box. */
+/* A field while it is compared. */
 typedef struct dpari_hx_whole {
     const dpar_halo_plan *x;
-    int32_t f, components, width;
-    dpar_box own, all; /* of the rank that is looked at */
-    unsigned char *points[2], *known[2], *local;
+    int32_t f, components, width; /* number of the field, components, bytes of one */
+    dpar_box own, all;            /* own points and local box of the rank that is checked */
+    unsigned char *points[2];     /* rank 0: all points of the field and of a pair's other field */
+    unsigned char *known[2];      /* rank 0: 1 for each point that has an owner */
+    unsigned char *local;         /* the local box of one rank */
     dpar_why *why;
 } dpari_hx_whole;
 
@@ -492,7 +512,7 @@ DPARI_STATIC_NOINLINE int64_t dpari_hx_volume(const dpar_box *b)
     return n;
 }
 
-/* Bytes to point p of a dense box. */
+/* Returns the offset of point p in a dense box, in bytes. */
 static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
 {
     int64_t at = 0;
@@ -549,8 +569,8 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_plan *x, const dpari_hx_
     return dpari_hx_move_box(f, &b);
 }
 
-/* This rank's local box of field f, densely into `local`. Points that a compact form has no place
- * for stay as they are. */
+/* Copies this rank's local box of a field to `local`, which is dense. Points that a compact form
+ * does not store are left out. */
 static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whole *w, int32_t field)
 {
     dpar_box slab;
@@ -566,8 +586,8 @@ static dpar_status dpari_hx_collect(const dpar_halo_plan *x, const dpari_hx_whol
     return st;
 }
 
-/* Copies the own points of a rank's local box to the whole array of the field, or (1) of the other
- * field of a pair. */
+/* Copies the own points of a rank's local box to the whole array of the field, or, if `other` is 1,
+ * of the other field of a pair. */
 static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
@@ -585,8 +605,8 @@ static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other
     } while (dpari_hx_next_point(&w->own, p));
 }
 
-/* One step over an edge of a cube's face, across dim k of at[] (0 y, 1 x), which counts half cells;
- * half: where points lie in cells. */
+/* Moves a point over an edge of a cube's face, across dim k of at[] (0 is y, 1 is x), which is in
+ * half cells. half: the position of points in their cells, in half cells. */
 static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
                                int32_t *turn)
 {
@@ -595,7 +615,7 @@ static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at,
     *face = dpari_halo_edge((int32_t)*face, (k ? DPARI_EDGE_WEST : DPARI_EDGE_SOUTH) + up, &more);
     *turn = (*turn + more) % 4;
     at[k] += up ? -2 * n : 2 * n;
-    if (more != 0) { /* the other face lies on its side */
+    if (more != 0) { /* the other face is rotated by a quarter turn */
         const int64_t across = at[k];
         const int32_t was = half[k];
         at[k] = 2 * n - at[1 - k];
@@ -615,7 +635,10 @@ static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, in
     int32_t half[2], k, hops;
     for (k = 0; k < 2; k++) {
         const int32_t points = h->points[y + k];
-        half[k] = points == DPAR_HALO_AT_CELLS ? 1 : points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
+        half[k] = 1;
+        if (points != DPAR_HALO_AT_CELLS) {
+            half[k] = points == DPAR_HALO_AT_LOW_FACES ? 0 : 2;
+        }
         at[k] = 2 * p[y + k] + half[k];
     }
     for (hops = 0; hops < 3; hops++) {
@@ -650,7 +673,7 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
     columns = dpar_halo_points(h, m);
     to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
     to -= dpari_floor_div(to, columns) * columns;
-    if (!over && to >= q[m]) { /* of a pair on the fold the later one shows the first */
+    if (!over && to >= q[m]) { /* in a pair of points on the fold, the later one is the image */
         return 0;
     }
     q[m] = to;
@@ -695,7 +718,8 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
-/* True if p is among the points that blocks share: own ones, and the face beyond. */
+/* True if p is among the points that blocks share: an own point, or on the face after the last one.
+ */
 static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
@@ -709,8 +733,9 @@ static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
     return n == w->all.dims;
 }
 
-/* Component k of a point, as it arrives after so many quarter turns: narrowed, with another sign,
- * of a pair (-v, u), (-u, -v) or (v, -u). */
+/* Computes component k of a point as it arrives after so many quarter turns: rounded to the type in
+ * which it is sent, with the sign of vectors. A pair (u, v) becomes (-v, u), (-u, -v) or (v, -u).
+ */
 static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
                             const unsigned char *point)
 {
@@ -726,6 +751,7 @@ static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, vo
     dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
 }
 
+/* Writes the message about a halo cell that differs from its owner's. */
 static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
                                     const int64_t *q, int32_t k, const unsigned char *got,
                                     const unsigned char *want)
@@ -736,21 +762,22 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
     dpar_text_init(&t, w->why->text, sizeof w->why->text);
     dpari_text_print(&t, "field %d", w->f);
     for (pass = 0; pass < 2; pass++) {
-        dpar_text_put(&t, pass ? "; from its owner, point (" : ", point (");
+        const int64_t *at = pass ? q : p;
+        dpar_text_put(&t, pass ? "; its owner's, point (" : ", point (");
         for (d = 0; d < w->all.dims; d++) {
-            dpari_text_print(&t, "%s%ld", d ? ", " : "", pass ? q[d] : p[d]);
+            dpari_text_print(&t, "%s%ld", d ? ", " : "", at[d]);
         }
         dpari_text_char(&t, ')');
         if (pass == 0) {
             dpari_text_print(&t, " component %d of rank %d", k, rank);
         }
-        dpar_text_put(&t, pass ? ", should come " : " is ");
+        dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, pass ? want : got);
     }
     return DPAR_E_MISMATCH;
 }
 
-/* All cells of one rank's local box that have an image with an owner. */
+/* Checks all cells of one rank's local box that are an image of a point with an owner. */
 static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
@@ -798,7 +825,8 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
     return copy;
 }
 
-/* A local box of field f is looked at: the largest of any rank on rank 0, this rank's elsewhere. */
+/* Returns the bytes of the largest local box of field f: of all ranks on rank 0, of this rank on
+ * other ranks. */
 static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
 {
     const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
@@ -818,7 +846,10 @@ static int64_t dpari_hx_local_bytes(const dpar_halo_plan *x, int32_t f)
 static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
 {
     const dpar_halo_field *f = &w->x->field[w->f];
-    return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
+    if (pass != 1) {
+        return w->f;
+    }
+    return f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
 }
 
 /* Rank 0: receives the local boxes of all ranks that have one copy of the grid, one after the
@@ -842,7 +873,9 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_plan *x, dpari_hx_whole *w, c
                 const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
                 now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
             }
-            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK) {
+                st = now;
+            }
             if (st == DPAR_OK && pass < 2) {
                 dpari_hx_assemble(w, grid, pass);
             } else if (st == DPAR_OK && w->why->text[0] == 0) {
@@ -863,19 +896,25 @@ static dpar_status dpari_hx_compare_send(dpar_halo_plan *x, dpari_hx_whole *w)
         if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
             const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
             now = dpari_hx_collect(x, w, f);
-            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK) {
+                st = now;
+            }
             now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
-            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK) {
+                st = now;
+            }
         }
     }
     return st;
 }
 
-/* Memory for field f: a local box, the largest of any rank on rank 0, and there the whole. */
+/* Compares field f. Allocates memory for a local box, and on rank 0 for the whole field and the
+ * other one of a pair. */
 static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why *found)
 {
     const dpar_halo *h = x->field[f].halo;
-    const int32_t wholes = x->rank != 0 ? 0 : x->field[f].pair ? 2 : 1;
+    const int32_t fields = x->field[f].pair ? 2 : 1;
+    const int32_t wholes = x->rank == 0 ? fields : 0;
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
@@ -899,7 +938,9 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
     local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
     bytes = local + 64 + wholes * points * (w.components * w.width + 1);
     st = dpar_comm_alloc(x->c, bytes, &memory);
-    st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_pin(x, memory, bytes, 1);
+    }
     w.local = (unsigned char *)memory;
     for (d = 0; d < wholes; d++) {
         w.points[d] = w.local + dpari_room_up(local) + d * points * w.components * w.width;
@@ -911,7 +952,9 @@ static dpar_status dpari_hx_compare_field(dpar_halo_plan *x, int32_t f, dpar_why
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
-    st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
+    if (x->rank != 0 && st == DPAR_OK) {
+        st = dpari_hx_compare_send(x, &w);
+    }
     st = dpari_agree(x->c, st, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
@@ -949,6 +992,8 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_check(dpar_halo_plan *x, int32_t 
     case DPAR_HALO_UNFILLED: return dpari_hx_unfilled(x, why);
     case DPAR_HALO_STALE: return dpari_hx_find_stale(x, why);
     case DPAR_HALO_WRONG: return dpari_hx_find_wrong(x, why);
-    default: return dpari_wrong(why, "check %d: DPAR_HALO_POISON (1) to WRONG (4)", what);
+    default:
+        return dpari_wrong(why, "there is no check %d: use DPAR_HALO_POISON (1) to _WRONG (4)",
+                           what);
     }
 }

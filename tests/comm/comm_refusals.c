@@ -223,7 +223,7 @@ static void threads(void *arg, char *text)
     why.text[0] = 0;
     strcpy(text, dpar_launch(8, nothing, NULL, &o, &why) == DPAR_OK ? "" : why.text);
     if (strstr(text, "could not join: ") != NULL) { /* whichever it is */
-        CHECK(strstr(text, "could not join: joining: a rank's memory: out of ") != NULL);
+        CHECK(strstr(text, "could not join: memory for this rank: out of ") != NULL);
         text[0] = 0;
     } else if (strncmp(text, "thread ", 7) == 0) {
         memcpy(text, "thread #", 8);
@@ -260,14 +260,14 @@ static void test_no_start(void)
         return;
     }
     CHECK(few_pages_has(&few, "shared memory of "));
-    CHECK(few_pages_has(&few, "joining: a rank's memory"));
+    CHECK(few_pages_has(&few, "memory for this rank"));
     CHECK(few_pages_said(&few, threads, NULL, 1 << 19));
     CHECK(few_pages_has(&few, "are needed to watch 8 ranks"));
     CHECK(few_pages_has(&few, "of 8 could not be started"));
     CHECK_INT(setenv("DPAR_JOB", "few pages", 1) + setenv("DPAR_RANK", "0", 1), 0);
     CHECK_INT(setenv("DPAR_SIZE", "2", 1) + setenv("DPAR_TIMEOUT", "0.001", 1), 0);
     CHECK(few_pages_said(&few, alone, NULL, 1 << 17));
-    CHECK(few_pages_has(&few, "a table of the ranks to come"));
+    CHECK(few_pages_has(&few, "the table of ranks"));
     CHECK_INT(unsetenv("DPAR_JOB") + unsetenv("DPAR_RANK"), 0);
     CHECK_INT(unsetenv("DPAR_SIZE") + unsetenv("DPAR_TIMEOUT"), 0);
 }
@@ -360,7 +360,8 @@ static void test_third(void)
         _exit(joins(&why) < 0 ? 0 : 1);
     }
     as_rank(1, "3", "0.3");
-    REFUSED(joins(&why), DPAR_E_TIMEOUT, "rank 0 of 3 let rank 1 in and then said nothing more");
+    REFUSED(joins(&why), DPAR_E_TIMEOUT,
+            "rank 0 of 3 accepted rank 1, but then did not answer any more");
     CHECK_INT(kill(other, SIGKILL), 0);
     CHECK_INT(waitpid(other, NULL, 0), other);
 }
@@ -372,7 +373,7 @@ static void test_engine(dpar_comm *c)
     dpar_why why;
     without.engine.shrink = NULL;
     REFUSED(dpar_comm_shrink(&without, &out, NULL, &why), DPAR_E_SYSTEM,
-            "shrink: the engine shm cannot go on without ranks");
+            "shrink: the engine shm cannot continue without the ranks that failed");
 }
 
 static int one_rank(dpar_comm *c, void *arg)

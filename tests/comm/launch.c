@@ -305,11 +305,11 @@ static void test_refused(void)
     }
     {
         LIST("DPAR_RANK=0", "DPAR_SIZE=0")
-        refuse(list, "a job of 0 ranks");
+        refuse(list, "the job has 0 ranks");
     }
     {
         LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_SIZE=5")
-        refuse(list, "5 ranks on this node, 4 in the whole job");
+        refuse(list, "5 ranks on this node, but 4 in the whole job");
     }
     {
         LIST("DPAR_RANK=1", "DPAR_SIZE=4", "DPAR_LOCAL_SIZE=0")
@@ -497,7 +497,7 @@ static void test_handed_over(void)
     int pipes[2];
     memset(&s, 0, sizeof s);
     CHECK(dpari_segment_open(&s, -1, &why) < 0);
-    CHECK(strstr(why.text, "the shared memory that was handed over: ") != NULL);
+    CHECK(strstr(why.text, "the shared memory passed to this rank: ") != NULL);
     memset(&large, 0, sizeof large);
     large.size = 5000;
     CHECK_INT(dpari_job_try(&large, NULL, &why), DPAR_E_ARG);
@@ -506,7 +506,7 @@ static void test_handed_over(void)
     w.rank = ranks;
     w.segment.fd = pipes[0];
     CHECK(dpari_world_enter(&w, 1, &why) < 0);
-    CHECK(strstr(why.text, "joining: a rank's lock: ") != NULL);
+    CHECK(strstr(why.text, "start: taking the lock of this rank: ") != NULL);
     CHECK(close(pipes[0]) == 0 && close(pipes[1]) == 0);
 }
 
@@ -514,7 +514,7 @@ static void test_handed_over(void)
 static int device_fails(dpar_comm *c, void *arg)
 {
     CHECK_INT(dpari_do_ended(c, DPAR_E_SYSTEM, "span"), DPAR_E_SYSTEM);
-    CHECK_TEXT(c->why.text, "rank 0: its memory's span failed");
+    CHECK_TEXT(c->why.text, "rank 0: span of its dpar_mem failed");
     CHECK(c->status == DPAR_E_SYSTEM && arg == NULL);
     return 0;
 }

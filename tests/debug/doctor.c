@@ -129,7 +129,7 @@ static void test_load(void)
     c.runnable = 4 + 7; /* the ranks, and others on all cores but one */
     JUDGE(c, 0, "");
     c.runnable++;
-    JUDGE(c, 1, "8 threads want a core besides those of the ranks and there are 8 cores");
+    JUDGE(c, 1, "8 threads want a core besides those of the ranks and there are 8 cores, so");
     c.beside = 1; /* one of them is a rank of another container */
     JUDGE(c, 0, "");
     c.runnable = -1;
@@ -267,7 +267,7 @@ static void test_network(void)
     variables = not_lo;
     JUDGE(c, 0, "");
     variables = lo;
-    JUDGE(c, 1, "NCCL_SOCKET_IFNAME=lo is this machine's own loop");
+    JUDGE(c, 1, "NCCL_SOCKET_IFNAME=lo is this machine's own loopback");
     variables = exact;
     JUDGE(c, 1, "NCCL_SOCKET_IFNAME==eth names no interface");
     variables = absent;
@@ -581,9 +581,9 @@ static void test_binding(void)
         chart[r].cpus[0] = UINT64_MAX;
         chart[r].sockets = 2;
     }
-    COMPARE(
-        job, 1,
-        "WRONG: all 8 ranks: not bound, and may leave their memory for another of 2 sockets -> ");
+    COMPARE(job, 1,
+            "WRONG: all 8 ranks: not bound, and may move away from their memory to another of 2 "
+            "sockets -> ");
     who[5].socket = 0;
     COMPARE(job, 1, "WRONG: 7 ranks (0 to 4, 6, 7) on several nodes: not bound");
 }
@@ -597,12 +597,12 @@ static void test_compare(void)
     chart[3].local_rank = 3;
     strcpy(chart[0].gpu, "GPU-8f1a");
     strcpy(chart[2].gpu, "GPU-8f1a");
-    COMPARE(job, 1, "WRONG: ranks 0, 2 on n1: take the same GPU (GPU-8f1a) -> ");
+    COMPARE(job, 1, "WRONG: ranks 0, 2 on n1: use the same GPU (GPU-8f1a) -> ");
     chart[0].gpu[0] = chart[2].gpu[0] = 0; /* none at all */
     COMPARE(job, 0, "");
     job = healthy_job(8, 4, 0);
     strcpy(chart[7].gpu, "0"); /* on another node it is another one, */
-    COMPARE(job, 1, "WRONG: ranks 4, 7 on n2: take the same GPU (0) -> ");
+    COMPARE(job, 1, "WRONG: ranks 4, 7 on n2: use the same GPU (0) -> ");
     job = healthy_job(8, 4, 0);
     chart[5].shm = INT64_C(64) << 20;
     COMPARE(job, 1,
@@ -610,7 +610,7 @@ static void test_compare(void)
     chart[5].shm = INT64_C(1) << 30; /* small, and enough */
     COMPARE(job, 0, "");
     chart[5].shm = -1;
-    COMPARE(job, 1, "WRONG: rank 5 on n2: /dev/shm is not there, that of rank 0 on n1 32.0 GiB");
+    COMPARE(job, 1, "WRONG: rank 5 on n2: /dev/shm does not exist, that of rank 0 on n1 32.0 GiB");
     for (r = 0; r < 8; r++) {
         chart[r].shm = INT64_C(64) << 20; /* alike: what that means each says by itself */
     }
@@ -620,7 +620,7 @@ static void test_compare(void)
             "WRONG: rank 6 on n2: MPI is libmpi.so.40.20.3, on rank 0 libmpi.so.40.30.4 -> ");
     strcpy(chart[6].mpi, chart[0].mpi);
     chart[2].timeout_s = 20;
-    COMPARE(job, 1, "WRONG: rank 2 on n1: gives up on others after 20 s, rank 0 after 300 s ");
+    COMPARE(job, 1, "WRONG: rank 2 on n1: the deadline is 20 s, on rank 0 300 s ");
     chart[2].timeout_s = 300;
     who[2].share = who[3].share = 2;
     COMPARE(
@@ -662,7 +662,7 @@ static void test_speeds(void)
     COMPARE(
         job, 1,
         "WRONG: ranks 5 and 6 on n2: 8.1 us and 1.6 GB/s, the median of 6 such pairs is 1 us and 8 "
-        "GB/s -> look at what else runs on their cores");
+        "GB/s -> look for other programs on their cores");
     chart[5].within.latency_s = 1e-6;
     chart[5].within.bytes_s = 1.59e9;
     COMPARE(job, 1, "WRONG: ranks 5 and 6 on n2: 1 us and 1.59 GB/s");

@@ -126,9 +126,9 @@ static void pieces(oracle *o)
     REFUSED(dpar_all_gather_v(c, a, b, good, begin, DPAR_F32, NULL), DPAR_E_ARG, "-1");
     REFUSED(dpar_all_to_all_v(c, a, good, begin, b, good, NULL, DPAR_F32, NULL), DPAR_E_ARG, "-1");
     if (n > 1) {
-        REFUSED(dpar_all_gather_v(c, a, b, good, same, DPAR_F32, NULL), DPAR_E_ARG, "apart");
+        REFUSED(dpar_all_gather_v(c, a, b, good, same, DPAR_F32, NULL), DPAR_E_ARG, "disjoint");
         REFUSED(dpar_all_to_all_v(c, a, good, NULL, b, good, same, DPAR_F32, NULL), DPAR_E_ARG,
-                "apart");
+                "disjoint");
     }
     works(o, c);
 }
@@ -210,7 +210,7 @@ static void groups(oracle *o)
     mesh.first_rank = 0;
     mesh.axis[0].stride = c->size > 1 ? 0 : 1;
     if (c->size > 1) {
-        REFUSED(dpar_comm_split_axes(c, &mesh, 1, &part), DPAR_E_ARG, "once");
+        REFUSED(dpar_comm_split_axes(c, &mesh, 1, &part), DPAR_E_ARG, "twice");
     }
     expect(o, "out after refused splits", part != NULL, 0);
     expect(o, "closing NULL", dpar_comm_free(NULL), DPAR_OK);

@@ -127,10 +127,10 @@ static void test_arguments(void)
     dpar_world_desc o;
     memset(&o, 0, sizeof o);
     CHECK_INT(run(0, fine, NULL, NULL), DPAR_E_ARG);
-    says("0 ranks, but 1 .. 1024 are allowed");
+    says("dpar_launch: 0 ranks, but 1 .. 1024 are allowed");
     CHECK_INT(run(-5, fine, NULL, NULL), DPAR_E_ARG);
     CHECK_INT(run(1025, fine, NULL, NULL), DPAR_E_ARG);
-    says("1025 ranks, but 1 .. 1024 are allowed");
+    says("dpar_launch: 1025 ranks, but 1 .. 1024 are allowed");
     CHECK_INT(run(2, NULL, NULL, NULL), DPAR_E_ARG);
     o.grace_s = -1.0;
     CHECK_INT(run(2, fine, NULL, &o), DPAR_E_ARG);
@@ -169,7 +169,7 @@ static void fates(int rounds)
         if (strncmp(why.text, word, strlen(word)) != 0) {
             CHECK_TEXT(why.text, word);
         }
-        CHECK(strstr(why.text, "went on") == NULL);
+        CHECK(strstr(why.text, "did not end") == NULL);
         no_child();
     }
 }
@@ -186,14 +186,14 @@ static void test_grace(void)
     f.what = RETURN_3;
     f.others_hang = 1;
     CHECK_INT(run(3, meets_fate, &f, &o), DPAR_E_PEER);
-    says("rank 1 returned 3; killed because they went on: rank 0, 2");
+    says("rank 1 returned 3; killed because they did not end: rank 0, 2");
     began = dpari_os_now() - began;
     CHECK(began >= 0.3 && began < 5.0);
     f.what = STOP; /* the others run into their deadline */
     f.others_hang = 0;
     o.timeout_s = 0.5;
     CHECK_INT(run(3, meets_fate, &f, &o), DPAR_E_PEER);
-    says("killed because they went on: rank 1");
+    says("killed because they did not end: rank 1");
     no_child();
 }
 
@@ -250,7 +250,7 @@ static int ignores_it(dpar_comm *w, void *arg)
 static void test_hung(void)
 {
     static const int ways[3] = {STOP, SPIN, HANG};
-    const char *word = "killed because they did nothing more when others had ended: rank ";
+    const char *word = "killed because they made no progress after others had ended: rank ";
     char all[120];
     dpar_world_desc o;
     hang h;
@@ -348,7 +348,7 @@ static int two_die(dpar_comm *w, void *arg)
     }
     if (dpar_barrier(w, NULL) == DPAR_E_PEER &&
         strstr(w->why.text, "rank 1 was killed by signal 9") != NULL &&
-        strstr(w->why.text, "; gone too: rank 3") != NULL) {
+        strstr(w->why.text, "; also ended: rank 3") != NULL) {
         __atomic_fetch_add((int *)arg, 1, __ATOMIC_SEQ_CST);
     }
     return 0;

@@ -63,15 +63,15 @@ SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_JOB_ID=4 $launch join > "$work/out"
 said 'salloc without srun' 1 'rank 0 of 1: adds up (none)'
 
 by_hand 4 2 join 0 1; wait
-said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s; ranks need one user, and one network namespace or /tmp; on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
+said 'two do not come' 2 'status -11: ranks 2, 3 of 4 did not come within [2-9].[0-9] s; ranks need one user, and one network namespace or /tmp; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h$'
 by_hand 4 2 join 1 2; wait
-said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s (job .*); ranks need one user, and one network namespace or /tmp; on other nodes? dpar_mpi.h, dpar_nccl.h join them$'
+said 'rank 0 does not come' 2 'status -11: rank 0 of 4 did not come within [2-9].[0-9] s (job .*); ranks need one user, and one network namespace or /tmp; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h$'
 by_hand 3 20 join 0 1 1; wait
 said 'a rank twice' 3 'status -12: two processes say that they are rank 1 of 3'
 by_hand 2 3 join 0 0; sleep 0.2; by_hand 2 20 join 1; wait
 said 'rank 0 twice' 2 'adds up'
 by_hand 3 20 join 0; by_hand 4 20 join 2; sleep 0.1; by_hand 3 20 join 1; wait
-said 'another size' 3 'status -12: one process says that it is rank 2 of 4, rank 0 says that there are 3'
+said 'another size' 3 'status -12: a process says that it is rank 2 of 4, but rank 0 says that there are 3 ranks'
 by_hand 3 20 join 0; sleep 0.2; by_hand 3 20 join 1; sleep 0.3; kill -9 "${started##* }"; wait
 said 'a rank ends meanwhile' 1 'status -10: rank 1 ended while 3 ranks were starting'
 by_hand 3 20 join 0; first=${started##* }; by_hand 3 20 join 1 2 2> /dev/null; wait

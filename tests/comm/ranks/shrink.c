@@ -533,15 +533,14 @@ static void judge(const board *b, dpar_status st, const dpar_why *why)
         if (b->hit[k].how == SIGSTOP) { /* it goes on, and learns it */
             CHECK(s->late == DPAR_E_TIMEOUT || (deaths > 0 && s->late == DPAR_E_PEER));
             CHECK_INT(s->later, DPAR_E_TIMEOUT);
-            CHECK(strstr(s->text, "came too late: the others have gone on without it: rank ") !=
-                  NULL);
+            CHECK(strstr(s->text, "came too late: the others continue without it: rank ") != NULL);
             CHECK_INT(s->wrong, 0);
         }
     }
     CHECK_INT(st, deaths > 0 ? DPAR_E_PEER : DPAR_OK);
     for (k = 0, g = 0; k < b->hits && deaths > 0; k++) {
         (void)snprintf(word, sizeof word,
-                       "rank %d was killed by signal 9 (SIGKILL); others have gone on without it",
+                       "rank %d was killed by signal 9 (SIGKILL); the others continue without it",
                        b->hit[k].rank);
         g |= strncmp(why->text, word, strlen(word)) == 0 && strlen(why->text) == strlen(word);
     }

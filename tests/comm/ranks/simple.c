@@ -192,13 +192,17 @@ static void wrongly(dpar_comm *c)
     const int last = c->rank == c->size - 1;
     if (c->size > 1) {
         CHECK_INT(dpar_comm_check_equal(c, f, last ? 3 : 4, DPAR_F32, &why), DPAR_E_MISMATCH);
-        CHECK(says_who_differs(why.text + 7, c->size, "count", "4", "3"));
+        CHECK(says_who_differs(why.text + sizeof "dpar_comm_check_equal:", c->size, "count", "4",
+                               "3"));
         CHECK_INT(dpar_comm_check_equal(c, f, 2, last ? DPAR_I32 : DPAR_F32, &why),
                   DPAR_E_MISMATCH);
-        CHECK(says_who_differs(why.text + 7, c->size, "type", "f32", "i32"));
+        CHECK(says_who_differs(why.text + sizeof "dpar_comm_check_equal:", c->size, "type", "f32",
+                               "i32"));
     }
     CHECK_INT(dpar_comm_check_equal(c, last ? NULL : f, 4, DPAR_F32, &why), DPAR_E_ARG);
-    (void)snprintf(word, sizeof word, last ? "agree: data is NULL" : "rank %d: agree: data is NULL",
+    (void)snprintf(word, sizeof word,
+                   last ? "dpar_comm_check_equal: data is NULL"
+                        : "rank %d: dpar_comm_check_equal: data is NULL",
                    c->size - 1);
     CHECK_TEXT(why.text, word);
     CHECK_INT(dpar_comm_check_equal(c, f, -3, DPAR_F32, &why), DPAR_E_ARG);

@@ -65,20 +65,20 @@ here 0 1 '--ranks 2' 'sum 3 of 2'
 here 0 1 '--rank 8' 'sum 6 of 3' # somebody has said how many
 joined 2 '0 0 ' 1 '' 'sum 3 of 2'
 export DPAR_RANKS=0
-here 2 1 '' 'start: DPAR_RANKS takes a number of 1 .. 1024, not "0"'
+here 2 1 '' 'start: DPAR_RANKS takes a number from 1 to 1024, not "0"'
 unset DPAR_RANKS
-here 2 1 '--ranks four' 'start: --ranks takes a number of 1 .. 1024, not "four"'
-here 2 1 '--ranks' 'start: --ranks takes a number of 1 .. 1024, not ""'
+here 2 1 '--ranks four' 'start: --ranks takes a number from 1 to 1024, not "four"'
+here 2 1 '--ranks' 'start: --ranks takes a number from 1 to 1024, not ""'
 here 2 1 '--ranks 0' 'start: --ranks takes .*, not "0"'
 here 2 1 '--ranks=-1' 'start: --ranks takes .*, not "-1"'
 here 2 1 '--ranks 1025' 'start: --ranks takes .*, not "1025"'
 here 2 1 '--ranks=4x' 'start: --ranks takes .*, not "4x"'
 # nearly --ranks: not the number of the cores in silence; beside --ranks or behind -- they are the program's own
 for word in --rank -ranks -rank --Ranks --RANKS --rnaks --rakns --ransk --rankss --raanks --renks --nranks --ranks4 ---ranks; do
-    here 2 1 "$word 3" "start: \"$word\": it is --ranks N that says how many ranks there are"
+    here 2 1 "$word 3" "start: \"$word\" is unknown: --ranks N sets the number of ranks"
 done
-here 2 1 '--rank=3' 'start: "--rank=3": it is --ranks N that says.*'
-here 2 1 '-ranks=3' 'start: "-ranks=3": it is --ranks N that says.*'
+here 2 1 '--rank=3' 'start: "--rank=3" is unknown: --ranks N sets the number of ranks'
+here 2 1 '-ranks=3' 'start: "-ranks=3" is unknown: --ranks N sets the number of ranks'
 here 0 1 '--rank 8 --ranks 2' 'sum 3 of 2'
 here 0 1 '--ranks 2 --rank=8' 'sum 3 of 2'
 for word in --range --tanks --runs --ra --r -r --rows --rank-of --ranking -- ranks rank; do
@@ -96,11 +96,11 @@ grep -q '^rank [023] of 4: all-reduce #3 (1 f64, max) of 4 ranks: rank 1 was kil
 here 1 2 '--ranks 2 leave' '.*' 'rank 0 of 2: .* rank 1 has ended with status 7.*'
 here 5 2 '--ranks 3 five' '.*' '.*'
 grep -q '^rank [02] of 3: rank 1 returned 5$' "$work/out" || { cat "$work/out"; bad=1; }
-here 1 2 '--ranks 2 post' 'sum 3 of 2' 'start: rank 1 returned 0, but had not waited for all that it had posted'
+here 1 2 '--ranks 2 post' 'sum 3 of 2' 'start: rank 1 returned 0 without waiting for all operations that it had posted'
 here 1 4 '--ranks 2 no' 'sum 3 of 2' "$refused" "$refused" 'start: rank [01] returned 1'
 here 1 3 '--ranks 3 shrink' '.*' '.*' '.*'
 grep -q "^rank [01] of 2: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
-here 1 2 '--ranks 2 silent' 'sum 3 of 2' 'rank [01] of 2: it failed, and nothing said why'
+here 1 2 '--ranks 2 silent' 'sum 3 of 2' 'rank [01] of 2: it failed without a message'
 
 joined 3 '0 0 0 ' 1 '' 'sum 6 of 3'
 joined 3 '0 0 0 ' 1 '--ranks 3' 'sum 6 of 3'
@@ -112,7 +112,7 @@ grep -q "^rank [0-2] of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; 
 joined 3 '1 1 1 ' 2 one '.*' '.*'
 grep -q "^rank 1 of 3: $refused\$" "$work/out" || { cat "$work/out"; bad=1; }
 joined 3 '1 5 1 ' 2 five '.*' '.*'
-joined 2 '0 1 ' 2 post 'sum 3 of 2' 'start: a rank returned 0, but had not waited for all it had posted'
+joined 2 '0 1 ' 2 post 'sum 3 of 2' 'start: a rank returned 0 without waiting for all operations that it had posted'
 joined 3 '1 137 1 ' 2 die '.*' '.*'
 grep -q '^rank [02] of 3: .* rank 1 has ended' "$work/out" || { cat "$work/out"; bad=1; }
 
@@ -149,8 +149,8 @@ here 0 1 desc 'sum 3 of 2'
 here 0 1 '--ranks 3 desc' 'sum 6 of 3'
 here 0 2 '-a --ranks 2 b --ranks=2 -- --ranks args' '-a b -- --ranks args none' 'sum 3 of 2'
 here 0 2 '--ranks 1 args' 'args none' 'sum 1 of 1'
-here 1 1 '--ranks four' '--ranks takes a number of 1 .. 1024, not "four"'
-here 1 1 '--rank 3' '"--rank": it is --ranks N that says how many ranks there are'
+here 1 1 '--ranks four' '--ranks takes a number from 1 to 1024, not "four"'
+here 1 1 '--rank 3' '"--rank" is unknown: --ranks N sets the number of ranks'
 export DPAR_RANKS=3
 here 0 1 '' 'sum 6 of 3'
 here 0 1 '--ranks 2' 'sum 3 of 2'

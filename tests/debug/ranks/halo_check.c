@@ -48,8 +48,8 @@ static void sentence(dpar_comm *c)
         CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_STALE, &why), DPAR_E_MISMATCH);
         CHECK_INT(dpar_broadcast(c, &own.hi[0], 1, DPAR_I64, 0, NULL), DPAR_OK);
         (void)snprintf(word, sizeof word,
-                       "field 1, point (%d, 2) component 0 of rank 0 is 1.5; of its owner, rank 1, "
-                       "comes 1.25",
+                       "field 1, point (%d, 2) component 0 of rank 0 is 1.5; its owner, rank 1, "
+                       "has 1.25",
                        (int)own.hi[0]);
         CHECK(strcmp(why.text, word) == 0);
         if (c->rank == 1 && c->size > 2) { /* an earlier field goes first, whoever has it */
@@ -60,8 +60,8 @@ static void sentence(dpar_comm *c)
         CHECK_INT(dpar_halo_plan_check(x, DPAR_HALO_WRONG, &why), DPAR_E_MISMATCH);
         if (c->size == 2) {
             (void)snprintf(word, sizeof word,
-                           "field 1, point (%d, 2) component 0 of rank 0 is 1.5; from its owner, "
-                           "point (%d, 2), should come 1.25",
+                           "field 1, point (%d, 2) component 0 of rank 0 is 1.5; its owner's, "
+                           "point (%d, 2) is 1.25",
                            (int)own.hi[0], (int)own.hi[0]);
             CHECK(strcmp(why.text, word) == 0);
         }
@@ -161,12 +161,12 @@ static void refusals_and_report(dpar_comm *c)
     f.type = DPAR_F64;
     f.data = at;
     for (what = DPAR_HALO_POISON; what <= DPAR_HALO_WRONG; what++) {
-        refused(NULL, what, "no plan");
+        refused(NULL, what, "the plan is NULL");
         refused(NULL, what, "NULL");
     }
     x = plan_of(c, &f, 1, NULL, &memory);
-    refused(x, 0, "check 0: DPAR_HALO_POISON (1) to WRONG (4)");
-    refused(x, DPAR_HALO_WRONG + 1, "check 5: ");
+    refused(x, 0, "there is no check 0: use DPAR_HALO_POISON (1) to _WRONG (4)");
+    refused(x, DPAR_HALO_WRONG + 1, "no check 5: ");
     CHECK_INT(dpar_halo_plan_begin(x), DPAR_OK);
     for (what = DPAR_HALO_POISON; what <= DPAR_HALO_WRONG; what++) {
         refused(x, what, "halo exchange 1 has not ended");

@@ -939,7 +939,7 @@ static void another_operation(dpar_comm *c, const dpar_halo_field *f)
         CHECK_INT(all[1], c->rank);
         return;
     }
-    snprintf(said, sizeof said, "rank %d begins a plan, where rank %d called another operation",
+    snprintf(said, sizeof said, "rank %d begins a plan, but rank %d called another operation",
              (int)c->size - 2, (int)c->size - 1);
     CHECK_INT(plan_init(at, (1 << 16) - 64, c, f, 1, NULL, &x, &why), DPAR_E_MISMATCH);
     CHECK(strcmp(why.text, said) == 0);

@@ -1834,7 +1834,7 @@ static int refused(dpar_comm *c, int what)
         bad += st != DPAR_OK;
         st = experts_dispatch(plan, route, x, rows);
         other->mem = c->mem;
-        bad += strstr(other->why.text, what == 6 ? "its memory's gather failed"
+        bad += strstr(other->why.text, what == 6 ? "gather of its dpar_mem failed"
                                                  : "comm->mem->layers is NULL, but the operation "
                                                    "gather is needed") == NULL;
     }

@@ -1232,7 +1232,7 @@ static void other_plan(dpar_comm *c, const int64_t *numel, const dpar_fsdp_desc 
         st = c->rank == c->size - 1 ? dpar_ddp_make(c, &of_ddp, &d, &why)
                                     : make_in(memory, bytes, c, o, &f, &why);
         CHECK_INT(st, DPAR_E_MISMATCH);
-        CHECK(strstr(why.text, " begins such a plan, rank ") != NULL);
+        CHECK(strstr(why.text, " begins such a plan, but rank ") != NULL);
         CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     }
 }
