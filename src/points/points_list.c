@@ -14,37 +14,37 @@
 
 enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
 
-DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n)
 {
     int64_t i;
-    l->count = n;
-    l->runs = n > 0;
-    l->first = n > 0 ? index[0] : 0;
-    l->at = NULL;
-    l->step = n > 1 ? index[1] - index[0] : 0;
+    list->count = n;
+    list->runs = n > 0;
+    list->first = n > 0 ? index[0] : 0;
+    list->at = NULL;
+    list->step = n > 1 ? index[1] - index[0] : 0;
     for (i = 1; i < n; i++) {
-        l->runs += index[i] != index[i - 1] + 1;
-        l->step = (int64_t)index[i] - index[i - 1] == l->step ? l->step : 0;
+        list->runs += index[i] != index[i - 1] + 1;
+        list->step = (int64_t)index[i] - index[i - 1] == list->step ? list->step : 0;
     }
-    l->kind = l->runs <= 1                   ? DPARI_PT_ONE
-              : l->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
-                                             : DPARI_PT_EACH;
-    l->step = l->kind == DPARI_PT_EACH ? l->step : 0;
-    return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
+    list->kind = list->runs <= 1                   ? DPARI_PT_ONE
+                 : list->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
+                                                   : DPARI_PT_EACH;
+    list->step = list->kind == DPARI_PT_EACH ? list->step : 0;
+    return list->kind == DPARI_PT_ONE ? 0 : list->kind == DPARI_PT_RUNS ? 2 * list->runs : n;
 }
 
-DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at)
 {
     int64_t i, r = -1;
-    if (l->kind == DPARI_PT_ONE) {
+    if (list->kind == DPARI_PT_ONE) {
         return;
     }
-    l->at = at;
-    if (l->kind == DPARI_PT_EACH) {
-        dpari_kern_copy(at, index, l->count * (int64_t)sizeof *at, 0);
+    list->at = at;
+    if (list->kind == DPARI_PT_EACH) {
+        dpari_kern_copy(at, index, list->count * (int64_t)sizeof *at, 0);
         return;
     }
-    for (i = 0; i < l->count; i++) {
+    for (i = 0; i < list->count; i++) {
         if (i == 0 || index[i] != index[i - 1] + 1) {
             r++;
             at[2 * r] = index[i];
@@ -56,29 +56,29 @@ DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_
 
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n)
 {
-    dpari_pt_list l;
-    l.count = n;
-    l.runs = 1;
-    l.kind = DPARI_PT_ONE;
-    l.first = 0;
-    l.step = 0;
-    l.at = NULL;
-    return l;
+    dpari_pt_list list;
+    list.count = n;
+    list.runs = 1;
+    list.kind = DPARI_PT_ONE;
+    list.first = 0;
+    list.step = 0;
+    list.at = NULL;
+    return list;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first)
 {
-    if (l->kind == DPARI_PT_EACH) {
-        *first = l->at[cursor];
+    if (list->kind == DPARI_PT_EACH) {
+        *first = list->at[cursor];
         return 1;
     }
-    if (l->kind == DPARI_PT_RUNS) {
-        *first = l->at[2 * cursor] + (int32_t)within;
-        return l->at[2 * cursor + 1] - within;
+    if (list->kind == DPARI_PT_RUNS) {
+        *first = list->at[2 * cursor] + (int32_t)within;
+        return list->at[2 * cursor + 1] - within;
     }
-    *first = l->first + (int32_t)within;
-    return l->count - within;
+    *first = list->first + (int32_t)within;
+    return list->count - within;
 }
 
 /* ---- copies ---- */
@@ -222,12 +222,12 @@ DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
     }
 }
 
-DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size)
 {
     int64_t k, n, i, cursor = 0;
-    for (k = 0; k < l->count; k += n, cursor++) {
+    for (k = 0; k < list->count; k += n, cursor++) {
         int32_t at;
-        n = dpari_pt_next(l, cursor, 0, &at);
+        n = dpari_pt_next(list, cursor, 0, &at);
         for (i = 0; i < n; i++) {
             dpari_zero(to.at + (at + i) * to.stride, (size_t)size);
         }
@@ -257,30 +257,32 @@ DPARI_ALWAYS_INLINE void dpari_pt_add_f64(unsigned char *to, const unsigned char
     dpari_elements_bits(to, &a, 8);
 }
 
-static void dpari_pt_sum_f64(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of, int32_t n)
+static void dpari_pt_sum_f64(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
+                             int32_t n)
 {
     int64_t k;
     int32_t i;
-    for (k = 0; k < l->count; k++) {
+    for (k = 0; k < list->count; k++) {
         for (i = 0; i < n; i++) {
-            dpari_pt_add_f64(to.at + l->at[k] * to.stride + 8 * i, of.at + k * of.stride + 8 * i);
+            dpari_pt_add_f64(to.at + list->at[k] * to.stride + 8 * i,
+                             of.at + k * of.stride + 8 * i);
         }
     }
 }
 
-DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op)
 {
     const int64_t size = n * (int64_t)dpar_type_bytes(type);
     int64_t k, run, i, cursor = 0;
-    if (type == DPAR_F64 && op == DPAR_SUM && l->kind == DPARI_PT_EACH) {
-        dpari_pt_sum_f64(l, to, of, n);
+    if (type == DPAR_F64 && op == DPAR_SUM && list->kind == DPARI_PT_EACH) {
+        dpari_pt_sum_f64(list, to, of, n);
         return;
     }
-    for (k = 0; k < l->count; k += run, cursor++) {
+    for (k = 0; k < list->count; k += run, cursor++) {
         int32_t first;
         unsigned char *at;
-        run = dpari_pt_next(l, cursor, 0, &first);
+        run = dpari_pt_next(list, cursor, 0, &first);
         at = to.at + first * to.stride;
         if (to.stride == size && of.stride == size) {
             dpari_pt_combine_row(at, of.at + k * size, run * n, type, op);

@@ -22,23 +22,23 @@ typedef struct dpari_pt_side {
 } dpari_pt_side;
 
 /* The kind of these indices and their runs, without memory; the numbers that it needs. */
-DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n);
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);
 /* The same indices written to `at`, of so many numbers. */
-DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at);
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
 /* The list of 0, 1, ... n - 1. */
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
 /* The next run of a list: *cursor begins at 0, *within too. Indices left in it; *first: where. */
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first);
 
 /* Element k of list `into` becomes element k of list `from`. `size` bytes each. */
 DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
                                   const dpari_pt_list *from, dpari_pt_side of, int64_t size);
 /* Zeroes what a list names. */
-DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size);
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size);
 /* Each element that a list names becomes itself op the next of `of`, one after another: an index
  * may come twice. `n` numbers of a type at each. */
-DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op);
 
 #endif

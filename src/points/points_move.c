@@ -29,8 +29,8 @@ enum {
 };
 
 typedef struct dpari_pm {
-    dpar_comm *c;
-    const dpar_points_migration_desc *d;
+    dpar_comm *comm;
+    const dpar_points_migration_desc *desc;
     dpar_points_migration *to;
     int64_t said[DPARI_PM_SAID];
     int32_t corners;        /* of all ranks with elements; 0: there are none */
@@ -132,7 +132,7 @@ static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *wh
  * message. */
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     int64_t *said = move->said;
     const int points = desc->point_count > 0, elements = desc->element_count > 0;
     dpar_status status;
@@ -146,9 +146,9 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
     said[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
     said[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
     said[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
-    status = dpar_all_reduce(move->c, said, said, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
+    status = dpar_all_reduce(move->comm, said, said, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->c, status, why);
+        return dpari_po_said(move->comm, status, why);
     }
     move->corners = (int32_t)said[DPARI_PM_CORNERS];
     move->slots = desc->element_count * move->corners;
@@ -180,7 +180,7 @@ static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *it
 /* Lists the distinct points that own elements read. Local; takes the memory of the whole move. */
 static dpar_status dpari_pm_read(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_status status = DPAR_OK;
     dpari_po_pages pages;
     dpari_po_item *item;
@@ -204,13 +204,13 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
 {
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
-    desc.own_count = move->d->point_count;
+    desc.own_count = move->desc->point_count;
     if (move->said[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
-        desc.own_id = move->d->id ? move->d->id : move->reading;
+        desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
     desc.ghost_id = move->reading;
-    return dpar_points_make(move->c, &desc, &move->old, why);
+    return dpar_points_make(move->comm, &desc, &move->old, why);
 }
 
 /* ---- owners ---------------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 /* Gives each point to one of the ranks that will have an element with it. */
 static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     const int64_t all = desc->point_count + move->reads;
     dpari_po_pages pages;
     dpar_points_field field;
@@ -232,7 +232,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     int64_t i, k, *bid;
     dpari_zero(&pages, sizeof pages);
     bid = (int64_t *)dpari_po_take(&pages, all, 8, &status, why);
-    status = dpari_agree(move->c, status, why);
+    status = dpari_agree(move->comm, status, why);
     if (status != DPAR_OK) {
         dpari_po_free(&pages);
         return status;
@@ -256,21 +256,22 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     }
     if (status == DPAR_OK) {
         for (i = 0; i < desc->point_count; i++) { /* a point that nobody bids for stays */
-            move->owner[i] = bid[i] == INT64_MAX ? move->c->rank : (int32_t)(bid[i] & INT32_MAX);
+            move->owner[i] = bid[i] == INT64_MAX ? move->comm->rank : (int32_t)(bid[i] & INT32_MAX);
         }
     }
     dpari_po_free(&pages);
-    return dpari_po_said(move->c, status, why);
+    return dpari_po_said(move->comm, status, why);
 }
 
 /* The rank that is to have most of an element's corners. */
-static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
+static int32_t dpari_pm_majority(const dpari_pm *move, int64_t element)
 {
-    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->point_count;
+    const int32_t *slot = move->slot + element * move->corners,
+                  *owner = move->owner + move->desc->point_count;
     int32_t i, k, best = INT32_MAX, most = 0;
-    for (i = 0; i < x->corners; i++) {
+    for (i = 0; i < move->corners; i++) {
         int32_t n = 0;
-        for (k = 0; k < x->corners; k++) {
+        for (k = 0; k < move->corners; k++) {
             n += owner[slot[k]] == owner[slot[i]];
         }
         if (n > most || (n == most && owner[slot[i]] < best)) {
@@ -284,7 +285,7 @@ static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
 /* Who is to have each point, those that own elements read, and each element. */
 static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_points_field field;
     dpar_status status;
     int64_t i;
@@ -304,7 +305,7 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     field.data = move->owner;
     status = dpar_points_exchange_many(move->old, &field, 1);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->c, status, why);
+        return dpari_po_said(move->comm, status, why);
     }
     for (i = 0; i < desc->element_count; i++) {
         if (move->said[DPARI_PM_ELEMENT_OWNER]) {
@@ -320,7 +321,7 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
 
 /* n things with ids, or numbered from `first`, their new owners; and what came of it. */
 typedef struct dpari_pm_move {
-    int64_t n;
+    int64_t count;
     const int64_t *id, *order;
     const int32_t *owner;
     int64_t first;
@@ -338,79 +339,83 @@ typedef struct dpari_pm_move {
 } dpari_pm_move;
 
 /* Sorts items by the rank that gets them, in their order, and sends the counts to all ranks. */
-static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *things, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t i, at = 0;
     int32_t r;
-    m->sends = (int64_t *)dpari_po_take(&m->pages, 5 * (int64_t)c->size, 8, &st, why);
-    m->out = (int64_t *)dpari_po_take(&m->pages, 2 * m->n, 8, &st, why);
-    m->send_at = (int32_t *)dpari_po_take(&m->pages, m->n, 4, &st, why);
-    st = dpari_agree(c, st, why);
-    if (st != DPAR_OK) {
-        return st;
+    things->sends =
+        (int64_t *)dpari_po_take(&things->pages, 5 * (int64_t)comm->size, 8, &status, why);
+    things->out = (int64_t *)dpari_po_take(&things->pages, 2 * things->count, 8, &status, why);
+    things->send_at = (int32_t *)dpari_po_take(&things->pages, things->count, 4, &status, why);
+    status = dpari_agree(comm, status, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    m->receives = m->sends + c->size;
-    m->twice = m->receives + c->size;
-    m->peer = (int32_t *)(void *)(m->twice + 2 * c->size);
-    for (i = 0; i < m->n; i++) {
-        m->sends[m->owner[i]]++;
+    things->receives = things->sends + comm->size;
+    things->twice = things->receives + comm->size;
+    things->peer = (int32_t *)(void *)(things->twice + 2 * comm->size);
+    for (i = 0; i < things->count; i++) {
+        things->sends[things->owner[i]]++;
     }
-    for (r = 0; r < c->size; r++) { /* twice: where the next for r goes */
-        m->twice[r] = at;
-        at += m->sends[r];
+    for (r = 0; r < comm->size; r++) { /* twice: where the next for r goes */
+        things->twice[r] = at;
+        at += things->sends[r];
     }
-    for (i = 0; i < m->n; i++) {
-        const int64_t id = m->id ? m->id[i] : m->first + i;
-        at = m->twice[m->owner[i]]++;
-        m->send_at[at] = (int32_t)i;
-        m->out[2 * at] = m->order ? m->order[i] : id;
-        m->out[2 * at + 1] = id;
+    for (i = 0; i < things->count; i++) {
+        const int64_t id = things->id ? things->id[i] : things->first + i;
+        at = things->twice[things->owner[i]]++;
+        things->send_at[at] = (int32_t)i;
+        things->out[2 * at] = things->order ? things->order[i] : id;
+        things->out[2 * at + 1] = id;
     }
-    return dpari_po_said(c, dpar_all_to_all(c, m->sends, m->receives, 1, DPAR_I64, NULL), why);
+    return dpari_po_said(
+        comm, dpar_all_to_all(comm, things->sends, things->receives, 1, DPAR_I64, NULL), why);
 }
 
 /* Receives orders and ids, and computes the place of each item. */
-static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *things, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t i;
     int32_t r;
-    for (r = 0; r < c->size; r++) {
-        m->twice[r] = 2 * m->sends[r];
-        m->twice[c->size + r] = 2 * m->receives[r];
-        m->came += m->receives[r];
+    for (r = 0; r < comm->size; r++) {
+        things->twice[r] = 2 * things->sends[r];
+        things->twice[comm->size + r] = 2 * things->receives[r];
+        things->came += things->receives[r];
     }
-    if (m->n + m->came > INT32_MAX) {
-        st =
+    if (things->count + things->came > INT32_MAX) {
+        status =
             dpari_say(DPAR_E_RANGE, why, "%ld go from and %ld come to rank %d: together at most %d",
-                      m->n, m->came, c->rank, (int32_t)INT32_MAX);
+                      things->count, things->came, comm->rank, (int32_t)INT32_MAX);
     }
-    m->in = (int64_t *)dpari_po_take(&m->pages, 2 * m->came, 8, &st, why);
-    m->receive_at = (int32_t *)dpari_po_take(&m->pages, m->came, 4, &st, why);
-    m->item = (dpari_po_item *)dpari_po_take(&m->pages, 2 * m->came, sizeof *m->item, &st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c, dpar_comm_alloc(c, 8 * m->came + 8, &m->ids), why);
+    things->in = (int64_t *)dpari_po_take(&things->pages, 2 * things->came, 8, &status, why);
+    things->receive_at = (int32_t *)dpari_po_take(&things->pages, things->came, 4, &status, why);
+    things->item = (dpari_po_item *)dpari_po_take(&things->pages, 2 * things->came,
+                                                  sizeof *things->item, &status, why);
+    if (status == DPAR_OK) {
+        status =
+            dpari_po_said(comm, dpar_comm_alloc(comm, 8 * things->came + 8, &things->ids), why);
     }
-    st = dpari_agree(c, st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c,
-                           dpar_all_to_all_v(c, m->out, m->twice, NULL, m->in, m->twice + c->size,
-                                             NULL, DPAR_I64, NULL),
-                           why);
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_said(comm,
+                               dpar_all_to_all_v(comm, things->out, things->twice, NULL, things->in,
+                                                 things->twice + comm->size, NULL, DPAR_I64, NULL),
+                               why);
     }
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
-    for (i = 0; i < m->came; i++) {
-        m->item[i].key = m->in[2 * i];
-        m->item[i].id = m->in[2 * i + 1];
-        m->item[i].at = i;
+    for (i = 0; i < things->came; i++) {
+        things->item[i].key = things->in[2 * i];
+        things->item[i].id = things->in[2 * i + 1];
+        things->item[i].at = i;
     }
-    m->item = dpari_po_sort(m->item, m->item + m->came, m->came);
-    for (i = 0; i < m->came; i++) {
-        ((int64_t *)m->ids)[i] = m->item[i].id;
-        m->receive_at[m->item[i].at] = (int32_t)(m->n + i);
+    things->item = dpari_po_sort(things->item, things->item + things->came, things->came);
+    for (i = 0; i < things->came; i++) {
+        ((int64_t *)things->ids)[i] = things->item[i].id;
+        things->receive_at[things->item[i].at] = (int32_t)(things->count + i);
     }
     return DPAR_OK;
 }
@@ -445,7 +450,7 @@ static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move
     lists.receive_count = things->receives;
     lists.send_index = things->send_at;
     lists.receive_index = things->receive_at;
-    desc.own_count = things->n;
+    desc.own_count = things->count;
     desc.ghost_count = things->came;
     desc.lists = &lists;
     return dpar_points_make(comm, &desc, &things->plan, why);
@@ -487,7 +492,7 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     if (!dpari_mul(move->to->element_count, move->corners, &mesh->slots) ||
         mesh->slots > INT32_MAX) {
         status = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
-                           move->to->element_count, move->corners, move->c->rank);
+                           move->to->element_count, move->corners, move->comm->rank);
     }
     mesh->corner = (int64_t *)dpari_po_take(&mesh->pages, mesh->slots, 8, &status, why);
     mesh->owner = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
@@ -496,10 +501,10 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     mesh->local = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
     mesh->item = (dpari_po_item *)dpari_po_take(&mesh->pages, 2 * dpari_most(mesh->slots, own),
                                                 sizeof *mesh->item, &status, why);
-    status = dpari_agree(move->c, status, why);
+    status = dpari_agree(move->comm, status, why);
     if (status == DPAR_OK) {
         for (i = 0; i < move->slots; i++) {
-            owner[i] = move->owner[move->d->point_count + move->slot[i]];
+            owner[i] = move->owner[move->desc->point_count + move->slot[i]];
         }
         dpari_zero(field, sizeof field);
         field[0].type = DPAR_I64;
@@ -507,56 +512,58 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
         field[0].components = field[1].components = move->corners;
         field[0].data = move->reading; /* only read; any address where there are no elements */
         if (move->slots > 0) {
-            field[0].data = (void *)(uintptr_t)move->d->corner;
+            field[0].data = (void *)(uintptr_t)move->desc->corner;
         }
         field[1].data = owner;
         field[0].ghosts = mesh->corner;
         field[1].ghosts = mesh->owner;
         status = dpar_points_exchange_many(move->to->element_points, field, 2);
-        status = dpari_po_said(move->c, status, why);
+        status = dpari_po_said(move->comm, status, why);
     }
     dpari_po_free(&pages);
     return status;
 }
 
 /* Local indices of those distinct ids that are own points; -1 of the others, and how many. */
-static int64_t dpari_pm_own(const dpari_pm *x, const dpari_pm_new *n, int64_t reads)
+static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int64_t reads)
 {
-    const dpar_points_desc *d = &x->to->desc;
-    dpari_po_item *item = n->item;
+    const dpar_points_desc *desc = &move->to->desc;
+    dpari_po_item *item = mesh->item;
     int64_t i, k = 0, others = 0;
-    for (i = 0; i < d->own_count; i++) {
-        item[i].key = d->own_id[i];
+    for (i = 0; i < desc->own_count; i++) {
+        item[i].key = desc->own_id[i];
         item[i].id = 0;
         item[i].at = i;
     }
-    item = dpari_po_sort(item, item + d->own_count, d->own_count);
+    item = dpari_po_sort(item, item + desc->own_count, desc->own_count);
     for (i = 0; i < reads; i++) {
-        while (k < d->own_count && item[k].key < n->reading[i]) {
+        while (k < desc->own_count && item[k].key < mesh->reading[i]) {
             k++;
         }
-        n->local[i] = k < d->own_count && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
-        others += n->local[i] < 0;
+        mesh->local[i] =
+            k < desc->own_count && item[k].key == mesh->reading[i] ? (int32_t)item[k].at : -1;
+        others += mesh->local[i] < 0;
     }
     return others;
 }
 
 /* Ghosts by owner, then id; corners become local indices. `memory`: of their arrays. */
-static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, int64_t *memory)
+static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t reads,
+                            int64_t *memory)
 {
-    dpar_points_desc *d = &x->to->desc;
+    dpar_points_desc *desc = &move->to->desc;
     int64_t *const id = memory;
-    int32_t *const owner = (int32_t *)(void *)(id + d->ghost_count);
-    dpari_po_item *item = n->item;
+    int32_t *const owner = (int32_t *)(void *)(id + desc->ghost_count);
+    dpari_po_item *item = mesh->item;
     int64_t i, k = 0;
-    x->to->corner = owner + d->ghost_count;
-    for (i = 0; i < n->slots; i++) { /* the owner of each distinct id, for a while */
-        x->to->corner[n->slot[i]] = n->owner[i];
+    move->to->corner = owner + desc->ghost_count;
+    for (i = 0; i < mesh->slots; i++) { /* the owner of each distinct id, for a while */
+        move->to->corner[mesh->slot[i]] = mesh->owner[i];
     }
     for (i = 0; i < reads; i++) {
-        if (n->local[i] < 0) {
-            item[k].key = x->to->corner[i];
-            item[k].id = n->reading[i];
+        if (mesh->local[i] < 0) {
+            item[k].key = move->to->corner[i];
+            item[k].id = mesh->reading[i];
             item[k++].at = i;
         }
     }
@@ -564,13 +571,13 @@ static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, i
     for (i = 0; i < k; i++) {
         id[i] = item[i].id;
         owner[i] = (int32_t)item[i].key;
-        n->local[item[i].at] = (int32_t)(d->own_count + i);
+        mesh->local[item[i].at] = (int32_t)(desc->own_count + i);
     }
-    for (i = 0; i < n->slots; i++) {
-        x->to->corner[i] = n->local[n->slot[i]];
+    for (i = 0; i < mesh->slots; i++) {
+        move->to->corner[i] = mesh->local[mesh->slot[i]];
     }
-    d->ghost_id = id;
-    d->owner = owner;
+    desc->ghost_id = id;
+    desc->owner = owner;
 }
 
 /* Moves the corners and converts them to local indices. Collective; its scratch stays in `mesh`. */
@@ -584,12 +591,12 @@ static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mes
     }
     reads = dpari_pm_distinct(mesh->corner, mesh->slots, mesh->item, mesh->reading, mesh->slot);
     ghosts = dpari_pm_own(move, mesh, reads);
-    status = dpar_comm_alloc(move->c, 12 * ghosts + 4 * mesh->slots + 8, memory);
+    status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh->slots + 8, memory);
     if (status == DPAR_OK) {
         move->to->desc.ghost_count = ghosts;
         dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
     }
-    return dpari_agree(move->c, dpari_po_said(move->c, status, why), why);
+    return dpari_agree(move->comm, dpari_po_said(move->comm, status, why), why);
 }
 
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
@@ -611,12 +618,12 @@ static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
     dpari_pm_move points;
     dpar_status status;
     dpari_zero(&points, sizeof points);
-    points.n = move->d->point_count;
-    points.id = move->d->id;
-    points.order = move->d->order;
+    points.count = move->desc->point_count;
+    points.id = move->desc->id;
+    points.order = move->desc->order;
     points.owner = move->owner;
     points.first = move->old->first_id;
-    status = dpari_pm_move_plan(move->c, &points, why);
+    status = dpari_pm_move_plan(move->comm, &points, why);
     to->points = points.plan;
     to->memory[0] = points.ids;
     to->desc.own_count = points.came;
@@ -631,15 +638,15 @@ static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why
     dpari_pm_move elements;
     dpar_status status;
     dpari_zero(&elements, sizeof elements);
-    elements.n = move->d->element_count;
-    elements.id = move->d->element_id;
-    elements.order = move->d->element_order;
+    elements.count = move->desc->element_count;
+    elements.id = move->desc->element_id;
+    elements.order = move->desc->element_order;
     elements.owner = move->element_owner;
-    status = dpari_po_first(move->c, elements.n, &elements.first, why);
+    status = dpari_po_first(move->comm, elements.count, &elements.first, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_move_plan(move->c, &elements, why);
+    status = dpari_pm_move_plan(move->comm, &elements, why);
     to->element_points = elements.plan;
     to->memory[1] = elements.ids;
     to->element_count = elements.came;
@@ -674,31 +681,31 @@ static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    move->to->comm = move->c;
+    move->to->comm = move->comm;
     status = dpari_pm_go(move, why);
     closed = dpar_points_free(move->old);
     if (status == DPAR_OK) {
-        status = dpari_po_said(move->c, closed, why);
+        status = dpari_po_said(move->comm, closed, why);
     }
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
-                                                           const dpar_points_migration_desc *d,
+DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
+                                                           const dpar_points_migration_desc *desc,
                                                            dpar_points_migration **moved,
                                                            dpar_why *why)
 {
     dpari_pm move;
     void *memory = NULL;
     dpar_status status;
-    if (!c) {
+    if (!comm) {
         return dpari_wrong(why, "no communicator");
     }
     dpari_zero(&move, sizeof move);
-    move.c = c;
-    move.d = d;
-    status = moved ? dpari_pm_check(c, d, why) : dpari_wrong(why, "moved is NULL");
-    status = dpari_agree(c, status, why);
+    move.comm = comm;
+    move.desc = desc;
+    status = moved ? dpari_pm_check(comm, desc, why) : dpari_wrong(why, "moved is NULL");
+    status = dpari_agree(comm, status, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -706,11 +713,11 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_po_said(c, dpar_comm_alloc(c, sizeof *move.to, &memory), why);
+    status = dpari_po_said(comm, dpar_comm_alloc(comm, sizeof *move.to, &memory), why);
     if (status == DPAR_OK) {
         status = dpari_pm_read(&move, why);
     }
-    status = dpari_agree(c, status, why);
+    status = dpari_agree(comm, status, why);
     move.to = (dpar_points_migration *)memory;
     if (status == DPAR_OK) {
         status = dpari_pm_run(&move, why);
@@ -721,7 +728,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     } else if (move.to && move.to->comm) { /* begun: it owns plans and arrays */
         (void)dpar_points_migration_free(move.to);
     } else {
-        dpar_comm_release(c, memory);
+        dpar_comm_release(comm, memory);
     }
     return status;
 }

@@ -58,65 +58,65 @@ DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *
     return item;
 }
 
-DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
-                                              dpar_status *st, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
+                                              dpar_status *status, dpar_why *why)
 {
     int64_t all = 0;
     void *at = NULL;
-    if (*st != DPAR_OK) {
+    if (*status != DPAR_OK) {
         return NULL;
     }
-    if (dpari_mul(n, bytes, &all) && p->used < DPARI_PO_PAGES) {
+    if (dpari_mul(n, bytes, &all) && pages->used < DPARI_PO_PAGES) {
         at = dpari_os_pages(all + 8);
     }
     if (!at) {
-        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: %ld times %ld bytes are needed for a while",
-                        n, bytes);
+        *status = dpari_say(DPAR_E_MEMORY, why,
+                            "no memory: %ld times %ld bytes are needed for a while", n, bytes);
         return NULL;
     }
-    p->at[p->used] = at;
-    p->bytes[p->used++] = all + 8;
+    pages->at[pages->used] = at;
+    pages->bytes[pages->used++] = all + 8;
     return at;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *p)
+DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *pages)
 {
-    while (p->used > 0) {
-        p->used--;
-        dpari_os_unmap(p->at[p->used], p->bytes[p->used]);
+    while (pages->used > 0) {
+        pages->used--;
+        dpari_os_unmap(pages->at[pages->used], pages->bytes[pages->used]);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why)
 {
-    return !c->mem || c->node || dpari_world_of(c)
+    return !comm->mem || comm->node || dpari_world_of(comm)
                ? DPAR_OK
                : dpari_wrong(why,
                              "points lie in the host's memory, the communicator's is a device's");
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *comm, dpar_status status,
                                                     dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_repeat(st, why, c->why.text);
+    return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
                                                      dpar_why *why)
 {
     dpari_po_pages pages;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t *all;
     int32_t r;
     dpari_zero(&pages, sizeof pages);
-    all = (int64_t *)dpari_po_take(&pages, c->size, 8, &st, why);
-    st = dpari_agree(c, st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c, dpar_all_gather(c, &n, all, 1, DPAR_I64, NULL), why);
+    all = (int64_t *)dpari_po_take(&pages, comm->size, 8, &status, why);
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_said(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
     }
-    for (r = 0, *first = 0; r < c->rank && st == DPAR_OK; r++) {
+    for (r = 0, *first = 0; r < comm->rank && status == DPAR_OK; r++) {
         *first += all[r];
     }
     dpari_po_free(&pages);
-    return st;
+    return status;
 }

@@ -30,9 +30,9 @@ typedef struct dpari_po_pages {
     int32_t used;
 } dpari_po_pages;
 /* n things of so many bytes, zeroed. Nothing after a failure: *st, with a message. */
-DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
-                                   dpar_why *why);
-DPARI_INTERNAL void dpari_po_free(dpari_po_pages *p);
+DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
+                                   dpar_status *status, dpar_why *why);
+DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
 
 /* Returns the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
  * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
@@ -40,10 +40,11 @@ DPARI_INTERNAL void dpari_po_free(dpari_po_pages *p);
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 
 /* E_ARG: the communicator reaches a device's memory alone. */
-DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
 /* st, with the message of c where it is an error. */
-DPARI_INTERNAL dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_said(const dpar_comm *comm, dpar_status status, dpar_why *why);
 /* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
+                                          dpar_why *why);
 
 #endif

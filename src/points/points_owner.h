@@ -27,18 +27,18 @@ typedef struct dpari_pt_both {
 /* Numbers of entries for n ids. */
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
 /* Where an own id lies; -1: it is none. */
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id);
+DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id);
 /* Where an id of this rank lies: own, or a ghost; -1: it has none such. */
-DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id);
+DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
 /* By ids: fills x's table and head.first, too. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points_desc *desc,
                                            dpari_pt_both *both, dpar_why *why);
 /* By lists that were checked. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
 /* Returns st; if it is an error, *why receives the message of c. */
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *comm, dpar_status status, dpar_why *why);
 
 #endif
