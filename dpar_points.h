@@ -744,12 +744,12 @@ typedef struct dpari_points {
     int64_t staging_turn;    /* bytes of a turn */
     dpari_pt_vector *vector;
     unsigned char *turns, *arrivals;
-    unsigned char *aside;    /* memory that no peer reads, for the values of one peer */
-    int32_t vectors;         /* in the current exchange */
-    dpar_points_field named; /* the vector of the last exchange; type 0 if it had several */
-    int64_t point;           /* bytes at a point, of all vectors together */
-    int64_t count;           /* exchanges begun */
-    uint64_t kind;           /* of the current exchange */
+    unsigned char *aside;         /* memory that no peer reads, for the values of one peer */
+    int32_t vectors;              /* in the current exchange */
+    dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
+    int64_t point;                /* bytes at a point, of all vectors together */
+    int64_t count;                /* exchanges begun */
+    uint64_t kind;                /* of the current exchange */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
     int32_t again;     /* 1 if the calls can be posted again, with other addresses */
@@ -761,6 +761,21 @@ typedef struct dpari_points {
 DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
     return (dpari_points *)(uintptr_t)points;
+}
+
+/* Returns the components of a vector at each point. */
+DPARI_FN int32_t dpari_pt_components(const dpar_points_field *field)
+{
+    return field->components > 0 ? field->components : 1;
+}
+
+/* Returns the elements from one point of a vector to the next. */
+DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
+{
+    if (field->stride > 0) {
+        return field->stride;
+    }
+    return field->component_stride <= 1 ? dpari_pt_components(field) : 1;
 }
 
 /* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. `before`
@@ -826,7 +841,8 @@ DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_poin
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
 /* Returns st; if it is an error, *why receives the message of c. */
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *comm, dpar_status status, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
 
 /* ==== points/points_wait.h ==== */
 
@@ -888,7 +904,8 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 /* E_ARG: the communicator reaches a device's memory alone. */
 DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
 /* st, with the message of c where it is an error. */
-DPARI_INTERNAL dpar_status dpari_po_said(const dpar_comm *comm, dpar_status status, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
 /* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
                                           dpar_why *why);
@@ -1316,7 +1333,8 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *comm, dpar_status status, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why)
 {
     return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
 }
@@ -1333,7 +1351,7 @@ static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int
     dpari_zero(mail, sizeof *mail);
     mail->comm = comm;
     if (status == DPAR_OK) {
-        status = dpari_pt_said(
+        status = dpari_pt_explain(
             comm, dpar_comm_alloc(comm, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
     }
     mail->count = (int64_t *)counts;
@@ -1344,12 +1362,12 @@ static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int
     for (i = 0; i < n; i++) {
         mail->count[to[i]]++;
     }
-    status = dpari_pt_said(
+    status = dpari_pt_explain(
         comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);
     if (status == DPAR_OK) {
         dpari_pt_add_up(mail->count, mail->count + p, p, &mail->outs);
         dpari_pt_add_up(mail->count + 2 * p, mail->count + 3 * p, p, &mail->ins);
-        status = dpari_pt_said(
+        status = dpari_pt_explain(
             comm,
             dpar_comm_alloc(comm, (int64_t)sizeof(int64_t) * (mail->outs + mail->ins + 1),
                             &mail->memory),
@@ -1372,7 +1390,7 @@ static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
         status =
             dpar_all_to_all_v(mail->comm, mail->out, n, NULL, mail->in, in, NULL, DPAR_I64, NULL);
     }
-    return dpari_pt_said(mail->comm, status, why);
+    return dpari_pt_explain(mail->comm, status, why);
 }
 
 static void dpari_pt_close(dpari_pt_mail *mail)
@@ -1384,8 +1402,8 @@ static void dpari_pt_close(dpari_pt_mail *mail)
 /* ---- owners -----------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_pt_nobody(const dpari_points *plan, int64_t id, int64_t ghost,
-                                   dpar_why *why)
+static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
+                                     dpar_why *why)
 {
     return dpari_wrong(why, "id %ld, ghost %ld of rank %d, is owned by no rank", id, ghost,
                        plan->head.comm->rank);
@@ -1414,21 +1432,21 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     const int64_t bytes = (int64_t)sizeof(int64_t) * 2 * comm->size;
     int64_t *count, g, all = 0;
     void *memory = NULL;
-    dpar_status status = dpari_pt_said(comm, dpar_comm_alloc(comm, bytes, &memory), why);
+    dpar_status status = dpari_pt_explain(comm, dpar_comm_alloc(comm, bytes, &memory), why);
     status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         dpar_comm_release(comm, memory);
         return status;
     }
     count = (int64_t *)memory;
-    status =
-        dpari_pt_said(comm, dpar_all_gather(comm, &desc->own_count, count, 1, DPAR_I64, NULL), why);
+    status = dpari_pt_explain(
+        comm, dpar_all_gather(comm, &desc->own_count, count, 1, DPAR_I64, NULL), why);
     dpari_pt_add_up(count, count + comm->size, comm->size, &all);
     plan->head.first_id = count[comm->size + comm->rank];
     for (g = 0; g < desc->ghost_count && status == DPAR_OK; g++) {
         const int64_t id = desc->ghost_id[g];
         if (id < 0 || id >= all) {
-            status = dpari_pt_nobody(plan, id, g, why);
+            status = dpari_pt_no_owner(plan, id, g, why);
         } else {
             owner[g] = dpari_pt_holder(count + comm->size, comm->size, id);
         }
@@ -1447,7 +1465,7 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
                        ? dpar_layout_owner(desc->layout, index, 0, NULL)
                        : -1;
         if (!desc->owner && owner[g] < 0) {
-            return dpari_pt_nobody(plan, desc->ghost_id[g], g, why);
+            return dpari_pt_no_owner(plan, desc->ghost_id[g], g, why);
         }
         if (owner[g] < 0 || owner[g] >= plan->head.comm->size) {
             return dpari_wrong(why, "ghost %ld, id %ld: its owner is rank %d of %d", g,
@@ -1483,7 +1501,8 @@ static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n,
 }
 
 /* Enters the ids that owners have registered into the table of this home. */
-static dpar_status dpari_pt_note(dpari_pt_table *table, const dpari_pt_mail *mail, dpar_why *why)
+static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail *mail,
+                                     dpar_why *why)
 {
     const int64_t *n = mail->count + 2 * mail->comm->size;
     dpar_status status = DPAR_OK;
@@ -1524,7 +1543,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
     }
     if (pages) {
         dpari_pt_table_init(&table, (dpari_pt_entry *)pages, mail.ins + 1);
-        status = dpari_pt_note(&table, &mail, why);
+        status = dpari_pt_register(&table, &mail, why);
     } else if (status == DPAR_OK) {
         status = dpari_say(DPAR_E_MEMORY, why, "no memory for %ld ids", mail.ins);
     }
@@ -1540,7 +1559,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
         status = status == DPAR_OK ? dpari_pt_go(&mail, 1, why) : status;
         for (i = 0; i < desc->ghost_count && status == DPAR_OK; i++) {
             owner[i] = (int32_t)mail.out[to[i]];
-            status = owner[i] < 0 ? dpari_pt_nobody(plan, desc->ghost_id[i], i, why) : status;
+            status = owner[i] < 0 ? dpari_pt_no_owner(plan, desc->ghost_id[i], i, why) : status;
         }
     }
     dpari_pt_close(&mail);
@@ -1768,9 +1787,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
         both->sends[lists->peer[i]] = lists->send_count[i];
         both->receives[lists->peer[i]] = lists->receive_count[i];
     }
-    status =
-        dpari_pt_said(plan->head.comm,
-                      dpar_all_to_all(plan->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);
+    status = dpari_pt_explain(
+        plan->head.comm, dpar_all_to_all(plan->head.comm, both->sends, told, 1, DPAR_I64, NULL),
+        why);
     for (i = 0; i < size && status == DPAR_OK; i++) {
         if (told[i] != both->receives[i]) {
             status = dpari_say(DPAR_E_MISMATCH, why,
@@ -1837,7 +1856,7 @@ static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const 
     return status;
 }
 
-static void dpari_pt_begin_sentence(const dpari_points *plan, dpar_text *text, dpar_why *why)
+static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
 {
     dpar_text_init(text, why->text, sizeof why->text);
     dpari_text_print(text, "points exchange #%ld of %d %s: ", plan->count, plan->vectors,
@@ -1848,7 +1867,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_differs(dpari_points *plan, int32
 {
     dpar_why why;
     dpar_text text;
-    dpari_pt_begin_sentence(plan, &text, &why);
+    dpari_pt_begin_message(plan, &text, &why);
     dpari_text_print(&text, "rank %d runs ", plan->peer[i].rank);
     dpari_pt_put_kind(&text, kind);
     dpari_text_print(&text, ", rank %d ", plan->head.comm->rank);
@@ -1876,7 +1895,7 @@ static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status stat
         status == DPAR_E_TIMEOUT ? dpari_pt_rank_of(plan, wait_state->who) : peer->rank;
     dpar_why why;
     dpar_text text;
-    dpari_pt_begin_sentence(plan, &text, &why);
+    dpari_pt_begin_message(plan, &text, &why);
     if (late >= 0) {
         dpari_text_print(&text, "rank %d", late);
     } else {
@@ -1966,62 +1985,71 @@ DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const u
 
 /* Runs exchanges of points: begin, test and end, forward and adjoint.
  *
- * points_plan.h has the protocol. Values are packed peer after peer into staging memory, published
- * by `ready` or posted as messages, and taken into ghosts, or combined into owners in the order of
- * ranks. Long runs in registered memory are read in place. */
+ * points_plan.h has the protocol. Begin posts the receives, packs the values for each peer,
+ * publishes them (`ready`) and sends messages. Test and end take the values of the peers: forward
+ * into ghosts, as they arrive; adjoint into own values, in the order of ranks, so that sums do not
+ * depend on arrival. End then waits until peers have read this rank's vectors, and until messages
+ * are sent. */
 
+/* Stages of an exchange after begin: taking the values of peers, then waiting until peers no longer
+ * need those of this rank. */
 enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
 /* ---- vectors ----------------------------------------------------------------------------------
  */
 
-/* A vector as the caller names it: E_ARG with a message in c->why. */
+/* Checks vector i of an exchange. Returns DPAR_E_ARG with a message in comm->why. */
 static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_points_field *field,
                                          int32_t i)
 {
     dpar_comm *comm = plan->head.comm;
-    const int32_t n = field->components > 0 ? field->components : 1;
+    const int32_t n = dpari_pt_components(field);
     const int64_t own = plan->head.own_count, all = own + plan->head.ghost_count;
     if (dpar_type_bytes(field->type) == 0 || field->components < 0 || field->components > 1 << 20) {
-        return dpari_comm_wrong(comm, "vector %d: %d components of %s", i, field->components,
-                                dpar_type_name(field->type));
+        return dpari_comm_wrong(
+            comm, "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes)",
+            i, field->components, dpar_type_name(field->type));
     }
     if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
         field->component_stride > INT64_C(1) << 40 ||
         (field->component_stride <= 1 && field->stride > 0 && field->stride < n)) {
         return dpari_comm_wrong(comm,
-                                "vector %d: stride %ld, component_stride %ld for %d components", i,
-                                field->stride, field->component_stride, n);
+                                "vector %d: stride %ld (to 2^31) or component_stride %ld (to 2^40) "
+                                "does not fit %d components",
+                                i, field->stride, field->component_stride, n);
     }
     if ((!field->data && (own > 0 || (all > 0 && !field->ghosts))) ||
         (!field->ghosts && !field->data && all > own)) {
-        return dpari_comm_wrong(comm, "vector %d: data is NULL, %ld values lie there", i,
+        return dpari_comm_wrong(comm, "vector %d: data is NULL but must hold %ld values", i,
                                 field->ghosts ? own : all);
     }
     return DPAR_OK;
 }
 
+/* Sets the addresses of a vector. Its strides are set already. */
 static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_field *field,
                                   dpari_pt_vector *to)
 {
     to->own = (unsigned char *)field->data;
-    to->ghosts = field->ghosts ? (unsigned char *)field->ghosts
-                               : (field->data ? to->own + plan->head.own_count * to->stride : NULL);
+    to->ghosts = (unsigned char *)field->ghosts;
+    if (field->ghosts == NULL && field->data != NULL) {
+        to->ghosts = to->own + plan->head.own_count * to->stride;
+    }
 }
 
+/* Converts a checked vector of the caller, with all strides in bytes. */
 static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_field *field,
                                 dpari_pt_vector *to)
 {
     const int64_t bytes = dpar_type_bytes(field->type);
-    const int32_t n = field->components > 0 ? field->components : 1;
+    const int32_t n = dpari_pt_components(field);
     const int together = field->component_stride <= 1;
-    const int64_t stride = field->stride > 0 ? field->stride : together ? n : 1;
     to->type = field->type;
     to->pieces = together ? 1 : n;
     to->numbers = together ? n : 1;
     to->size = bytes * to->numbers;
     to->point = bytes * n;
-    to->stride = bytes * stride;
+    to->stride = bytes * dpari_pt_stride(field);
     to->component = together ? bytes : bytes * field->component_stride;
     dpari_pt_place_vector(plan, field, to);
     to->ref = 0;
@@ -2038,6 +2066,7 @@ static int64_t dpari_pt_places_bytes(int64_t n)
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
+/* Returns the bytes of the packed values of all peers, in either direction. */
 static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
     return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
@@ -2045,7 +2074,8 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_
            DPARI_LINE;
 }
 
-/* Waits until peers have taken what they were given in exchange `last`. */
+/* Waits until the peers that share memory have taken all values of exchange `last`. Those that were
+ * ready for a later one have. */
 static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
 {
     dpar_status status = DPAR_OK;
@@ -2058,13 +2088,13 @@ static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
     return status;
 }
 
-/* Staging memory for n vectors of so many bytes a point. */
+/* Allocates larger staging memory, for n vectors of `point` bytes together at each point. A failure
+ * breaks the communicator, because the other ranks have begun the exchange. */
 static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-    const int beside = plan->messages_to > 0; /* what arrives, and what is packed beside */
     dpar_comm *of = plan->world ? plan->node : plan->head.comm;
     void *memory = NULL;
     dpar_status status = dpari_pt_await_done(plan, plan->count);
@@ -2073,7 +2103,8 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     }
     dpar_comm_release(of, plan->staging);
     plan->staging = NULL;
-    status = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (beside + 1) * packed, &memory);
+    status = dpar_comm_alloc(
+        of, vectors + 2 * (places + packed) + (plan->messages_to > 0 ? 2 : 1) * packed, &memory);
     if (status != DPAR_OK) {
         dpar_why why = of->why;
         return dpari_comm_wrong_all(plan->head.comm, status, &why);
@@ -2092,87 +2123,99 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     return DPAR_OK;
 }
 
-/* What ranks must name alike. */
+/* Returns what peers compare, as part of the word `ready`: the operation, and a hash of the number,
+ * types and components of the vectors. */
 static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
 {
-    uint64_t h = dpari_hash(0, n);
+    uint64_t op = 0;
+    uint64_t hash = dpari_hash(0, n);
     int32_t i;
     for (i = 0; i < n; i++) {
-        h = dpari_hash(h, fields[i].type +
-                              64 * (int64_t)(fields[i].components > 0 ? fields[i].components : 1));
+        hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
     }
-    return (h & (DPARI_PT_KIND - DPARI_PT_OP)) | (uint64_t)(!plan->adjoint         ? 0
-                                                            : plan->op == DPAR_SUM ? 1
-                                                            : plan->op == DPAR_MAX ? 2
-                                                                                   : 3);
+    if (plan->adjoint) {
+        op = 3;
+        if (plan->op != DPAR_MIN) {
+            op = plan->op == DPAR_SUM ? 1 : 2;
+        }
+    }
+    return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
 }
 
 /* True if there is one vector, with the type, components and strides of the one before, so that it
  * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
  * because memory at the same address may be other memory by now.) */
-static int dpari_pt_is_named(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
+static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_field *fields,
+                                 int32_t n)
 {
-    const dpar_points_field *a = &plan->named;
+    const dpar_points_field *last = &plan->last_field;
     return n == 1 && plan->vectors == 1 && plan->shared == 0 && fields && fields->data &&
-           fields->type == a->type && !fields->ghosts == !a->ghosts &&
-           fields->components == a->components && fields->stride == a->stride &&
-           fields->component_stride == a->component_stride;
+           fields->type == last->type && !fields->ghosts == !last->ghosts &&
+           fields->components == last->components && fields->stride == last->stride &&
+           fields->component_stride == last->component_stride;
 }
 
 /* Checks and stores the vectors that the caller passes. */
-static dpar_status dpari_pt_name(dpari_points *plan, const dpar_points_field *fields, int32_t n)
+static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_field *fields,
+                                        int32_t n)
 {
     dpar_comm *comm = plan->head.comm;
-    dpar_status status = DPAR_OK;
+    dpar_status status;
     int64_t point = 0;
     int32_t i;
-    if (dpari_pt_is_named(plan, fields, n)) {
+    if (dpari_pt_is_like_last(plan, fields, n)) {
         dpari_pt_place_vector(plan, fields, plan->vector);
         return DPAR_OK;
     }
-    plan->named.type = DPAR_TYPE_NONE;
+    plan->last_field.type = DPAR_TYPE_NONE;
     plan->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !fields) {
-        return dpari_comm_wrong(comm, "points exchange of %d vectors: 1 to %d are possible",
-                                fields ? n : 0, (int32_t)DPARI_PT_MOST);
+        return dpari_comm_wrong(
+            comm, "points exchange of %d vectors (0 if fields is NULL): 1 to %d are allowed",
+            fields ? n : 0, (int32_t)DPARI_PT_MOST);
     }
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         status = dpari_pt_check_vector(plan, &fields[i], i);
-        point += status == DPAR_OK ? dpar_type_bytes(fields[i].type) *
-                                         (fields[i].components > 0 ? fields[i].components : 1)
-                                   : 0;
+        if (status != DPAR_OK) {
+            return status;
+        }
+        point += dpar_type_bytes(fields[i].type) * dpari_pt_components(&fields[i]);
     }
-    if (status == DPAR_OK &&
-        (n > plan->staging_vectors ||
-         dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(plan, n, point) > plan->staging_turn)) {
+    if (n > plan->staging_vectors ||
+        dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(plan, n, point) > plan->staging_turn) {
         status = dpari_pt_grow(plan, n, point);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         dpari_pt_set_vector(plan, &fields[i], &plan->vector[i]);
     }
     plan->vectors = n;
     plan->point = point;
-    if (status == DPAR_OK && n == 1) {
-        plan->named = fields[0];
+    if (n == 1) {
+        plan->last_field = fields[0];
     }
-    return status;
+    return DPAR_OK;
 }
 
-/* ---- giving -----------------------------------------------------------------------------------
+/* ---- packing ----------------------------------------------------------------------------------
  */
 
-/* Messages have left when an exchange ends: they alone need no second turn. */
+/* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
+ * messages have been sent when an exchange ends. */
 static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
     return plan->turns + (plan->shared > 0 ? plan->count & 1 : 0) * plan->staging_turn;
 }
 
+/* Returns where the packed values begin in this turn. */
 static unsigned char *dpari_pt_packed(const dpari_points *plan)
 {
     return dpari_pt_turn(plan) + dpari_pt_places_bytes(plan->vectors);
 }
 
-/* Returns where the values that this rank packs for a peer begin, counted over all peers, */
+/* Returns the offset of the values that this rank packs for peer i. */
 static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
@@ -2180,7 +2223,7 @@ static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
                            plan->point, plan->vectors);
 }
 
-/* and where a peer has packed those for this rank, in the peer's memory. */
+/* Returns the offset of the values that peer i has packed for this rank, in the peer's turn. */
 static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_record *record = &plan->peer[i].theirs;
@@ -2188,7 +2231,7 @@ static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
                            record->number, plan->point, plan->vectors);
 }
 
-/* The list that a rank gives by, and takes by. */
+/* Return the list of the values that are sent to a peer, and of those that are received from it. */
 static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
     return plan->adjoint ? &peer->receive : &peer->send;
@@ -2199,24 +2242,25 @@ static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari
     return plan->adjoint ? &peer->send : &peer->receive;
 }
 
+/* Describe one piece of the points of a vector: in the caller's memory, and packed at `at`. */
 static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *vector, int ghosts, int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = (ghosts ? vector->ghosts : vector->own) + piece * vector->component;
-    s.stride = vector->stride;
-    return s;
+    dpari_pt_side side;
+    side.at = (ghosts ? vector->ghosts : vector->own) + piece * vector->component;
+    side.stride = vector->stride;
+    return side;
 }
 
 static dpari_pt_side dpari_pt_dense_side(const dpari_pt_vector *vector, unsigned char *at,
                                          int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = at + piece * vector->size;
-    s.stride = vector->point;
-    return s;
+    dpari_pt_side side;
+    side.at = at + piece * vector->size;
+    side.stride = vector->point;
+    return side;
 }
 
-/* All of a message is one piece of the vector: it need not be packed. */
+/* True if the values of a message are adjacent in the vector, so that they need not be packed. */
 static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list)
 {
     return plan->vectors == 1 && list->kind == DPARI_PT_ONE && plan->vector[0].pieces == 1 &&
@@ -2237,7 +2281,7 @@ static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
     return bytes;
 }
 
-/* True if a peer reads this vector in place. */
+/* True if a peer reads this vector of this rank in place. */
 static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
                           const dpari_pt_vector *vector)
 {
@@ -2265,14 +2309,15 @@ static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 #endif
 }
 
-/* Into memory that another core read before: its cache has the lines, which come a bite ahead of
- * the copy. Scattered values are first gathered beside, then written at once. */
+/* Packs a vector of one piece into memory that another core has read before. Because the cache of
+ * that core still has the lines, they are prefetched one bite ahead of the copy. Scattered values
+ * are first gathered in private memory, then written in one go. */
 static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector *vector,
                                  const dpari_pt_list *list, dpari_pt_side mine, unsigned char *to)
 {
-    const int64_t all = list->count * vector->size,
-                  bite = dpari_most(DPARI_PT_BITE / vector->size, 1);
-    const int beside = list->kind == DPARI_PT_EACH || vector->stride != vector->size;
+    const int64_t all = list->count * vector->size;
+    const int64_t bite = dpari_most(DPARI_PT_BITE / vector->size, 1); /* values */
+    const int scattered = list->kind == DPARI_PT_EACH || vector->stride != vector->size;
     dpari_pt_list part = *list;
     int64_t k;
     dpari_pt_own_lines(to, dpari_least(all, bite * vector->size));
@@ -2284,15 +2329,17 @@ static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector
         part.first = (int32_t)(list->first + k * (list->step != 0 ? list->step : 1));
         dense = dpari_pt_dense(part.count);
         dpari_pt_own_lines(to + next, dpari_least(all - next, bite * vector->size));
-        dpari_pt_move(&dense, dpari_pt_dense_side(vector, beside ? plan->aside : to + at, 0), &part,
-                      mine, vector->size);
-        if (beside) {
+        dpari_pt_move(&dense, dpari_pt_dense_side(vector, scattered ? plan->aside : to + at, 0),
+                      &part, mine, vector->size);
+        if (scattered) {
             dpari_elements_bits(to + at, plan->aside, (size_t)(part.count * vector->size));
         }
     }
 }
 
-/* A vector into what is packed for a peer, which may share the memory. */
+/* Packs a vector for a peer. shared: 1 if another core reads the packed values. They are then
+ * written in bites, or packed in private memory and copied at once. The adjoint sets the ghosts to
+ * 0. */
 static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vector,
                                  const dpari_pt_list *list, unsigned char *to, int shared)
 {
@@ -2317,8 +2364,8 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
     }
 }
 
-/* Packs what peer i gets of the vectors, but for those that it reads where they lie. Returns where.
- */
+/* Packs the values of all vectors for peer i, except for vectors that it reads in place. Returns
+ * where they begin. */
 static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
@@ -2338,8 +2385,9 @@ static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
     return out;
 }
 
-/* Publishes that all is packed, and the references of vectors that are read in place. */
-static void dpari_pt_tell(dpari_points *plan)
+/* Publishes that all values are packed, and writes the places of vectors if some peer reads them.
+ */
+static void dpari_pt_publish(dpari_points *plan)
 {
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(plan);
     uint64_t word = (uint64_t)plan->count << 16 | plan->kind;
@@ -2359,10 +2407,11 @@ static void dpari_pt_tell(dpari_points *plan)
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
+/* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
 static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
                           unsigned char *at, int64_t bytes)
 {
-    dpar_call *call = &plan->call[n]; /* zero but for what is said here */
+    dpar_call *call = &plan->call[n];
     call->kind = kind;
     call->type = DPAR_U8;
     call->root = peer->rank;
@@ -2372,8 +2421,8 @@ static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *pe
     call->out = kind == DPAR_CALL_SEND ? NULL : at;
 }
 
-/* Receives come first, so that what arrives has its place: into the ghosts where they are one
- * piece. */
+/* Posts the receives, before anything is sent, so that messages need not be buffered when they
+ * arrive. They are received directly in the ghosts if these are adjacent. */
 static dpar_status dpari_pt_receive(dpari_points *plan)
 {
     int32_t i, n = 0;
@@ -2384,11 +2433,12 @@ static dpar_status dpari_pt_receive(dpari_points *plan)
             continue;
         }
         peer->in_place = !plan->adjoint && dpari_pt_is_whole(plan, list);
-        peer->arrives =
-            peer->in_place ? plan->vector[0].ghosts + list->first * plan->vector[0].stride
-                           : plan->arrivals + dpari_pt_begins(plan->adjoint ? peer->sends_before
-                                                                            : peer->receives_before,
-                                                              i, plan->point, plan->vectors);
+        if (peer->in_place) {
+            peer->arrives = plan->vector[0].ghosts + list->first * plan->vector[0].stride;
+        } else {
+            const int64_t before = plan->adjoint ? peer->sends_before : peer->receives_before;
+            peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
+        }
         dpari_pt_call(plan, n++, peer, DPAR_CALL_RECV, peer->arrives,
                       dpari_pt_bytes(plan, list->count));
     }
@@ -2396,7 +2446,7 @@ static dpar_status dpari_pt_receive(dpari_points *plan)
     return n > 0 ? dpari_batch_checked(plan->head.comm, plan->call, n, plan->work) : DPAR_OK;
 }
 
-/* Packs for those that get messages, and sends. */
+/* Packs the values for peers that get messages, and posts the sends. */
 static dpar_status dpari_pt_send(dpari_points *plan)
 {
     int32_t i, n = plan->receives_posted;
@@ -2415,17 +2465,19 @@ static dpar_status dpari_pt_send(dpari_points *plan)
         dpari_pt_call(plan, n++, peer, DPAR_CALL_SEND, from, dpari_pt_bytes(plan, list->count));
     }
     plan->sends_posted = n - plan->receives_posted;
-    return plan->sends_posted > 0
-               ? dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                                     plan->sends_posted, plan->work + plan->receives_posted)
-               : DPAR_OK;
+    if (plan->sends_posted == 0) {
+        return DPAR_OK;
+    }
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
 }
 
-/* ---- messages of the exchange before, posted again --------------------------------------------
+/* ---- messages of the last exchange, posted again ----------------------------------------------
  *
- * A solver runs one exchange over and over: forward, of one vector, by messages alone, into ghosts
- * that lie in one piece each. Its calls stay; where the vector lies is put into them. */
+ * A solver runs one exchange over and over. If it is forward, of one vector, and each peer sends
+ * one message directly into the ghosts, the calls stay as they are, and only addresses are set. */
 
+/* True if the next exchange of such a vector can post the calls of this one again. */
 static int dpari_pt_may_repeat(const dpari_points *plan)
 {
     int32_t i;
@@ -2438,6 +2490,7 @@ static int dpari_pt_may_repeat(const dpari_points *plan)
     return plan->vectors == 1 && plan->vector[0].pieces == 1 && !plan->adjoint;
 }
 
+/* Posts the calls of the last exchange again, with the addresses of this vector. */
 static dpar_status dpari_pt_post_again(dpari_points *plan)
 {
     const dpari_pt_vector *vector = plan->vector;
@@ -2448,31 +2501,37 @@ static dpar_status dpari_pt_post_again(dpari_points *plan)
         const dpari_pt_list *list = &plan->peer[i].receive;
         plan->peer[i].taken = 0;
         if (list->count > 0) {
-            call++->out = vector->ghosts + list->first * vector->stride;
+            call->out = vector->ghosts + list->first * vector->stride;
+            call++;
         }
     }
     status = dpari_batch_checked(plan->head.comm, plan->call, plan->receives_posted, plan->work);
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < plan->head.peer_count; i++) {
         const dpari_pt_list *list = &plan->peer[i].send;
-        if (list->count > 0 && dpari_pt_is_whole(plan, list)) {
-            call++->in = vector->own + list->first * vector->stride;
-        } else if (list->count > 0) {
+        if (list->count == 0) {
+            continue;
+        }
+        if (dpari_pt_is_whole(plan, list)) {
+            call->in = vector->own + list->first * vector->stride;
+        } else { /* packed where it was packed before */
             const dpari_pt_list dense = dpari_pt_dense(list->count);
-            unsigned char *to = (unsigned char *)(uintptr_t)call++->in;
+            unsigned char *to = (unsigned char *)(uintptr_t)call->in;
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
                           dpari_pt_side_of(vector, 0, 0), vector->size);
         }
+        call++;
     }
-    return status != DPAR_OK
-               ? status
-               : dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                                     plan->sends_posted, plan->work + plan->receives_posted);
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
 }
 
 /* ---- taking -----------------------------------------------------------------------------------
  */
 
-/* What was packed, into ghosts, or combined with own values. */
+/* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
 static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
                             unsigned char *from)
 {
@@ -2494,7 +2553,8 @@ static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
     }
 }
 
-/* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
+/* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
+ * side, they are copied in the smaller pieces of the other one. */
 static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
                                  const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
@@ -2514,7 +2574,7 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
     return DPAR_OK;
 }
 
-/* The turn of a peer that is ready; NULL: there are no addresses for it. */
+/* Returns the turn of a peer that is ready, or NULL if its memory cannot be mapped. */
 static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_peer *peer)
 {
     if (peer->turns != peer->line->turns) {
@@ -2527,7 +2587,7 @@ static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_pee
     return peer->mapped + (plan->count & 1) * peer->line->turn_bytes;
 }
 
-/* From a rank that shares memory and is ready. */
+/* Takes the values of a peer that shares memory and is ready. */
 static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
@@ -2561,8 +2621,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
- */
+/* Copies own values that this rank reads as ghosts. Of an adjoint they are packed first, so that
+ * they are combined in the order of ranks. */
 static void dpari_pt_take_self(dpari_points *plan)
 {
     const dpari_pt_peer *peer = &plan->peer[plan->self];
@@ -2593,23 +2653,27 @@ static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
     peer->seen = (int64_t)(word >> 16);
     peer->lends = (word & DPARI_PT_LENT) != 0 && peer->seen == plan->count;
     plan->lent |= peer->lends;
-    return peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind
-               ? dpari_pt_differs(plan, i, word & DPARI_PT_KIND)
-               : status;
+    if (peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind) {
+        return dpari_pt_differs(plan, i, word & DPARI_PT_KIND);
+    }
+    return DPAR_OK;
 }
 
-/* Work n of messages: who is to wait need not test before, as messages go on by themselves. */
+/* Waits for message n if wait is 1, or tests it if wait is 0. DPARI_PT_PEEK does neither: a rank
+ * that is about to wait need not test before, because messages progress by themselves. */
 static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
 {
     const double began = dpari_pt_clock(plan);
-    const dpar_status status = wait == DPARI_PT_PEEK ? DPAR_MORE
-                               : wait                ? dpar_wait(&plan->work[n])
-                                                     : dpar_test(&plan->work[n]);
+    dpar_status status;
+    if (wait == DPARI_PT_PEEK) {
+        return DPAR_MORE;
+    }
+    status = wait ? dpar_wait(&plan->work[n]) : dpar_test(&plan->work[n]);
     dpari_pt_count(plan, DPARI_PT_WAITING, began);
     return status;
 }
 
-/* All messages of an exchange that was posted again. */
+/* Waits for all messages of an exchange that was posted again. */
 static dpar_status dpari_pt_end_again(dpari_points *plan)
 {
     dpar_status status = DPAR_OK;
@@ -2620,14 +2684,15 @@ static dpar_status dpari_pt_end_again(dpari_points *plan)
     return status;
 }
 
-/* Takes from peer i, whose message is work n. */
+/* Takes the values of peer i, whose message is number n, once they are ready. */
 static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int wait)
 {
     dpari_pt_peer *peer = &plan->peer[i];
-    dpar_status status = i == plan->self    ? DPAR_OK
-                         : peer->world >= 0 ? dpari_pt_meet(plan, i, wait)
-                                            : dpari_pt_message(plan, n, wait);
+    dpar_status status = DPAR_OK;
     double began;
+    if (i != plan->self) {
+        status = peer->world >= 0 ? dpari_pt_meet(plan, i, wait) : dpari_pt_message(plan, n, wait);
+    }
     if (status != DPAR_OK) {
         return status;
     }
@@ -2644,17 +2709,21 @@ static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int w
     return status;
 }
 
-/* From all peers: forward as they come, adjoint in the order of their ranks. */
+/* Takes the values of all peers. Forward, those that are ready are taken first, then it waits for
+ * the others. Adjoint, it waits for each in the order of ranks. Returns DPAR_MORE if some are not
+ * ready and it is not to wait. */
 static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass, n;
-    for (pass = !wait                                ? 0
-                : plan->adjoint || plan->shared == 0 ? 1
-                                                     : DPARI_PT_PEEK;
-         pass <= wait; pass += 2) {
+    int32_t first = wait; /* the passes are PEEK and 1, or only 1, or only 0 */
+    if (wait && !plan->adjoint && plan->shared > 0) {
+        first = DPARI_PT_PEEK;
+    }
+    for (pass = first; pass <= wait; pass += 2) {
         all = DPAR_OK;
-        for (i = 0, n = 0; i < plan->head.peer_count; i++) {
+        n = 0;
+        for (i = 0; i < plan->head.peer_count; i++) {
             dpari_pt_peer *peer = &plan->peer[i];
             const int comes = dpari_pt_takes(plan, peer)->count > 0;
             const int32_t message = n;
@@ -2677,7 +2746,8 @@ static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
     return all;
 }
 
-/* Waits until peers have read this rank's vectors, and until messages have been sent. */
+/* Waits until peers have read this rank's vectors, and until messages have been sent. Returns
+ * DPAR_MORE if that is not so and it is not to wait. */
 static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -2697,7 +2767,8 @@ static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-/* The ranks of a node that gave up: messages of the others may never come. */
+/* Breaks the communicator if that of the node is broken, because messages of other nodes may then
+ * never arrive. */
 static void dpari_pt_break_both(dpari_points *plan)
 {
     if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
@@ -2705,7 +2776,7 @@ static void dpari_pt_break_both(dpari_points *plan)
     }
 }
 
-/* It failed: nothing of it stays under way. */
+/* Ends an exchange that failed with `status`, so that nothing of it stays in progress. */
 static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status status)
 {
     dpari_pt_break_both(plan);
@@ -2717,8 +2788,8 @@ static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status stat
     return status;
 }
 
-/* Packs for peers that share memory, once they have taken what the staging memory held before, and
- * publishes it. */
+/* Packs for peers that share memory, once they have taken what this turn held before, and publishes
+ * the values. */
 static dpar_status dpari_pt_offer(dpari_points *plan)
 {
     dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
@@ -2735,14 +2806,15 @@ static dpar_status dpari_pt_offer(dpari_points *plan)
     }
     dpari_pt_count(plan, DPARI_PT_PACKING, began);
     if (plan->shared > 0) {
-        dpari_pt_tell(plan);
+        dpari_pt_publish(plan);
     }
     return status;
 }
 
+/* Posts receives, packs and publishes values, and posts sends. */
 static dpar_status dpari_pt_start(dpari_points *plan)
 {
-    dpar_status status = DPAR_OK;
+    dpar_status status;
     int32_t i;
     if (plan->again) {
         return dpari_pt_post_again(plan);
@@ -2753,37 +2825,56 @@ static dpar_status dpari_pt_start(dpari_points *plan)
     }
     if (plan->messages_to > 0) {
         status = dpari_pt_receive(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (status == DPAR_OK && (plan->shared > 0 || plan->self >= 0)) {
+    if (plan->shared > 0 || plan->self >= 0) {
         status = dpari_pt_offer(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (status == DPAR_OK && plan->messages_to > 0) {
+    if (plan->messages_to > 0) {
         status = dpari_pt_send(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (status == DPAR_OK && plan->self >= 0 && !plan->adjoint) {
+    if (plan->self >= 0 && !plan->adjoint) {
         status = dpari_pt_take(plan, plan->self, 0, 0);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
     plan->again = dpari_pt_may_repeat(plan);
-    return status;
+    return DPAR_OK;
 }
 
+/* Begins an exchange. op: DPAR_COPY for forward, otherwise the operation of the adjoint. */
 static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
                                   int32_t op)
 {
     dpar_status status = DPAR_OK;
-    if (plan->shared > 0) { /* the others may have given this rank up */
+    if (plan->shared > 0) { /* the others may have timed out while they waited for this rank */
         status = dpari_group_broken(dpari_group_of(plan->node));
     }
-    status = status == DPAR_OK ? dpari_pt_broken(plan) : status;
+    if (status == DPAR_OK) {
+        status = dpari_pt_broken(plan);
+    }
     if (status != DPAR_OK) {
         dpari_pt_break_both(plan);
         return status;
     }
     if (plan->active) {
-        return dpari_comm_wrong(plan->head.comm, "points exchange %ld has not ended", plan->count);
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
-    status = dpari_pt_name(plan, fields, n);
-    status = status == DPAR_OK ? dpari_rest_post(plan->head.comm) : status;
+    status = dpari_pt_set_vectors(plan, fields, n);
+    if (status == DPAR_OK) {
+        status = dpari_rest_post(plan->head.comm);
+    }
     if (status != DPAR_OK) {
         return status;
     }
@@ -2799,8 +2890,8 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
 }
 
-/* This rank has taken all: somebody may wait for that. */
-static void dpari_pt_say_done(dpari_points *plan)
+/* Publishes that this rank has taken all values. Peers are woken only if one may wait for it. */
+static void dpari_pt_publish_done(dpari_points *plan)
 {
     if (plan->lent || plan->oneway) {
         dpari_publish(plan->world, &plan->line->done, (uint64_t)plan->count);
@@ -2809,8 +2900,9 @@ static void dpari_pt_say_done(dpari_points *plan)
     }
 }
 
-/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
-static dpar_status dpari_pt_further(dpari_points *plan, int wait)
+/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, nothing of
+ * the exchange is touched any more, because its memory has been freed. */
+static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;
     if (plan->active && plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
@@ -2824,19 +2916,21 @@ static dpar_status dpari_pt_further(dpari_points *plan, int wait)
         plan->stage = DPARI_PT_LEAVING;
     } else if (plan->stage == DPARI_PT_TAKING) {
         status = dpari_pt_take_all(plan, wait);
-        if (status == DPAR_OK &&
-            plan->shared > 0) { /* a peer that had timed out may have written again */
+        if (status == DPAR_OK && plan->shared > 0) {
+            /* A peer that had timed out may have packed other values while this rank read. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             status = dpari_group_broken(dpari_group_of(plan->node));
         }
         if (status < DPAR_OK && plan->shared > 0) {
             dpari_pt_break_both(plan);
         } else if (status == DPAR_OK && plan->shared > 0) {
-            dpari_pt_say_done(plan);
+            dpari_pt_publish_done(plan);
         }
         plan->stage = status == DPAR_OK ? DPARI_PT_LEAVING : plan->stage;
     }
-    status = status == DPAR_OK ? dpari_pt_leave(plan, wait) : status;
+    if (status == DPAR_OK) {
+        status = dpari_pt_leave(plan, wait);
+    }
     plan->active = status != DPAR_OK;
     return status == DPAR_OK || status == DPAR_MORE ? status : dpari_pt_drop(plan, status);
 }
@@ -2855,11 +2949,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(points->comm, "operation %d: sum, max and min are possible", op);
+        return dpari_comm_wrong(
+            points->comm, "dpar_points_reduce_begin: op %d is not DPAR_SUM, _MAX or _MIN", op);
     }
     for (i = 0; i < n && fields; i++) {
         if (!dpari_type_can_reduce(fields[i].type)) {
-            return dpari_comm_wrong(points->comm, "vector %d of %s cannot be combined", i,
+            return dpari_comm_wrong(points->comm, "vector %d: type %s cannot be reduced", i,
                                     dpar_type_name(fields[i].type));
         }
     }
@@ -2868,12 +2963,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
 
 DPAR_API dpar_status dpar_points_test(dpar_points *points)
 {
-    return points ? dpari_pt_further(dpari_pt_of(points), 0) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_end(dpar_points *points)
 {
-    return points ? dpari_pt_further(dpari_pt_of(points), 1) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
@@ -2905,11 +3000,13 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     }
     status = dpari_pt_broken(plan);
     if (plan->active && status == DPAR_OK) {
-        return dpari_comm_wrong(plan->head.comm, "points exchange %ld has not ended", plan->count);
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
     if (status == DPAR_OK) {
-        status =
-            dpar_barrier(plan->head.comm, NULL); /* peers may still look at this rank's words */
+        /* Peers may still read this rank's words. */
+        status = dpar_barrier(plan->head.comm, NULL);
     } else if (plan->active) {
         status = dpari_pt_drop(plan, status);
     }
@@ -3250,7 +3347,7 @@ static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
     return status == DPAR_OK ? status : dpari_repeat(status, why, plan->node->why.text);
 }
 
-static void dpari_pt_say(const dpari_points *plan, int32_t i, dpari_pt_record *record)
+static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_record *record)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
     record->line =
@@ -3268,7 +3365,7 @@ static void dpari_pt_say(const dpari_points *plan, int32_t i, dpari_pt_record *r
 }
 
 /* Reads what a peer has published about its memory. */
-static dpar_status dpari_pt_hear(dpari_points *plan, int32_t i)
+static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
     const dpari_pt_record *record = &peer->theirs;
@@ -3315,7 +3412,7 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
             call->count = DPARI_PT_WORDS;
             call->in = pass ? &mine[i] : NULL;
             call->out = pass ? NULL : &theirs[i];
-            dpari_pt_say(plan, i, &mine[i]);
+            dpari_pt_write_record(plan, i, &mine[i]);
             n++;
         }
     }
@@ -3326,7 +3423,7 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
     for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
         if (i != plan->self) {
             plan->peer[i].theirs = theirs[i];
-            status = dpari_pt_hear(plan, i);
+            status = dpari_pt_read_record(plan, i);
         }
     }
     return status == DPAR_OK ? status : dpari_repeat(status, why, plan->head.comm->why.text);
@@ -3362,7 +3459,7 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     if (desc->memory == NULL && desc->bytes == 0) {
         status = dpar_comm_alloc(comm, need, owned);
         *memory = *owned;
-        return dpari_pt_said(comm, status, why);
+        return dpari_pt_explain(comm, status, why);
     }
     if (desc->bytes < need) {
         return dpari_say(DPAR_E_ROOM, why,
@@ -3657,16 +3754,16 @@ static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_poin
                                       int64_t index, int32_t component)
 {
     const int64_t bytes = dpar_type_bytes(field->type);
-    const int64_t n = field->components > 0 ? field->components : 1;
-    const int64_t stride = field->stride > 0 ? field->stride : field->component_stride <= 1 ? n : 1;
+    const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t within = component * apart;
-    return index < points->own_count || !field->ghosts
-               ? (unsigned char *)field->data + bytes * (index * stride + within)
-               : (unsigned char *)field->ghosts +
-                     bytes * ((index - points->own_count) * stride + within);
+    if (index < points->own_count || !field->ghosts) {
+        return (unsigned char *)field->data + bytes * (index * stride + within);
+    }
+    return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
 }
 
+/* True if all bits of a number are 1, which is a NaN of any type of floats. */
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 {
     int64_t i;
@@ -3675,8 +3772,8 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
- * write: makes all so instead. */
+/* Returns the first point in [from, to) of a vector that has a poisoned number, or -1 if there is
+ * none. write: 1 poisons all numbers of these points instead. */
 static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
                                int64_t from, int64_t to, int write)
 {
@@ -3684,7 +3781,7 @@ static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_fiel
     int64_t i, b;
     int32_t k;
     for (i = from; i < to; i++) {
-        for (k = 0; k < (field->components > 0 ? field->components : 1); k++) {
+        for (k = 0; k < dpari_pt_components(field); k++) {
             unsigned char *at = dpari_pt_number(points, field, i, k);
             for (b = 0; b < bytes && write; b++) {
                 at[b] = 0xff;
@@ -3697,6 +3794,8 @@ static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_fiel
     return -1;
 }
 
+/* Finds a poisoned ghost. Vectors with poisoned own values are left out, because their ghosts may
+ * have received such a value. */
 static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_points_field *fields,
                                      int32_t n, dpar_why *why)
 {
@@ -3721,7 +3820,7 @@ static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field
     int64_t i, b;
     int32_t k;
     for (i = points->own_count; i < points->own_count + points->ghost_count; i++) {
-        for (k = 0; k < (field->components > 0 ? field->components : 1); k++) {
+        for (k = 0; k < dpari_pt_components(field); k++) {
             const unsigned char *here = dpari_pt_number(points, field, i, k);
             const unsigned char *came = dpari_pt_number(points, copy, i, k);
             for (b = 0; b < bytes; b++) {
@@ -3734,13 +3833,14 @@ static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field
     return -1;
 }
 
-/* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
+/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares them. Own
+ * values are used in place. Collective. */
 static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field *field, int32_t i,
                                     dpar_why *why)
 {
     dpar_points_field copy = *field;
-    const int64_t n = field->components > 0 ? field->components : 1;
-    const int64_t stride = field->stride > 0 ? field->stride : field->component_stride <= 1 ? n : 1;
+    const int64_t n = dpari_pt_components(field);
+    const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t numbers =
         (points->ghost_count > 0 ? points->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
@@ -3748,7 +3848,9 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
     dpar_status status =
         dpar_comm_alloc(points->comm, numbers * dpar_type_bytes(field->type), &copy.ghosts);
     status = dpari_agree(points->comm, status, NULL);
-    status = status == DPAR_OK ? dpar_points_exchange_many(points, &copy, 1) : status;
+    if (status == DPAR_OK) {
+        status = dpar_points_exchange_many(points, &copy, 1);
+    }
     if (status == DPAR_OK) {
         at = dpari_pt_stale(points, field, &copy);
     } else {
@@ -3764,7 +3866,7 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
     return dpari_agree(points->comm, status, why);
 }
 
-/* Vectors as an exchange would take them. */
+/* Checks the descriptions of vectors as an exchange does. */
 static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_points_field *fields,
                                         int32_t n, dpar_why *why)
 {
@@ -3774,8 +3876,9 @@ static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_po
             fields[i].stride < 0 || fields[i].component_stride < 0 ||
             (!fields[i].data && (points->own_count > 0 || !fields[i].ghosts) &&
              points->own_count + points->ghost_count > 0)) {
-            return dpari_wrong(why, "vector %d: %d components of %s, or data is NULL", i,
-                               fields[i].components, dpar_type_name(fields[i].type));
+            return dpari_wrong(
+                why, "vector %d: %d components of type %s, a negative stride, or data is NULL", i,
+                fields[i].components, dpar_type_name(fields[i].type));
         }
     }
     return DPAR_OK;
@@ -3785,26 +3888,37 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
                                                   const dpar_points_field *fields, int32_t n,
                                                   int32_t what, dpar_why *why)
 {
-    dpar_status status = DPAR_OK;
+    dpar_status status;
     int32_t i;
     if (!points || n < 0 || (n > 0 && !fields) || what < DPAR_POINTS_POISON ||
         what > DPAR_POINTS_STALE) {
-        return dpari_wrong(why, "points: check %d of %d vectors", what, n);
+        return dpari_wrong(
+            why,
+            "dpar_points_check: points or fields is NULL, or what is %d (1 to 3), or count is %d",
+            what, n);
     }
     status = dpari_pt_check_named(points, fields, n, why);
-    status = what == DPAR_POINTS_STALE ? dpari_agree(points->comm, status, why) : status;
-    if (status == DPAR_OK && what == DPAR_POINTS_UNFILLED) {
+    if (what == DPAR_POINTS_STALE) { /* collective, so that all ranks must return */
+        status = dpari_agree(points->comm, status, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (what == DPAR_POINTS_UNFILLED) {
         return dpari_pt_unfilled(points, fields, n, why);
     }
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         if (what == DPAR_POINTS_POISON) {
             (void)dpari_pt_poison(points, &fields[i], points->own_count,
                                   points->own_count + points->ghost_count, 1);
-        } else {
-            status = dpari_pt_compare(points, &fields[i], i, why);
+            continue;
+        }
+        status = dpari_pt_compare(points, &fields[i], i, why);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    return status;
+    return DPAR_OK;
 }
 
 /* ==== points/points_simple.c ==== */
@@ -3944,8 +4058,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_
                              "points lie in the host's memory, the communicator's is a device's");
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *comm, dpar_status status,
-                                                    dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                                       dpar_why *why)
 {
     return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
 }
@@ -3961,7 +4075,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n,
     all = (int64_t *)dpari_po_take(&pages, comm->size, 8, &status, why);
     status = dpari_agree(comm, status, why);
     if (status == DPAR_OK) {
-        status = dpari_po_said(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
+        status = dpari_po_explain(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
     }
     for (r = 0, *first = 0; r < comm->rank && status == DPAR_OK; r++) {
         *first += all[r];
@@ -4120,7 +4234,7 @@ static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
                                  DPAR_SUM, NULL);
     }
     if (status != DPAR_OK) {
-        return dpari_po_said(cutting->comm, status, why);
+        return dpari_po_explain(cutting->comm, status, why);
     }
     if (cutting->points > 0 && !(least[6] < 0)) {
         return dpari_wrong(why, "the weights of all %ld points are 0", cutting->points);
@@ -4225,10 +4339,10 @@ static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
 
 static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar_why *why)
 {
-    return dpari_po_said(cutting->comm,
-                         dpar_all_reduce(cutting->comm, cutting->count, cutting->count,
-                                         each * (cutting->parts - 1), DPAR_I64, DPAR_SUM, NULL),
-                         why);
+    return dpari_po_explain(cutting->comm,
+                            dpar_all_reduce(cutting->comm, cutting->count, cutting->count,
+                                            each * (cutting->parts - 1), DPAR_I64, DPAR_SUM, NULL),
+                            why);
 }
 
 /* Searches for each cut the smallest number in its bracket up to which points weigh as much as it
@@ -4290,7 +4404,7 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
         cutting->cut[i].low = cutting->count[2 * i];
         cutting->cut[i].high = ~cutting->count[2 * i + 1];
     }
-    return dpari_po_said(cutting->comm, status, why);
+    return dpari_po_explain(cutting->comm, status, why);
 }
 
 /* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
@@ -4319,7 +4433,7 @@ static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *cutting, dpar_why *why)
                                          &cutting->weight, 1, DPAR_I64, DPAR_SUM, NULL);
     int32_t i;
     if (status != DPAR_OK || cutting->parts == 1 || cutting->points == 0) {
-        return dpari_po_said(cutting->comm, status, why);
+        return dpari_po_explain(cutting->comm, status, why);
     }
     for (i = 0; i < cutting->parts - 1; i++) {
         cutting->cut[i].high = INT64_MAX;
@@ -4404,7 +4518,7 @@ enum {
     DPARI_PM_NO_ELEMENT_ID,
     DPARI_PM_CORNERS, /* and their negative */
     DPARI_PM_NO_CORNERS,
-    DPARI_PM_SAID,
+    DPARI_PM_GIVEN,
     DPARI_PM_MOST_CORNERS = 64
 };
 
@@ -4412,7 +4526,7 @@ typedef struct dpari_pm {
     dpar_comm *comm;
     const dpar_points_migration_desc *desc;
     dpar_points_migration *to;
-    int64_t said[DPARI_PM_SAID];
+    int64_t given[DPARI_PM_GIVEN];
     int32_t corners;        /* of all ranks with elements; 0: there are none */
     int64_t slots;          /* corners of own elements */
     int64_t reads;          /* distinct ids among them, */
@@ -4476,7 +4590,7 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
 }
 
 /* An optional array must be given by all ranks that have points (or elements), or by none. `given`
- * is one of the pairs in dpari_pm.said. */
+ * is one of the pairs in dpari_pm.given. */
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
     if (given[0] && given[1]) {
@@ -4485,24 +4599,24 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *wh
     return DPAR_OK;
 }
 
-/* Compares what all ranks said. The result is the same on all of them. */
-static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *why)
+/* Compares what all ranks given. The result is the same on all of them. */
+static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
     int32_t i;
     for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
-        const dpar_status status = dpari_pm_some(said + 2 * i, name[i], why);
+        const dpar_status status = dpari_pm_some(given + 2 * i, name[i], why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (said[DPARI_PM_CORNERS] > 0 && said[DPARI_PM_CORNERS] != -said[DPARI_PM_NO_CORNERS]) {
+    if (given[DPARI_PM_CORNERS] > 0 && given[DPARI_PM_CORNERS] != -given[DPARI_PM_NO_CORNERS]) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "elements have %ld corners on one rank, %ld on another",
-                         -said[DPARI_PM_NO_CORNERS], said[DPARI_PM_CORNERS]);
+                         -given[DPARI_PM_NO_CORNERS], given[DPARI_PM_CORNERS]);
     }
-    if ((said[DPARI_PM_NO_OWNER] || said[DPARI_PM_NO_ELEMENT_OWNER]) && !said[DPARI_PM_OWNER] &&
-        !said[DPARI_PM_ELEMENT_OWNER]) {
+    if ((given[DPARI_PM_NO_OWNER] || given[DPARI_PM_NO_ELEMENT_OWNER]) && !given[DPARI_PM_OWNER] &&
+        !given[DPARI_PM_ELEMENT_OWNER]) {
         return dpari_wrong(why, "neither owner nor element_owner is given");
     }
     return DPAR_OK;
@@ -4513,26 +4627,26 @@ static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *wh
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 {
     const dpar_points_migration_desc *desc = move->desc;
-    int64_t *said = move->said;
+    int64_t *given = move->given;
     const int points = desc->point_count > 0, elements = desc->element_count > 0;
     dpar_status status;
-    said[DPARI_PM_OWNER] = points && desc->owner;
-    said[DPARI_PM_NO_OWNER] = points && !desc->owner;
-    said[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
-    said[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
-    said[DPARI_PM_ID] = points && desc->id;
-    said[DPARI_PM_NO_ID] = points && !desc->id;
-    said[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
-    said[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
-    said[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
-    said[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
-    status = dpar_all_reduce(move->comm, said, said, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
+    given[DPARI_PM_OWNER] = points && desc->owner;
+    given[DPARI_PM_NO_OWNER] = points && !desc->owner;
+    given[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
+    given[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
+    given[DPARI_PM_ID] = points && desc->id;
+    given[DPARI_PM_NO_ID] = points && !desc->id;
+    given[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
+    given[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
+    given[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
+    given[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
+    status = dpar_all_reduce(move->comm, given, given, DPARI_PM_GIVEN, DPAR_I64, DPAR_MAX, NULL);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->comm, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
-    move->corners = (int32_t)said[DPARI_PM_CORNERS];
+    move->corners = (int32_t)given[DPARI_PM_CORNERS];
     move->slots = desc->element_count * move->corners;
-    return dpari_pm_compare(said, why);
+    return dpari_pm_compare(given, why);
 }
 
 /* ---- the mesh as it lies --------------------------------------------------------------------- */
@@ -4585,7 +4699,7 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
     desc.own_count = move->desc->point_count;
-    if (move->said[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
+    if (move->given[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
         desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
@@ -4640,7 +4754,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
         }
     }
     dpari_po_free(&pages);
-    return dpari_po_said(move->comm, status, why);
+    return dpari_po_explain(move->comm, status, why);
 }
 
 /* The rank that is to have most of an element's corners. */
@@ -4669,13 +4783,13 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     dpar_points_field field;
     dpar_status status;
     int64_t i;
-    if (move->said[DPARI_PM_NO_OWNER]) {
+    if (move->given[DPARI_PM_NO_OWNER]) {
         status = dpari_pm_bids(move, why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (move->said[DPARI_PM_OWNER]) {
+    if (move->given[DPARI_PM_OWNER]) {
         for (i = 0; i < desc->point_count; i++) {
             move->owner[i] = desc->owner[i];
         }
@@ -4685,10 +4799,10 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     field.data = move->owner;
     status = dpar_points_exchange_many(move->old, &field, 1);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->comm, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
     for (i = 0; i < desc->element_count; i++) {
-        if (move->said[DPARI_PM_ELEMENT_OWNER]) {
+        if (move->given[DPARI_PM_ELEMENT_OWNER]) {
             move->element_owner[i] = desc->element_owner[i];
         } else {
             move->element_owner[i] = dpari_pm_majority(move, i);
@@ -4749,7 +4863,7 @@ static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *things, dpar_wh
         things->out[2 * at] = things->order ? things->order[i] : id;
         things->out[2 * at + 1] = id;
     }
-    return dpari_po_said(
+    return dpari_po_explain(
         comm, dpar_all_to_all(comm, things->sends, things->receives, 1, DPAR_I64, NULL), why);
 }
 
@@ -4775,14 +4889,15 @@ static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *things, dpar
                                                   sizeof *things->item, &status, why);
     if (status == DPAR_OK) {
         status =
-            dpari_po_said(comm, dpar_comm_alloc(comm, 8 * things->came + 8, &things->ids), why);
+            dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * things->came + 8, &things->ids), why);
     }
     status = dpari_agree(comm, status, why);
     if (status == DPAR_OK) {
-        status = dpari_po_said(comm,
-                               dpar_all_to_all_v(comm, things->out, things->twice, NULL, things->in,
-                                                 things->twice + comm->size, NULL, DPAR_I64, NULL),
-                               why);
+        status =
+            dpari_po_explain(comm,
+                             dpar_all_to_all_v(comm, things->out, things->twice, NULL, things->in,
+                                               things->twice + comm->size, NULL, DPAR_I64, NULL),
+                             why);
     }
     if (status != DPAR_OK) {
         return status;
@@ -4898,7 +5013,7 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
         field[0].ghosts = mesh->corner;
         field[1].ghosts = mesh->owner;
         status = dpar_points_exchange_many(move->to->element_points, field, 2);
-        status = dpari_po_said(move->comm, status, why);
+        status = dpari_po_explain(move->comm, status, why);
     }
     dpari_po_free(&pages);
     return status;
@@ -4976,7 +5091,7 @@ static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mes
         move->to->desc.ghost_count = ghosts;
         dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
     }
-    return dpari_agree(move->comm, dpari_po_said(move->comm, status, why), why);
+    return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
 }
 
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
@@ -5065,7 +5180,7 @@ static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
     status = dpari_pm_go(move, why);
     closed = dpar_points_free(move->old);
     if (status == DPAR_OK) {
-        status = dpari_po_said(move->comm, closed, why);
+        status = dpari_po_explain(move->comm, closed, why);
     }
     return status;
 }
@@ -5093,7 +5208,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_po_said(comm, dpar_comm_alloc(comm, sizeof *move.to, &memory), why);
+    status = dpari_po_explain(comm, dpar_comm_alloc(comm, sizeof *move.to, &memory), why);
     if (status == DPAR_OK) {
         status = dpari_pm_read(&move, why);
     }

@@ -339,7 +339,7 @@ static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
     return status == DPAR_OK ? status : dpari_repeat(status, why, plan->node->why.text);
 }
 
-static void dpari_pt_say(const dpari_points *plan, int32_t i, dpari_pt_record *record)
+static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_record *record)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
     record->line =
@@ -357,7 +357,7 @@ static void dpari_pt_say(const dpari_points *plan, int32_t i, dpari_pt_record *r
 }
 
 /* Reads what a peer has published about its memory. */
-static dpar_status dpari_pt_hear(dpari_points *plan, int32_t i)
+static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
     const dpari_pt_record *record = &peer->theirs;
@@ -404,7 +404,7 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
             call->count = DPARI_PT_WORDS;
             call->in = pass ? &mine[i] : NULL;
             call->out = pass ? NULL : &theirs[i];
-            dpari_pt_say(plan, i, &mine[i]);
+            dpari_pt_write_record(plan, i, &mine[i]);
             n++;
         }
     }
@@ -415,7 +415,7 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
     for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
         if (i != plan->self) {
             plan->peer[i].theirs = theirs[i];
-            status = dpari_pt_hear(plan, i);
+            status = dpari_pt_read_record(plan, i);
         }
     }
     return status == DPAR_OK ? status : dpari_repeat(status, why, plan->head.comm->why.text);
@@ -451,7 +451,7 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     if (desc->memory == NULL && desc->bytes == 0) {
         status = dpar_comm_alloc(comm, need, owned);
         *memory = *owned;
-        return dpari_pt_said(comm, status, why);
+        return dpari_pt_explain(comm, status, why);
     }
     if (desc->bytes < need) {
         return dpari_say(DPAR_E_ROOM, why,

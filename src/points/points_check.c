@@ -8,22 +8,23 @@
 #include "../base/arith.h"
 #include "../comm/agree.h"
 #include "points.h"
+#include "points_plan.h"
 
 /* Returns the address of an element of a vector. */
 static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_points_field *field,
                                       int64_t index, int32_t component)
 {
     const int64_t bytes = dpar_type_bytes(field->type);
-    const int64_t n = field->components > 0 ? field->components : 1;
-    const int64_t stride = field->stride > 0 ? field->stride : field->component_stride <= 1 ? n : 1;
+    const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t within = component * apart;
-    return index < points->own_count || !field->ghosts
-               ? (unsigned char *)field->data + bytes * (index * stride + within)
-               : (unsigned char *)field->ghosts +
-                     bytes * ((index - points->own_count) * stride + within);
+    if (index < points->own_count || !field->ghosts) {
+        return (unsigned char *)field->data + bytes * (index * stride + within);
+    }
+    return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
 }
 
+/* True if all bits of a number are 1, which is a NaN of any type of floats. */
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 {
     int64_t i;
@@ -32,8 +33,8 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
- * write: makes all so instead. */
+/* Returns the first point in [from, to) of a vector that has a poisoned number, or -1 if there is
+ * none. write: 1 poisons all numbers of these points instead. */
 static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
                                int64_t from, int64_t to, int write)
 {
@@ -41,7 +42,7 @@ static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_fiel
     int64_t i, b;
     int32_t k;
     for (i = from; i < to; i++) {
-        for (k = 0; k < (field->components > 0 ? field->components : 1); k++) {
+        for (k = 0; k < dpari_pt_components(field); k++) {
             unsigned char *at = dpari_pt_number(points, field, i, k);
             for (b = 0; b < bytes && write; b++) {
                 at[b] = 0xff;
@@ -54,6 +55,8 @@ static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_fiel
     return -1;
 }
 
+/* Finds a poisoned ghost. Vectors with poisoned own values are left out, because their ghosts may
+ * have received such a value. */
 static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_points_field *fields,
                                      int32_t n, dpar_why *why)
 {
@@ -78,7 +81,7 @@ static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field
     int64_t i, b;
     int32_t k;
     for (i = points->own_count; i < points->own_count + points->ghost_count; i++) {
-        for (k = 0; k < (field->components > 0 ? field->components : 1); k++) {
+        for (k = 0; k < dpari_pt_components(field); k++) {
             const unsigned char *here = dpari_pt_number(points, field, i, k);
             const unsigned char *came = dpari_pt_number(points, copy, i, k);
             for (b = 0; b < bytes; b++) {
@@ -91,13 +94,14 @@ static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field
     return -1;
 }
 
-/* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
+/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares them. Own
+ * values are used in place. Collective. */
 static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field *field, int32_t i,
                                     dpar_why *why)
 {
     dpar_points_field copy = *field;
-    const int64_t n = field->components > 0 ? field->components : 1;
-    const int64_t stride = field->stride > 0 ? field->stride : field->component_stride <= 1 ? n : 1;
+    const int64_t n = dpari_pt_components(field);
+    const int64_t stride = dpari_pt_stride(field);
     const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t numbers =
         (points->ghost_count > 0 ? points->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
@@ -105,7 +109,9 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
     dpar_status status =
         dpar_comm_alloc(points->comm, numbers * dpar_type_bytes(field->type), &copy.ghosts);
     status = dpari_agree(points->comm, status, NULL);
-    status = status == DPAR_OK ? dpar_points_exchange_many(points, &copy, 1) : status;
+    if (status == DPAR_OK) {
+        status = dpar_points_exchange_many(points, &copy, 1);
+    }
     if (status == DPAR_OK) {
         at = dpari_pt_stale(points, field, &copy);
     } else {
@@ -121,7 +127,7 @@ static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field
     return dpari_agree(points->comm, status, why);
 }
 
-/* Vectors as an exchange would take them. */
+/* Checks the descriptions of vectors as an exchange does. */
 static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_points_field *fields,
                                         int32_t n, dpar_why *why)
 {
@@ -131,8 +137,9 @@ static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_po
             fields[i].stride < 0 || fields[i].component_stride < 0 ||
             (!fields[i].data && (points->own_count > 0 || !fields[i].ghosts) &&
              points->own_count + points->ghost_count > 0)) {
-            return dpari_wrong(why, "vector %d: %d components of %s, or data is NULL", i,
-                               fields[i].components, dpar_type_name(fields[i].type));
+            return dpari_wrong(
+                why, "vector %d: %d components of type %s, a negative stride, or data is NULL", i,
+                fields[i].components, dpar_type_name(fields[i].type));
         }
     }
     return DPAR_OK;
@@ -142,24 +149,35 @@ DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
                                                   const dpar_points_field *fields, int32_t n,
                                                   int32_t what, dpar_why *why)
 {
-    dpar_status status = DPAR_OK;
+    dpar_status status;
     int32_t i;
     if (!points || n < 0 || (n > 0 && !fields) || what < DPAR_POINTS_POISON ||
         what > DPAR_POINTS_STALE) {
-        return dpari_wrong(why, "points: check %d of %d vectors", what, n);
+        return dpari_wrong(
+            why,
+            "dpar_points_check: points or fields is NULL, or what is %d (1 to 3), or count is %d",
+            what, n);
     }
     status = dpari_pt_check_named(points, fields, n, why);
-    status = what == DPAR_POINTS_STALE ? dpari_agree(points->comm, status, why) : status;
-    if (status == DPAR_OK && what == DPAR_POINTS_UNFILLED) {
+    if (what == DPAR_POINTS_STALE) { /* collective, so that all ranks must return */
+        status = dpari_agree(points->comm, status, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (what == DPAR_POINTS_UNFILLED) {
         return dpari_pt_unfilled(points, fields, n, why);
     }
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         if (what == DPAR_POINTS_POISON) {
             (void)dpari_pt_poison(points, &fields[i], points->own_count,
                                   points->own_count + points->ghost_count, 1);
-        } else {
-            status = dpari_pt_compare(points, &fields[i], i, why);
+            continue;
+        }
+        status = dpari_pt_compare(points, &fields[i], i, why);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    return status;
+    return DPAR_OK;
 }

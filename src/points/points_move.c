@@ -24,7 +24,7 @@ enum {
     DPARI_PM_NO_ELEMENT_ID,
     DPARI_PM_CORNERS, /* and their negative */
     DPARI_PM_NO_CORNERS,
-    DPARI_PM_SAID,
+    DPARI_PM_GIVEN,
     DPARI_PM_MOST_CORNERS = 64
 };
 
@@ -32,7 +32,7 @@ typedef struct dpari_pm {
     dpar_comm *comm;
     const dpar_points_migration_desc *desc;
     dpar_points_migration *to;
-    int64_t said[DPARI_PM_SAID];
+    int64_t given[DPARI_PM_GIVEN];
     int32_t corners;        /* of all ranks with elements; 0: there are none */
     int64_t slots;          /* corners of own elements */
     int64_t reads;          /* distinct ids among them, */
@@ -96,7 +96,7 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
 }
 
 /* An optional array must be given by all ranks that have points (or elements), or by none. `given`
- * is one of the pairs in dpari_pm.said. */
+ * is one of the pairs in dpari_pm.given. */
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
     if (given[0] && given[1]) {
@@ -105,24 +105,24 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *wh
     return DPAR_OK;
 }
 
-/* Compares what all ranks said. The result is the same on all of them. */
-static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *why)
+/* Compares what all ranks given. The result is the same on all of them. */
+static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
     int32_t i;
     for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
-        const dpar_status status = dpari_pm_some(said + 2 * i, name[i], why);
+        const dpar_status status = dpari_pm_some(given + 2 * i, name[i], why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (said[DPARI_PM_CORNERS] > 0 && said[DPARI_PM_CORNERS] != -said[DPARI_PM_NO_CORNERS]) {
+    if (given[DPARI_PM_CORNERS] > 0 && given[DPARI_PM_CORNERS] != -given[DPARI_PM_NO_CORNERS]) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "elements have %ld corners on one rank, %ld on another",
-                         -said[DPARI_PM_NO_CORNERS], said[DPARI_PM_CORNERS]);
+                         -given[DPARI_PM_NO_CORNERS], given[DPARI_PM_CORNERS]);
     }
-    if ((said[DPARI_PM_NO_OWNER] || said[DPARI_PM_NO_ELEMENT_OWNER]) && !said[DPARI_PM_OWNER] &&
-        !said[DPARI_PM_ELEMENT_OWNER]) {
+    if ((given[DPARI_PM_NO_OWNER] || given[DPARI_PM_NO_ELEMENT_OWNER]) && !given[DPARI_PM_OWNER] &&
+        !given[DPARI_PM_ELEMENT_OWNER]) {
         return dpari_wrong(why, "neither owner nor element_owner is given");
     }
     return DPAR_OK;
@@ -133,26 +133,26 @@ static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *wh
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 {
     const dpar_points_migration_desc *desc = move->desc;
-    int64_t *said = move->said;
+    int64_t *given = move->given;
     const int points = desc->point_count > 0, elements = desc->element_count > 0;
     dpar_status status;
-    said[DPARI_PM_OWNER] = points && desc->owner;
-    said[DPARI_PM_NO_OWNER] = points && !desc->owner;
-    said[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
-    said[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
-    said[DPARI_PM_ID] = points && desc->id;
-    said[DPARI_PM_NO_ID] = points && !desc->id;
-    said[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
-    said[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
-    said[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
-    said[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
-    status = dpar_all_reduce(move->comm, said, said, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
+    given[DPARI_PM_OWNER] = points && desc->owner;
+    given[DPARI_PM_NO_OWNER] = points && !desc->owner;
+    given[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
+    given[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
+    given[DPARI_PM_ID] = points && desc->id;
+    given[DPARI_PM_NO_ID] = points && !desc->id;
+    given[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
+    given[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
+    given[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
+    given[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
+    status = dpar_all_reduce(move->comm, given, given, DPARI_PM_GIVEN, DPAR_I64, DPAR_MAX, NULL);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->comm, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
-    move->corners = (int32_t)said[DPARI_PM_CORNERS];
+    move->corners = (int32_t)given[DPARI_PM_CORNERS];
     move->slots = desc->element_count * move->corners;
-    return dpari_pm_compare(said, why);
+    return dpari_pm_compare(given, why);
 }
 
 /* ---- the mesh as it lies --------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
     desc.own_count = move->desc->point_count;
-    if (move->said[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
+    if (move->given[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
         desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
@@ -260,7 +260,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
         }
     }
     dpari_po_free(&pages);
-    return dpari_po_said(move->comm, status, why);
+    return dpari_po_explain(move->comm, status, why);
 }
 
 /* The rank that is to have most of an element's corners. */
@@ -289,13 +289,13 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     dpar_points_field field;
     dpar_status status;
     int64_t i;
-    if (move->said[DPARI_PM_NO_OWNER]) {
+    if (move->given[DPARI_PM_NO_OWNER]) {
         status = dpari_pm_bids(move, why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (move->said[DPARI_PM_OWNER]) {
+    if (move->given[DPARI_PM_OWNER]) {
         for (i = 0; i < desc->point_count; i++) {
             move->owner[i] = desc->owner[i];
         }
@@ -305,10 +305,10 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     field.data = move->owner;
     status = dpar_points_exchange_many(move->old, &field, 1);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->comm, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
     for (i = 0; i < desc->element_count; i++) {
-        if (move->said[DPARI_PM_ELEMENT_OWNER]) {
+        if (move->given[DPARI_PM_ELEMENT_OWNER]) {
             move->element_owner[i] = desc->element_owner[i];
         } else {
             move->element_owner[i] = dpari_pm_majority(move, i);
@@ -369,7 +369,7 @@ static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *things, dpar_wh
         things->out[2 * at] = things->order ? things->order[i] : id;
         things->out[2 * at + 1] = id;
     }
-    return dpari_po_said(
+    return dpari_po_explain(
         comm, dpar_all_to_all(comm, things->sends, things->receives, 1, DPAR_I64, NULL), why);
 }
 
@@ -395,14 +395,15 @@ static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *things, dpar
                                                   sizeof *things->item, &status, why);
     if (status == DPAR_OK) {
         status =
-            dpari_po_said(comm, dpar_comm_alloc(comm, 8 * things->came + 8, &things->ids), why);
+            dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * things->came + 8, &things->ids), why);
     }
     status = dpari_agree(comm, status, why);
     if (status == DPAR_OK) {
-        status = dpari_po_said(comm,
-                               dpar_all_to_all_v(comm, things->out, things->twice, NULL, things->in,
-                                                 things->twice + comm->size, NULL, DPAR_I64, NULL),
-                               why);
+        status =
+            dpari_po_explain(comm,
+                             dpar_all_to_all_v(comm, things->out, things->twice, NULL, things->in,
+                                               things->twice + comm->size, NULL, DPAR_I64, NULL),
+                             why);
     }
     if (status != DPAR_OK) {
         return status;
@@ -518,7 +519,7 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
         field[0].ghosts = mesh->corner;
         field[1].ghosts = mesh->owner;
         status = dpar_points_exchange_many(move->to->element_points, field, 2);
-        status = dpari_po_said(move->comm, status, why);
+        status = dpari_po_explain(move->comm, status, why);
     }
     dpari_po_free(&pages);
     return status;
@@ -596,7 +597,7 @@ static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mes
         move->to->desc.ghost_count = ghosts;
         dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
     }
-    return dpari_agree(move->comm, dpari_po_said(move->comm, status, why), why);
+    return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
 }
 
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
@@ -685,7 +686,7 @@ static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
     status = dpari_pm_go(move, why);
     closed = dpar_points_free(move->old);
     if (status == DPAR_OK) {
-        status = dpari_po_said(move->comm, closed, why);
+        status = dpari_po_explain(move->comm, closed, why);
     }
     return status;
 }
@@ -713,7 +714,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_po_said(comm, dpar_comm_alloc(comm, sizeof *move.to, &memory), why);
+    status = dpari_po_explain(comm, dpar_comm_alloc(comm, sizeof *move.to, &memory), why);
     if (status == DPAR_OK) {
         status = dpari_pm_read(&move, why);
     }

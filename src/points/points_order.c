@@ -95,8 +95,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_
                              "points lie in the host's memory, the communicator's is a device's");
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *comm, dpar_status status,
-                                                    dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                                       dpar_why *why)
 {
     return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
 }
@@ -112,7 +112,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n,
     all = (int64_t *)dpari_po_take(&pages, comm->size, 8, &status, why);
     status = dpari_agree(comm, status, why);
     if (status == DPAR_OK) {
-        status = dpari_po_said(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
+        status = dpari_po_explain(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
     }
     for (r = 0, *first = 0; r < comm->rank && status == DPAR_OK; r++) {
         *first += all[r];

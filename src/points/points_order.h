@@ -42,7 +42,8 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 /* E_ARG: the communicator reaches a device's memory alone. */
 DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
 /* st, with the message of c where it is an error. */
-DPARI_INTERNAL dpar_status dpari_po_said(const dpar_comm *comm, dpar_status status, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
 /* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
 DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
                                           dpar_why *why);

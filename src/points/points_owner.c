@@ -133,7 +133,8 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *comm, dpar_status status, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why)
 {
     return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
 }
@@ -150,7 +151,7 @@ static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int
     dpari_zero(mail, sizeof *mail);
     mail->comm = comm;
     if (status == DPAR_OK) {
-        status = dpari_pt_said(
+        status = dpari_pt_explain(
             comm, dpar_comm_alloc(comm, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
     }
     mail->count = (int64_t *)counts;
@@ -161,12 +162,12 @@ static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int
     for (i = 0; i < n; i++) {
         mail->count[to[i]]++;
     }
-    status = dpari_pt_said(
+    status = dpari_pt_explain(
         comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);
     if (status == DPAR_OK) {
         dpari_pt_add_up(mail->count, mail->count + p, p, &mail->outs);
         dpari_pt_add_up(mail->count + 2 * p, mail->count + 3 * p, p, &mail->ins);
-        status = dpari_pt_said(
+        status = dpari_pt_explain(
             comm,
             dpar_comm_alloc(comm, (int64_t)sizeof(int64_t) * (mail->outs + mail->ins + 1),
                             &mail->memory),
@@ -189,7 +190,7 @@ static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
         status =
             dpar_all_to_all_v(mail->comm, mail->out, n, NULL, mail->in, in, NULL, DPAR_I64, NULL);
     }
-    return dpari_pt_said(mail->comm, status, why);
+    return dpari_pt_explain(mail->comm, status, why);
 }
 
 static void dpari_pt_close(dpari_pt_mail *mail)
@@ -201,8 +202,8 @@ static void dpari_pt_close(dpari_pt_mail *mail)
 /* ---- owners -----------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_pt_nobody(const dpari_points *plan, int64_t id, int64_t ghost,
-                                   dpar_why *why)
+static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
+                                     dpar_why *why)
 {
     return dpari_wrong(why, "id %ld, ghost %ld of rank %d, is owned by no rank", id, ghost,
                        plan->head.comm->rank);
@@ -231,21 +232,21 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     const int64_t bytes = (int64_t)sizeof(int64_t) * 2 * comm->size;
     int64_t *count, g, all = 0;
     void *memory = NULL;
-    dpar_status status = dpari_pt_said(comm, dpar_comm_alloc(comm, bytes, &memory), why);
+    dpar_status status = dpari_pt_explain(comm, dpar_comm_alloc(comm, bytes, &memory), why);
     status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         dpar_comm_release(comm, memory);
         return status;
     }
     count = (int64_t *)memory;
-    status =
-        dpari_pt_said(comm, dpar_all_gather(comm, &desc->own_count, count, 1, DPAR_I64, NULL), why);
+    status = dpari_pt_explain(
+        comm, dpar_all_gather(comm, &desc->own_count, count, 1, DPAR_I64, NULL), why);
     dpari_pt_add_up(count, count + comm->size, comm->size, &all);
     plan->head.first_id = count[comm->size + comm->rank];
     for (g = 0; g < desc->ghost_count && status == DPAR_OK; g++) {
         const int64_t id = desc->ghost_id[g];
         if (id < 0 || id >= all) {
-            status = dpari_pt_nobody(plan, id, g, why);
+            status = dpari_pt_no_owner(plan, id, g, why);
         } else {
             owner[g] = dpari_pt_holder(count + comm->size, comm->size, id);
         }
@@ -264,7 +265,7 @@ static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points
                        ? dpar_layout_owner(desc->layout, index, 0, NULL)
                        : -1;
         if (!desc->owner && owner[g] < 0) {
-            return dpari_pt_nobody(plan, desc->ghost_id[g], g, why);
+            return dpari_pt_no_owner(plan, desc->ghost_id[g], g, why);
         }
         if (owner[g] < 0 || owner[g] >= plan->head.comm->size) {
             return dpari_wrong(why, "ghost %ld, id %ld: its owner is rank %d of %d", g,
@@ -300,7 +301,8 @@ static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n,
 }
 
 /* Enters the ids that owners have registered into the table of this home. */
-static dpar_status dpari_pt_note(dpari_pt_table *table, const dpari_pt_mail *mail, dpar_why *why)
+static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail *mail,
+                                     dpar_why *why)
 {
     const int64_t *n = mail->count + 2 * mail->comm->size;
     dpar_status status = DPAR_OK;
@@ -341,7 +343,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
     }
     if (pages) {
         dpari_pt_table_init(&table, (dpari_pt_entry *)pages, mail.ins + 1);
-        status = dpari_pt_note(&table, &mail, why);
+        status = dpari_pt_register(&table, &mail, why);
     } else if (status == DPAR_OK) {
         status = dpari_say(DPAR_E_MEMORY, why, "no memory for %ld ids", mail.ins);
     }
@@ -357,7 +359,7 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
         status = status == DPAR_OK ? dpari_pt_go(&mail, 1, why) : status;
         for (i = 0; i < desc->ghost_count && status == DPAR_OK; i++) {
             owner[i] = (int32_t)mail.out[to[i]];
-            status = owner[i] < 0 ? dpari_pt_nobody(plan, desc->ghost_id[i], i, why) : status;
+            status = owner[i] < 0 ? dpari_pt_no_owner(plan, desc->ghost_id[i], i, why) : status;
         }
     }
     dpari_pt_close(&mail);
@@ -585,9 +587,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
         both->sends[lists->peer[i]] = lists->send_count[i];
         both->receives[lists->peer[i]] = lists->receive_count[i];
     }
-    status =
-        dpari_pt_said(plan->head.comm,
-                      dpar_all_to_all(plan->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);
+    status = dpari_pt_explain(
+        plan->head.comm, dpar_all_to_all(plan->head.comm, both->sends, told, 1, DPAR_I64, NULL),
+        why);
     for (i = 0; i < size && status == DPAR_OK; i++) {
         if (told[i] != both->receives[i]) {
             status = dpari_say(DPAR_E_MISMATCH, why,

@@ -39,6 +39,7 @@ DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_poin
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
 /* Returns st; if it is an error, *why receives the message of c. */
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *comm, dpar_status status, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
 
 #endif

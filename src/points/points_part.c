@@ -151,7 +151,7 @@ static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
                                  DPAR_SUM, NULL);
     }
     if (status != DPAR_OK) {
-        return dpari_po_said(cutting->comm, status, why);
+        return dpari_po_explain(cutting->comm, status, why);
     }
     if (cutting->points > 0 && !(least[6] < 0)) {
         return dpari_wrong(why, "the weights of all %ld points are 0", cutting->points);
@@ -256,10 +256,10 @@ static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
 
 static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar_why *why)
 {
-    return dpari_po_said(cutting->comm,
-                         dpar_all_reduce(cutting->comm, cutting->count, cutting->count,
-                                         each * (cutting->parts - 1), DPAR_I64, DPAR_SUM, NULL),
-                         why);
+    return dpari_po_explain(cutting->comm,
+                            dpar_all_reduce(cutting->comm, cutting->count, cutting->count,
+                                            each * (cutting->parts - 1), DPAR_I64, DPAR_SUM, NULL),
+                            why);
 }
 
 /* Searches for each cut the smallest number in its bracket up to which points weigh as much as it
@@ -321,7 +321,7 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
         cutting->cut[i].low = cutting->count[2 * i];
         cutting->cut[i].high = ~cutting->count[2 * i + 1];
     }
-    return dpari_po_said(cutting->comm, status, why);
+    return dpari_po_explain(cutting->comm, status, why);
 }
 
 /* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
@@ -350,7 +350,7 @@ static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *cutting, dpar_why *why)
                                          &cutting->weight, 1, DPAR_I64, DPAR_SUM, NULL);
     int32_t i;
     if (status != DPAR_OK || cutting->parts == 1 || cutting->points == 0) {
-        return dpari_po_said(cutting->comm, status, why);
+        return dpari_po_explain(cutting->comm, status, why);
     }
     for (i = 0; i < cutting->parts - 1; i++) {
         cutting->cut[i].high = INT64_MAX;

@@ -157,12 +157,12 @@ typedef struct dpari_points {
     int64_t staging_turn;    /* bytes of a turn */
     dpari_pt_vector *vector;
     unsigned char *turns, *arrivals;
-    unsigned char *aside;    /* memory that no peer reads, for the values of one peer */
-    int32_t vectors;         /* in the current exchange */
-    dpar_points_field named; /* the vector of the last exchange; type 0 if it had several */
-    int64_t point;           /* bytes at a point, of all vectors together */
-    int64_t count;           /* exchanges begun */
-    uint64_t kind;           /* of the current exchange */
+    unsigned char *aside;         /* memory that no peer reads, for the values of one peer */
+    int32_t vectors;              /* in the current exchange */
+    dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
+    int64_t point;                /* bytes at a point, of all vectors together */
+    int64_t count;                /* exchanges begun */
+    uint64_t kind;                /* of the current exchange */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
     int32_t again;     /* 1 if the calls can be posted again, with other addresses */
@@ -174,6 +174,21 @@ typedef struct dpari_points {
 DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
     return (dpari_points *)(uintptr_t)points;
+}
+
+/* Returns the components of a vector at each point. */
+DPARI_FN int32_t dpari_pt_components(const dpar_points_field *field)
+{
+    return field->components > 0 ? field->components : 1;
+}
+
+/* Returns the elements from one point of a vector to the next. */
+DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
+{
+    if (field->stride > 0) {
+        return field->stride;
+    }
+    return field->component_stride <= 1 ? dpari_pt_components(field) : 1;
 }
 
 /* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. `before`

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Runs exchanges of points: begin, test and end, forward and adjoint.
  *
- * points_plan.h has the protocol. Values are packed peer after peer into staging memory, published
- * by `ready` or posted as messages, and taken into ghosts, or combined into owners in the order of
- * ranks. Long runs in registered memory are read in place. */
+ * points_plan.h has the protocol. Begin posts the receives, packs the values for each peer,
+ * publishes them (`ready`) and sends messages. Test and end take the values of the peers: forward
+ * into ghosts, as they arrive; adjoint into own values, in the order of ranks, so that sums do not
+ * depend on arrival. End then waits until peers have read this rank's vectors, and until messages
+ * are sent. */
 #include "points.h"
 
 #include "../base/inner.h"
@@ -17,58 +19,65 @@
 #include "points_plan.h"
 #include "points_wait.h"
 
+/* Stages of an exchange after begin: taking the values of peers, then waiting until peers no longer
+ * need those of this rank. */
 enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
 /* ---- vectors ----------------------------------------------------------------------------------
  */
 
-/* A vector as the caller names it: E_ARG with a message in c->why. */
+/* Checks vector i of an exchange. Returns DPAR_E_ARG with a message in comm->why. */
 static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_points_field *field,
                                          int32_t i)
 {
     dpar_comm *comm = plan->head.comm;
-    const int32_t n = field->components > 0 ? field->components : 1;
+    const int32_t n = dpari_pt_components(field);
     const int64_t own = plan->head.own_count, all = own + plan->head.ghost_count;
     if (dpar_type_bytes(field->type) == 0 || field->components < 0 || field->components > 1 << 20) {
-        return dpari_comm_wrong(comm, "vector %d: %d components of %s", i, field->components,
-                                dpar_type_name(field->type));
+        return dpari_comm_wrong(
+            comm, "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes)",
+            i, field->components, dpar_type_name(field->type));
     }
     if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
         field->component_stride > INT64_C(1) << 40 ||
         (field->component_stride <= 1 && field->stride > 0 && field->stride < n)) {
         return dpari_comm_wrong(comm,
-                                "vector %d: stride %ld, component_stride %ld for %d components", i,
-                                field->stride, field->component_stride, n);
+                                "vector %d: stride %ld (to 2^31) or component_stride %ld (to 2^40) "
+                                "does not fit %d components",
+                                i, field->stride, field->component_stride, n);
     }
     if ((!field->data && (own > 0 || (all > 0 && !field->ghosts))) ||
         (!field->ghosts && !field->data && all > own)) {
-        return dpari_comm_wrong(comm, "vector %d: data is NULL, %ld values lie there", i,
+        return dpari_comm_wrong(comm, "vector %d: data is NULL but must hold %ld values", i,
                                 field->ghosts ? own : all);
     }
     return DPAR_OK;
 }
 
+/* Sets the addresses of a vector. Its strides are set already. */
 static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_field *field,
                                   dpari_pt_vector *to)
 {
     to->own = (unsigned char *)field->data;
-    to->ghosts = field->ghosts ? (unsigned char *)field->ghosts
-                               : (field->data ? to->own + plan->head.own_count * to->stride : NULL);
+    to->ghosts = (unsigned char *)field->ghosts;
+    if (field->ghosts == NULL && field->data != NULL) {
+        to->ghosts = to->own + plan->head.own_count * to->stride;
+    }
 }
 
+/* Converts a checked vector of the caller, with all strides in bytes. */
 static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_field *field,
                                 dpari_pt_vector *to)
 {
     const int64_t bytes = dpar_type_bytes(field->type);
-    const int32_t n = field->components > 0 ? field->components : 1;
+    const int32_t n = dpari_pt_components(field);
     const int together = field->component_stride <= 1;
-    const int64_t stride = field->stride > 0 ? field->stride : together ? n : 1;
     to->type = field->type;
     to->pieces = together ? 1 : n;
     to->numbers = together ? n : 1;
     to->size = bytes * to->numbers;
     to->point = bytes * n;
-    to->stride = bytes * stride;
+    to->stride = bytes * dpari_pt_stride(field);
     to->component = together ? bytes : bytes * field->component_stride;
     dpari_pt_place_vector(plan, field, to);
     to->ref = 0;
@@ -85,6 +94,7 @@ static int64_t dpari_pt_places_bytes(int64_t n)
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
+/* Returns the bytes of the packed values of all peers, in either direction. */
 static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
     return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
@@ -92,7 +102,8 @@ static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_
            DPARI_LINE;
 }
 
-/* Waits until peers have taken what they were given in exchange `last`. */
+/* Waits until the peers that share memory have taken all values of exchange `last`. Those that were
+ * ready for a later one have. */
 static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
 {
     dpar_status status = DPAR_OK;
@@ -105,13 +116,13 @@ static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
     return status;
 }
 
-/* Staging memory for n vectors of so many bytes a point. */
+/* Allocates larger staging memory, for n vectors of `point` bytes together at each point. A failure
+ * breaks the communicator, because the other ranks have begun the exchange. */
 static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
     const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-    const int beside = plan->messages_to > 0; /* what arrives, and what is packed beside */
     dpar_comm *of = plan->world ? plan->node : plan->head.comm;
     void *memory = NULL;
     dpar_status status = dpari_pt_await_done(plan, plan->count);
@@ -120,7 +131,8 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     }
     dpar_comm_release(of, plan->staging);
     plan->staging = NULL;
-    status = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (beside + 1) * packed, &memory);
+    status = dpar_comm_alloc(
+        of, vectors + 2 * (places + packed) + (plan->messages_to > 0 ? 2 : 1) * packed, &memory);
     if (status != DPAR_OK) {
         dpar_why why = of->why;
         return dpari_comm_wrong_all(plan->head.comm, status, &why);
@@ -139,87 +151,99 @@ static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64
     return DPAR_OK;
 }
 
-/* What ranks must name alike. */
+/* Returns what peers compare, as part of the word `ready`: the operation, and a hash of the number,
+ * types and components of the vectors. */
 static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
 {
-    uint64_t h = dpari_hash(0, n);
+    uint64_t op = 0;
+    uint64_t hash = dpari_hash(0, n);
     int32_t i;
     for (i = 0; i < n; i++) {
-        h = dpari_hash(h, fields[i].type +
-                              64 * (int64_t)(fields[i].components > 0 ? fields[i].components : 1));
+        hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
     }
-    return (h & (DPARI_PT_KIND - DPARI_PT_OP)) | (uint64_t)(!plan->adjoint         ? 0
-                                                            : plan->op == DPAR_SUM ? 1
-                                                            : plan->op == DPAR_MAX ? 2
-                                                                                   : 3);
+    if (plan->adjoint) {
+        op = 3;
+        if (plan->op != DPAR_MIN) {
+            op = plan->op == DPAR_SUM ? 1 : 2;
+        }
+    }
+    return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
 }
 
 /* True if there is one vector, with the type, components and strides of the one before, so that it
  * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
  * because memory at the same address may be other memory by now.) */
-static int dpari_pt_is_named(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
+static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_field *fields,
+                                 int32_t n)
 {
-    const dpar_points_field *a = &plan->named;
+    const dpar_points_field *last = &plan->last_field;
     return n == 1 && plan->vectors == 1 && plan->shared == 0 && fields && fields->data &&
-           fields->type == a->type && !fields->ghosts == !a->ghosts &&
-           fields->components == a->components && fields->stride == a->stride &&
-           fields->component_stride == a->component_stride;
+           fields->type == last->type && !fields->ghosts == !last->ghosts &&
+           fields->components == last->components && fields->stride == last->stride &&
+           fields->component_stride == last->component_stride;
 }
 
 /* Checks and stores the vectors that the caller passes. */
-static dpar_status dpari_pt_name(dpari_points *plan, const dpar_points_field *fields, int32_t n)
+static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_field *fields,
+                                        int32_t n)
 {
     dpar_comm *comm = plan->head.comm;
-    dpar_status status = DPAR_OK;
+    dpar_status status;
     int64_t point = 0;
     int32_t i;
-    if (dpari_pt_is_named(plan, fields, n)) {
+    if (dpari_pt_is_like_last(plan, fields, n)) {
         dpari_pt_place_vector(plan, fields, plan->vector);
         return DPAR_OK;
     }
-    plan->named.type = DPAR_TYPE_NONE;
+    plan->last_field.type = DPAR_TYPE_NONE;
     plan->again = 0;
     if (n < 1 || n > DPARI_PT_MOST || !fields) {
-        return dpari_comm_wrong(comm, "points exchange of %d vectors: 1 to %d are possible",
-                                fields ? n : 0, (int32_t)DPARI_PT_MOST);
+        return dpari_comm_wrong(
+            comm, "points exchange of %d vectors (0 if fields is NULL): 1 to %d are allowed",
+            fields ? n : 0, (int32_t)DPARI_PT_MOST);
     }
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         status = dpari_pt_check_vector(plan, &fields[i], i);
-        point += status == DPAR_OK ? dpar_type_bytes(fields[i].type) *
-                                         (fields[i].components > 0 ? fields[i].components : 1)
-                                   : 0;
+        if (status != DPAR_OK) {
+            return status;
+        }
+        point += dpar_type_bytes(fields[i].type) * dpari_pt_components(&fields[i]);
     }
-    if (status == DPAR_OK &&
-        (n > plan->staging_vectors ||
-         dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(plan, n, point) > plan->staging_turn)) {
+    if (n > plan->staging_vectors ||
+        dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(plan, n, point) > plan->staging_turn) {
         status = dpari_pt_grow(plan, n, point);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; i < n && status == DPAR_OK; i++) {
+    for (i = 0; i < n; i++) {
         dpari_pt_set_vector(plan, &fields[i], &plan->vector[i]);
     }
     plan->vectors = n;
     plan->point = point;
-    if (status == DPAR_OK && n == 1) {
-        plan->named = fields[0];
+    if (n == 1) {
+        plan->last_field = fields[0];
     }
-    return status;
+    return DPAR_OK;
 }
 
-/* ---- giving -----------------------------------------------------------------------------------
+/* ---- packing ----------------------------------------------------------------------------------
  */
 
-/* Messages have left when an exchange ends: they alone need no second turn. */
+/* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
+ * messages have been sent when an exchange ends. */
 static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
     return plan->turns + (plan->shared > 0 ? plan->count & 1 : 0) * plan->staging_turn;
 }
 
+/* Returns where the packed values begin in this turn. */
 static unsigned char *dpari_pt_packed(const dpari_points *plan)
 {
     return dpari_pt_turn(plan) + dpari_pt_places_bytes(plan->vectors);
 }
 
-/* Returns where the values that this rank packs for a peer begin, counted over all peers, */
+/* Returns the offset of the values that this rank packs for peer i. */
 static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
@@ -227,7 +251,7 @@ static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
                            plan->point, plan->vectors);
 }
 
-/* and where a peer has packed those for this rank, in the peer's memory. */
+/* Returns the offset of the values that peer i has packed for this rank, in the peer's turn. */
 static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
 {
     const dpari_pt_record *record = &plan->peer[i].theirs;
@@ -235,7 +259,7 @@ static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
                            record->number, plan->point, plan->vectors);
 }
 
-/* The list that a rank gives by, and takes by. */
+/* Return the list of the values that are sent to a peer, and of those that are received from it. */
 static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
     return plan->adjoint ? &peer->receive : &peer->send;
@@ -246,24 +270,25 @@ static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari
     return plan->adjoint ? &peer->send : &peer->receive;
 }
 
+/* Describe one piece of the points of a vector: in the caller's memory, and packed at `at`. */
 static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *vector, int ghosts, int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = (ghosts ? vector->ghosts : vector->own) + piece * vector->component;
-    s.stride = vector->stride;
-    return s;
+    dpari_pt_side side;
+    side.at = (ghosts ? vector->ghosts : vector->own) + piece * vector->component;
+    side.stride = vector->stride;
+    return side;
 }
 
 static dpari_pt_side dpari_pt_dense_side(const dpari_pt_vector *vector, unsigned char *at,
                                          int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = at + piece * vector->size;
-    s.stride = vector->point;
-    return s;
+    dpari_pt_side side;
+    side.at = at + piece * vector->size;
+    side.stride = vector->point;
+    return side;
 }
 
-/* All of a message is one piece of the vector: it need not be packed. */
+/* True if the values of a message are adjacent in the vector, so that they need not be packed. */
 static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list)
 {
     return plan->vectors == 1 && list->kind == DPARI_PT_ONE && plan->vector[0].pieces == 1 &&
@@ -284,7 +309,7 @@ static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
     return bytes;
 }
 
-/* True if a peer reads this vector in place. */
+/* True if a peer reads this vector of this rank in place. */
 static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
                           const dpari_pt_vector *vector)
 {
@@ -312,14 +337,15 @@ static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 #endif
 }
 
-/* Into memory that another core read before: its cache has the lines, which come a bite ahead of
- * the copy. Scattered values are first gathered beside, then written at once. */
+/* Packs a vector of one piece into memory that another core has read before. Because the cache of
+ * that core still has the lines, they are prefetched one bite ahead of the copy. Scattered values
+ * are first gathered in private memory, then written in one go. */
 static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector *vector,
                                  const dpari_pt_list *list, dpari_pt_side mine, unsigned char *to)
 {
-    const int64_t all = list->count * vector->size,
-                  bite = dpari_most(DPARI_PT_BITE / vector->size, 1);
-    const int beside = list->kind == DPARI_PT_EACH || vector->stride != vector->size;
+    const int64_t all = list->count * vector->size;
+    const int64_t bite = dpari_most(DPARI_PT_BITE / vector->size, 1); /* values */
+    const int scattered = list->kind == DPARI_PT_EACH || vector->stride != vector->size;
     dpari_pt_list part = *list;
     int64_t k;
     dpari_pt_own_lines(to, dpari_least(all, bite * vector->size));
@@ -331,15 +357,17 @@ static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector
         part.first = (int32_t)(list->first + k * (list->step != 0 ? list->step : 1));
         dense = dpari_pt_dense(part.count);
         dpari_pt_own_lines(to + next, dpari_least(all - next, bite * vector->size));
-        dpari_pt_move(&dense, dpari_pt_dense_side(vector, beside ? plan->aside : to + at, 0), &part,
-                      mine, vector->size);
-        if (beside) {
+        dpari_pt_move(&dense, dpari_pt_dense_side(vector, scattered ? plan->aside : to + at, 0),
+                      &part, mine, vector->size);
+        if (scattered) {
             dpari_elements_bits(to + at, plan->aside, (size_t)(part.count * vector->size));
         }
     }
 }
 
-/* A vector into what is packed for a peer, which may share the memory. */
+/* Packs a vector for a peer. shared: 1 if another core reads the packed values. They are then
+ * written in bites, or packed in private memory and copied at once. The adjoint sets the ghosts to
+ * 0. */
 static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vector,
                                  const dpari_pt_list *list, unsigned char *to, int shared)
 {
@@ -364,8 +392,8 @@ static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vect
     }
 }
 
-/* Packs what peer i gets of the vectors, but for those that it reads where they lie. Returns where.
- */
+/* Packs the values of all vectors for peer i, except for vectors that it reads in place. Returns
+ * where they begin. */
 static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
@@ -385,8 +413,9 @@ static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
     return out;
 }
 
-/* Publishes that all is packed, and the references of vectors that are read in place. */
-static void dpari_pt_tell(dpari_points *plan)
+/* Publishes that all values are packed, and writes the places of vectors if some peer reads them.
+ */
+static void dpari_pt_publish(dpari_points *plan)
 {
     dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(plan);
     uint64_t word = (uint64_t)plan->count << 16 | plan->kind;
@@ -406,10 +435,11 @@ static void dpari_pt_tell(dpari_points *plan)
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
+/* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
 static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
                           unsigned char *at, int64_t bytes)
 {
-    dpar_call *call = &plan->call[n]; /* zero but for what is said here */
+    dpar_call *call = &plan->call[n];
     call->kind = kind;
     call->type = DPAR_U8;
     call->root = peer->rank;
@@ -419,8 +449,8 @@ static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *pe
     call->out = kind == DPAR_CALL_SEND ? NULL : at;
 }
 
-/* Receives come first, so that what arrives has its place: into the ghosts where they are one
- * piece. */
+/* Posts the receives, before anything is sent, so that messages need not be buffered when they
+ * arrive. They are received directly in the ghosts if these are adjacent. */
 static dpar_status dpari_pt_receive(dpari_points *plan)
 {
     int32_t i, n = 0;
@@ -431,11 +461,12 @@ static dpar_status dpari_pt_receive(dpari_points *plan)
             continue;
         }
         peer->in_place = !plan->adjoint && dpari_pt_is_whole(plan, list);
-        peer->arrives =
-            peer->in_place ? plan->vector[0].ghosts + list->first * plan->vector[0].stride
-                           : plan->arrivals + dpari_pt_begins(plan->adjoint ? peer->sends_before
-                                                                            : peer->receives_before,
-                                                              i, plan->point, plan->vectors);
+        if (peer->in_place) {
+            peer->arrives = plan->vector[0].ghosts + list->first * plan->vector[0].stride;
+        } else {
+            const int64_t before = plan->adjoint ? peer->sends_before : peer->receives_before;
+            peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
+        }
         dpari_pt_call(plan, n++, peer, DPAR_CALL_RECV, peer->arrives,
                       dpari_pt_bytes(plan, list->count));
     }
@@ -443,7 +474,7 @@ static dpar_status dpari_pt_receive(dpari_points *plan)
     return n > 0 ? dpari_batch_checked(plan->head.comm, plan->call, n, plan->work) : DPAR_OK;
 }
 
-/* Packs for those that get messages, and sends. */
+/* Packs the values for peers that get messages, and posts the sends. */
 static dpar_status dpari_pt_send(dpari_points *plan)
 {
     int32_t i, n = plan->receives_posted;
@@ -462,17 +493,19 @@ static dpar_status dpari_pt_send(dpari_points *plan)
         dpari_pt_call(plan, n++, peer, DPAR_CALL_SEND, from, dpari_pt_bytes(plan, list->count));
     }
     plan->sends_posted = n - plan->receives_posted;
-    return plan->sends_posted > 0
-               ? dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                                     plan->sends_posted, plan->work + plan->receives_posted)
-               : DPAR_OK;
+    if (plan->sends_posted == 0) {
+        return DPAR_OK;
+    }
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
 }
 
-/* ---- messages of the exchange before, posted again --------------------------------------------
+/* ---- messages of the last exchange, posted again ----------------------------------------------
  *
- * A solver runs one exchange over and over: forward, of one vector, by messages alone, into ghosts
- * that lie in one piece each. Its calls stay; where the vector lies is put into them. */
+ * A solver runs one exchange over and over. If it is forward, of one vector, and each peer sends
+ * one message directly into the ghosts, the calls stay as they are, and only addresses are set. */
 
+/* True if the next exchange of such a vector can post the calls of this one again. */
 static int dpari_pt_may_repeat(const dpari_points *plan)
 {
     int32_t i;
@@ -485,6 +518,7 @@ static int dpari_pt_may_repeat(const dpari_points *plan)
     return plan->vectors == 1 && plan->vector[0].pieces == 1 && !plan->adjoint;
 }
 
+/* Posts the calls of the last exchange again, with the addresses of this vector. */
 static dpar_status dpari_pt_post_again(dpari_points *plan)
 {
     const dpari_pt_vector *vector = plan->vector;
@@ -495,31 +529,37 @@ static dpar_status dpari_pt_post_again(dpari_points *plan)
         const dpari_pt_list *list = &plan->peer[i].receive;
         plan->peer[i].taken = 0;
         if (list->count > 0) {
-            call++->out = vector->ghosts + list->first * vector->stride;
+            call->out = vector->ghosts + list->first * vector->stride;
+            call++;
         }
     }
     status = dpari_batch_checked(plan->head.comm, plan->call, plan->receives_posted, plan->work);
-    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
+    if (status != DPAR_OK) {
+        return status;
+    }
+    for (i = 0; i < plan->head.peer_count; i++) {
         const dpari_pt_list *list = &plan->peer[i].send;
-        if (list->count > 0 && dpari_pt_is_whole(plan, list)) {
-            call++->in = vector->own + list->first * vector->stride;
-        } else if (list->count > 0) {
+        if (list->count == 0) {
+            continue;
+        }
+        if (dpari_pt_is_whole(plan, list)) {
+            call->in = vector->own + list->first * vector->stride;
+        } else { /* packed where it was packed before */
             const dpari_pt_list dense = dpari_pt_dense(list->count);
-            unsigned char *to = (unsigned char *)(uintptr_t)call++->in;
+            unsigned char *to = (unsigned char *)(uintptr_t)call->in;
             dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
                           dpari_pt_side_of(vector, 0, 0), vector->size);
         }
+        call++;
     }
-    return status != DPAR_OK
-               ? status
-               : dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
-                                     plan->sends_posted, plan->work + plan->receives_posted);
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
 }
 
 /* ---- taking -----------------------------------------------------------------------------------
  */
 
-/* What was packed, into ghosts, or combined with own values. */
+/* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
 static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
                             unsigned char *from)
 {
@@ -541,7 +581,8 @@ static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
     }
 }
 
-/* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
+/* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
+ * side, they are copied in the smaller pieces of the other one. */
 static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
                                  const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
@@ -561,7 +602,7 @@ static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
     return DPAR_OK;
 }
 
-/* The turn of a peer that is ready; NULL: there are no addresses for it. */
+/* Returns the turn of a peer that is ready, or NULL if its memory cannot be mapped. */
 static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_peer *peer)
 {
     if (peer->turns != peer->line->turns) {
@@ -574,7 +615,7 @@ static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_pee
     return peer->mapped + (plan->count & 1) * peer->line->turn_bytes;
 }
 
-/* From a rank that shares memory and is ready. */
+/* Takes the values of a peer that shares memory and is ready. */
 static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
@@ -608,8 +649,8 @@ static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
     return status;
 }
 
-/* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
- */
+/* Copies own values that this rank reads as ghosts. Of an adjoint they are packed first, so that
+ * they are combined in the order of ranks. */
 static void dpari_pt_take_self(dpari_points *plan)
 {
     const dpari_pt_peer *peer = &plan->peer[plan->self];
@@ -640,23 +681,27 @@ static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
     peer->seen = (int64_t)(word >> 16);
     peer->lends = (word & DPARI_PT_LENT) != 0 && peer->seen == plan->count;
     plan->lent |= peer->lends;
-    return peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind
-               ? dpari_pt_differs(plan, i, word & DPARI_PT_KIND)
-               : status;
+    if (peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind) {
+        return dpari_pt_differs(plan, i, word & DPARI_PT_KIND);
+    }
+    return DPAR_OK;
 }
 
-/* Work n of messages: who is to wait need not test before, as messages go on by themselves. */
+/* Waits for message n if wait is 1, or tests it if wait is 0. DPARI_PT_PEEK does neither: a rank
+ * that is about to wait need not test before, because messages progress by themselves. */
 static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
 {
     const double began = dpari_pt_clock(plan);
-    const dpar_status status = wait == DPARI_PT_PEEK ? DPAR_MORE
-                               : wait                ? dpar_wait(&plan->work[n])
-                                                     : dpar_test(&plan->work[n]);
+    dpar_status status;
+    if (wait == DPARI_PT_PEEK) {
+        return DPAR_MORE;
+    }
+    status = wait ? dpar_wait(&plan->work[n]) : dpar_test(&plan->work[n]);
     dpari_pt_count(plan, DPARI_PT_WAITING, began);
     return status;
 }
 
-/* All messages of an exchange that was posted again. */
+/* Waits for all messages of an exchange that was posted again. */
 static dpar_status dpari_pt_end_again(dpari_points *plan)
 {
     dpar_status status = DPAR_OK;
@@ -667,14 +712,15 @@ static dpar_status dpari_pt_end_again(dpari_points *plan)
     return status;
 }
 
-/* Takes from peer i, whose message is work n. */
+/* Takes the values of peer i, whose message is number n, once they are ready. */
 static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int wait)
 {
     dpari_pt_peer *peer = &plan->peer[i];
-    dpar_status status = i == plan->self    ? DPAR_OK
-                         : peer->world >= 0 ? dpari_pt_meet(plan, i, wait)
-                                            : dpari_pt_message(plan, n, wait);
+    dpar_status status = DPAR_OK;
     double began;
+    if (i != plan->self) {
+        status = peer->world >= 0 ? dpari_pt_meet(plan, i, wait) : dpari_pt_message(plan, n, wait);
+    }
     if (status != DPAR_OK) {
         return status;
     }
@@ -691,17 +737,21 @@ static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int w
     return status;
 }
 
-/* From all peers: forward as they come, adjoint in the order of their ranks. */
+/* Takes the values of all peers. Forward, those that are ready are taken first, then it waits for
+ * the others. Adjoint, it waits for each in the order of ranks. Returns DPAR_MORE if some are not
+ * ready and it is not to wait. */
 static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass, n;
-    for (pass = !wait                                ? 0
-                : plan->adjoint || plan->shared == 0 ? 1
-                                                     : DPARI_PT_PEEK;
-         pass <= wait; pass += 2) {
+    int32_t first = wait; /* the passes are PEEK and 1, or only 1, or only 0 */
+    if (wait && !plan->adjoint && plan->shared > 0) {
+        first = DPARI_PT_PEEK;
+    }
+    for (pass = first; pass <= wait; pass += 2) {
         all = DPAR_OK;
-        for (i = 0, n = 0; i < plan->head.peer_count; i++) {
+        n = 0;
+        for (i = 0; i < plan->head.peer_count; i++) {
             dpari_pt_peer *peer = &plan->peer[i];
             const int comes = dpari_pt_takes(plan, peer)->count > 0;
             const int32_t message = n;
@@ -724,7 +774,8 @@ static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
     return all;
 }
 
-/* Waits until peers have read this rank's vectors, and until messages have been sent. */
+/* Waits until peers have read this rank's vectors, and until messages have been sent. Returns
+ * DPAR_MORE if that is not so and it is not to wait. */
 static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;
@@ -744,7 +795,8 @@ static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-/* The ranks of a node that gave up: messages of the others may never come. */
+/* Breaks the communicator if that of the node is broken, because messages of other nodes may then
+ * never arrive. */
 static void dpari_pt_break_both(dpari_points *plan)
 {
     if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
@@ -752,7 +804,7 @@ static void dpari_pt_break_both(dpari_points *plan)
     }
 }
 
-/* It failed: nothing of it stays under way. */
+/* Ends an exchange that failed with `status`, so that nothing of it stays in progress. */
 static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status status)
 {
     dpari_pt_break_both(plan);
@@ -764,8 +816,8 @@ static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status stat
     return status;
 }
 
-/* Packs for peers that share memory, once they have taken what the staging memory held before, and
- * publishes it. */
+/* Packs for peers that share memory, once they have taken what this turn held before, and publishes
+ * the values. */
 static dpar_status dpari_pt_offer(dpari_points *plan)
 {
     dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
@@ -782,14 +834,15 @@ static dpar_status dpari_pt_offer(dpari_points *plan)
     }
     dpari_pt_count(plan, DPARI_PT_PACKING, began);
     if (plan->shared > 0) {
-        dpari_pt_tell(plan);
+        dpari_pt_publish(plan);
     }
     return status;
 }
 
+/* Posts receives, packs and publishes values, and posts sends. */
 static dpar_status dpari_pt_start(dpari_points *plan)
 {
-    dpar_status status = DPAR_OK;
+    dpar_status status;
     int32_t i;
     if (plan->again) {
         return dpari_pt_post_again(plan);
@@ -800,37 +853,56 @@ static dpar_status dpari_pt_start(dpari_points *plan)
     }
     if (plan->messages_to > 0) {
         status = dpari_pt_receive(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (status == DPAR_OK && (plan->shared > 0 || plan->self >= 0)) {
+    if (plan->shared > 0 || plan->self >= 0) {
         status = dpari_pt_offer(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (status == DPAR_OK && plan->messages_to > 0) {
+    if (plan->messages_to > 0) {
         status = dpari_pt_send(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (status == DPAR_OK && plan->self >= 0 && !plan->adjoint) {
+    if (plan->self >= 0 && !plan->adjoint) {
         status = dpari_pt_take(plan, plan->self, 0, 0);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
     plan->again = dpari_pt_may_repeat(plan);
-    return status;
+    return DPAR_OK;
 }
 
+/* Begins an exchange. op: DPAR_COPY for forward, otherwise the operation of the adjoint. */
 static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
                                   int32_t op)
 {
     dpar_status status = DPAR_OK;
-    if (plan->shared > 0) { /* the others may have given this rank up */
+    if (plan->shared > 0) { /* the others may have timed out while they waited for this rank */
         status = dpari_group_broken(dpari_group_of(plan->node));
     }
-    status = status == DPAR_OK ? dpari_pt_broken(plan) : status;
+    if (status == DPAR_OK) {
+        status = dpari_pt_broken(plan);
+    }
     if (status != DPAR_OK) {
         dpari_pt_break_both(plan);
         return status;
     }
     if (plan->active) {
-        return dpari_comm_wrong(plan->head.comm, "points exchange %ld has not ended", plan->count);
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
-    status = dpari_pt_name(plan, fields, n);
-    status = status == DPAR_OK ? dpari_rest_post(plan->head.comm) : status;
+    status = dpari_pt_set_vectors(plan, fields, n);
+    if (status == DPAR_OK) {
+        status = dpari_rest_post(plan->head.comm);
+    }
     if (status != DPAR_OK) {
         return status;
     }
@@ -846,8 +918,8 @@ static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *f
     return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
 }
 
-/* This rank has taken all: somebody may wait for that. */
-static void dpari_pt_say_done(dpari_points *plan)
+/* Publishes that this rank has taken all values. Peers are woken only if one may wait for it. */
+static void dpari_pt_publish_done(dpari_points *plan)
 {
     if (plan->lent || plan->oneway) {
         dpari_publish(plan->world, &plan->line->done, (uint64_t)plan->count);
@@ -856,8 +928,9 @@ static void dpari_pt_say_done(dpari_points *plan)
     }
 }
 
-/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
-static dpar_status dpari_pt_further(dpari_points *plan, int wait)
+/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, nothing of
+ * the exchange is touched any more, because its memory has been freed. */
+static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
 {
     dpar_status status = DPAR_OK;
     if (plan->active && plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
@@ -871,19 +944,21 @@ static dpar_status dpari_pt_further(dpari_points *plan, int wait)
         plan->stage = DPARI_PT_LEAVING;
     } else if (plan->stage == DPARI_PT_TAKING) {
         status = dpari_pt_take_all(plan, wait);
-        if (status == DPAR_OK &&
-            plan->shared > 0) { /* a peer that had timed out may have written again */
+        if (status == DPAR_OK && plan->shared > 0) {
+            /* A peer that had timed out may have packed other values while this rank read. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
             status = dpari_group_broken(dpari_group_of(plan->node));
         }
         if (status < DPAR_OK && plan->shared > 0) {
             dpari_pt_break_both(plan);
         } else if (status == DPAR_OK && plan->shared > 0) {
-            dpari_pt_say_done(plan);
+            dpari_pt_publish_done(plan);
         }
         plan->stage = status == DPAR_OK ? DPARI_PT_LEAVING : plan->stage;
     }
-    status = status == DPAR_OK ? dpari_pt_leave(plan, wait) : status;
+    if (status == DPAR_OK) {
+        status = dpari_pt_leave(plan, wait);
+    }
     plan->active = status != DPAR_OK;
     return status == DPAR_OK || status == DPAR_MORE ? status : dpari_pt_drop(plan, status);
 }
@@ -902,11 +977,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(points->comm, "operation %d: sum, max and min are possible", op);
+        return dpari_comm_wrong(
+            points->comm, "dpar_points_reduce_begin: op %d is not DPAR_SUM, _MAX or _MIN", op);
     }
     for (i = 0; i < n && fields; i++) {
         if (!dpari_type_can_reduce(fields[i].type)) {
-            return dpari_comm_wrong(points->comm, "vector %d of %s cannot be combined", i,
+            return dpari_comm_wrong(points->comm, "vector %d: type %s cannot be reduced", i,
                                     dpar_type_name(fields[i].type));
         }
     }
@@ -915,12 +991,12 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
 
 DPAR_API dpar_status dpar_points_test(dpar_points *points)
 {
-    return points ? dpari_pt_further(dpari_pt_of(points), 0) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 0) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_end(dpar_points *points)
 {
-    return points ? dpari_pt_further(dpari_pt_of(points), 1) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 1) : DPAR_E_ARG;
 }
 
 DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
@@ -952,11 +1028,13 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     }
     status = dpari_pt_broken(plan);
     if (plan->active && status == DPAR_OK) {
-        return dpari_comm_wrong(plan->head.comm, "points exchange %ld has not ended", plan->count);
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
     if (status == DPAR_OK) {
-        status =
-            dpar_barrier(plan->head.comm, NULL); /* peers may still look at this rank's words */
+        /* Peers may still read this rank's words. */
+        status = dpar_barrier(plan->head.comm, NULL);
     } else if (plan->active) {
         status = dpari_pt_drop(plan, status);
     }

@@ -56,7 +56,7 @@ static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const 
     return status;
 }
 
-static void dpari_pt_begin_sentence(const dpari_points *plan, dpar_text *text, dpar_why *why)
+static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
 {
     dpar_text_init(text, why->text, sizeof why->text);
     dpari_text_print(text, "points exchange #%ld of %d %s: ", plan->count, plan->vectors,
@@ -67,7 +67,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_differs(dpari_points *plan, int32
 {
     dpar_why why;
     dpar_text text;
-    dpari_pt_begin_sentence(plan, &text, &why);
+    dpari_pt_begin_message(plan, &text, &why);
     dpari_text_print(&text, "rank %d runs ", plan->peer[i].rank);
     dpari_pt_put_kind(&text, kind);
     dpari_text_print(&text, ", rank %d ", plan->head.comm->rank);
@@ -95,7 +95,7 @@ static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status stat
         status == DPAR_E_TIMEOUT ? dpari_pt_rank_of(plan, wait_state->who) : peer->rank;
     dpar_why why;
     dpar_text text;
-    dpari_pt_begin_sentence(plan, &text, &why);
+    dpari_pt_begin_message(plan, &text, &why);
     if (late >= 0) {
         dpari_text_print(&text, "rank %d", late);
     } else {
