@@ -177,7 +177,7 @@ static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_fie
                                  int32_t n)
 {
     const dpar_points_field *last = &plan->last_field;
-    return n == 1 && plan->vectors == 1 && plan->shared == 0 && fields && fields->data &&
+    return n == 1 && last->type != DPAR_TYPE_NONE && plan->shared == 0 && fields && fields->data &&
            fields->type == last->type && !fields->ghosts == !last->ghosts &&
            fields->components == last->components && fields->stride == last->stride &&
            fields->component_stride == last->component_stride;

@@ -740,6 +740,33 @@ static void wrong_calls(dpar_comm *c)
     CHECK_INT(dpar_points_free(NULL), DPAR_OK);
 }
 
+/* A vector that was refused is refused again, also by plans that compare it with the last one only. */
+static void refused_again(dpar_comm *c)
+{
+    const int64_t ghost[1] = {(c->rank + 1) % c->size};
+    double x[2] = {(double)c->rank, -1.0};
+    dpar_points_field v;
+    dpar_points_desc d;
+    dpar_points *p = NULL;
+    dpar_why why;
+    memset(&v, 0, sizeof v);
+    memset(&d, 0, sizeof d);
+    d.own_count = 1;
+    d.ghost_count = 1;
+    d.ghost_id = ghost;
+    d.method = DPAR_POINTS_MESSAGES;
+    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_OK);
+    if (!p) {
+        return;
+    }
+    CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+    v.data = x;
+    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
+}
+
 /* Ranks that name different vectors all hear of it, and no one waits for ever. */
 static void other_vectors(dpar_comm *c)
 {
@@ -999,6 +1026,7 @@ static int test(dpar_comm *c, void *arg)
     faults(c);
     fuzz(c, 5 * rounds);
     wrong_calls(c);
+    refused_again(c);
     rows(c);
     full(c);
     ahead(c);
