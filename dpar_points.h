@@ -552,41 +552,45 @@ DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 /* ==== points/points_list.h ==== */
 
-/* points_list - lists of local indices as runs, and the loops that copy and combine what they name.
- * Private: the floor of points. */
+/* points_list - stores lists of local indices as runs, and copies, clears and combines the values
+ * at these indices. Private: the lowest module of points. */
 
-/* Indices in order: one run, pairs (first, how many), or each by itself. */
+/* How a list stores its indices: as one run of consecutive indices, as pairs (first index, number
+ * of indices) of several runs, or each one. */
 enum { DPARI_PT_ONE, DPARI_PT_RUNS, DPARI_PT_EACH };
 typedef struct dpari_pt_list {
-    int64_t count, runs;
-    int32_t kind, first;
-    int32_t step;      /* EACH: from one index to the next; 0: not always the same */
-    const int32_t *at; /* ONE: NULL */
+    int64_t count, runs; /* indices, and runs of consecutive ones */
+    int32_t kind, first; /* DPARI_PT_ONE, ..., and the first index */
+    int32_t step;        /* for EACH: the distance between indices if it is constant, otherwise 0 */
+    const int32_t *at;   /* the pairs or indices; NULL for ONE */
 } dpari_pt_list;
 
-/* What lies at an index: `size` bytes at `at + index * stride`. */
+/* Where the values of a list are: `size` bytes at `at + index * stride` for each index. */
 typedef struct dpari_pt_side {
     unsigned char *at;
-    int64_t stride;
+    int64_t stride; /* bytes */
 } dpari_pt_side;
 
-/* The kind of these indices and their runs, without memory; the numbers that it needs. */
+/* Sets all of a list except for `at`. Returns the int32_t numbers that dpari_pt_fill needs there.
+ */
 DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);
-/* The same indices written to `at`, of so many numbers. */
+/* Writes the pairs or indices of a measured list to `at`, which the list then uses. */
 DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
-/* The list of 0, 1, ... n - 1. */
+/* Returns the list of 0, 1, ... n - 1. */
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
-/* The next run of a list: *cursor begins at 0, *within too. Indices left in it; *first: where. */
+/* Returns how many consecutive indices follow at position `within` of run number `cursor`.
+ *
+ * first: receives the first of them. */
 DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first);
 
-/* Element k of list `into` becomes element k of list `from`. `size` bytes each. */
+/* Copies `size` bytes at each index of `from` to the index of `into` with the same position. */
 DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
                                   const dpari_pt_list *from, dpari_pt_side of, int64_t size);
-/* Zeroes what a list names. */
+/* Sets `size` bytes at each index to 0. */
 DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size);
-/* Each element that a list names becomes itself op the next of `of`, one after another: an index
- * may come twice. `n` numbers of a type at each. */
+/* Combines the value at each index with the next value of `of` by `op`, one after the other,
+ * because an index may be listed twice. Each value has `n` numbers of a type. */
 DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op);
 
@@ -846,30 +850,34 @@ DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status s
 
 /* ==== points/points_wait.h ==== */
 
-/* points_wait - waiting for peers that share memory: they are gone, late, or do something else.
- * Private. */
+/* points_wait - waits for peers that share memory, and reports peers that have died, are late, or
+ * run something else. Private. */
 
-/* How the plan's communicators broke; OK. */
+/* Returns the status of the plan's communicators: DPAR_OK unless one of them is broken. */
 DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan);
-/* Waits until *word of peer i is at least value. Unless wait is 1, returns DPAR_MORE if it is not
- * yet. Errors break the communicator; PEEK does not look for errors. */
+/* Waits until *word, a word of peer i, is at least `value`. Unless wait is 1, it does not wait but
+ * returns DPAR_MORE. Errors break the communicator. DPARI_PT_PEEK does not look for errors. */
 enum { DPARI_PT_PEEK = -1 };
 DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
                                           uint64_t value, int wait);
-/* The peer runs another exchange than this rank: E_MISMATCH. */
+/* Reports that peer i runs another exchange than this rank. Breaks the communicator with
+ * DPAR_E_MISMATCH, and returns it. kind: that of the peer's exchange. */
 DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *plan, int32_t i, uint64_t kind);
-/* dpari_at gave NULL for this ref of a peer. */
+/* Reports that memory of a peer cannot be mapped: dpari_at returned NULL for `ref`. Breaks the
+ * communicator and returns its status. */
 DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *plan, uint64_t ref);
-/* Timers: 0 where there are none. */
+/* Return the time in seconds, and add the time since `began` to a phase (DPARI_PT_PACKING, ...).
+ * Without timers they return 0 and do nothing. */
 DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan);
 DPARI_INTERNAL void dpari_pt_count(dpari_points *plan, int32_t phase, double began);
 
 /* ==== points/points_order.h ==== */
 
-/* points_order - what partitions and movements share: sorting, the curve, numbers from rank to
- * rank, pages for a while. Private: it stands on comm alone. */
+/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for
+ * partitions and movements. It also declares the curve of points_part.c, for tests. Private. It
+ * uses comm, but no plans. */
 
-/* What is sorted: by key, then by id. `at` says where it was. */
+/* An item to be sorted by key, then by id. `at` is its index before the sort. */
 typedef struct dpari_po_item {
     int64_t key, id, at;
 } dpari_po_item;
@@ -877,21 +885,27 @@ typedef struct dpari_po_item {
 /* Compares an item with a key and an id: -1 if it is before them, 0 if equal, 1 if behind. */
 DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
 {
-    return a->key != key ? (a->key < key ? -1 : 1) : a->id != id ? (a->id < id ? -1 : 1) : 0;
+    if (a->key != key) {
+        return a->key < key ? -1 : 1;
+    }
+    if (a->id != id) {
+        return a->id < id ? -1 : 1;
+    }
+    return 0;
 }
-/* Sorts n items, equal ones as they are; spare: room for n. Returns where they are then: one of
- * both. O(n): a pass for each byte
- * in which they differ. */
+/* Sorts n items. Equal ones keep their order. spare: memory for n items. Returns the sorted items,
+ * which are in `item` or in `spare`. Costs O(n): one pass for each byte in which items differ. */
 DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
 
-/* Pages that are needed for a while. Zero it; dpari_po_free gives all of them back. */
-enum { DPARI_PO_PAGES = 8 };
+/* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
+enum { DPARI_PO_PAGES = 8 }; /* the most calls of dpari_po_take */
 typedef struct dpari_po_pages {
     void *at[DPARI_PO_PAGES];
     int64_t bytes[DPARI_PO_PAGES];
     int32_t used;
 } dpari_po_pages;
-/* n things of so many bytes, zeroed. Nothing after a failure: *st, with a message. */
+/* Allocates n * bytes zeroed bytes. Returns NULL if that fails, which sets *st and a message, or if
+ * *st is an error already, so that callers check the status once, after several calls. */
 DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
                                    dpar_status *status, dpar_why *why);
 DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
@@ -901,26 +915,30 @@ DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
  * curve share a side. */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 
-/* E_ARG: the communicator reaches a device's memory alone. */
+/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if it has a
+ * device's. */
 DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
-/* st, with the message of c where it is an error. */
+/* Returns status; if it is an error, *why receives the message of comm. */
 DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
                                             dpar_why *why);
-/* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
+/* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item
+ * if items are numbered from rank to rank. Collective. */
 DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
                                           dpar_why *why);
 
 /* ==== points/points_list.c ==== */
 
-/* Stores lists of local indices as runs, and copies, compares and combines what they name.
+/* Stores lists of local indices as runs, and copies, clears and combines the values at them.
  *
  * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
- * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c
- * and points_check.c. */
+ * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c;
+ * points.c makes the lists. */
 
 /* ---- lists ---- */
 
-enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
+/* The average length of runs from which pairs are stored: they then take at most half as much
+ * memory as the indices. */
+enum { DPARI_PT_LONG = 4 };
 
 DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n)
 {
@@ -934,11 +952,18 @@ DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *inde
         list->runs += index[i] != index[i - 1] + 1;
         list->step = (int64_t)index[i] - index[i - 1] == list->step ? list->step : 0;
     }
-    list->kind = list->runs <= 1                   ? DPARI_PT_ONE
-                 : list->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
-                                                   : DPARI_PT_EACH;
-    list->step = list->kind == DPARI_PT_EACH ? list->step : 0;
-    return list->kind == DPARI_PT_ONE ? 0 : list->kind == DPARI_PT_RUNS ? 2 * list->runs : n;
+    if (list->runs <= 1) {
+        list->kind = DPARI_PT_ONE;
+        list->step = 0;
+        return 0;
+    }
+    if (list->runs <= n / DPARI_PT_LONG) {
+        list->kind = DPARI_PT_RUNS;
+        list->step = 0;
+        return 2 * list->runs;
+    }
+    list->kind = DPARI_PT_EACH;
+    return n;
 }
 
 DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at)
@@ -991,7 +1016,8 @@ DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, 
 
 /* ---- copies ---- */
 
-/* Inlined for each size that is a constant. */
+/* These three copy n values of `size` bytes: from indices to one place after the other, the
+ * reverse, and between two strides. They are inlined so that the compiler knows common sizes. */
 DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
                                          int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
@@ -1020,7 +1046,8 @@ DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const uns
     }
 }
 
-/* Four at a time: three instructions a value in place of seven. */
+/* Gathers adjacent doubles, four at a time, which takes three instructions a value instead of
+ * seven. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
@@ -1034,7 +1061,7 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }
 
-/* The same from places that are equally far apart. */
+/* Does the same from addresses at a constant distance. */
 static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
                                     int64_t n)
 {
@@ -1050,6 +1077,7 @@ static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from
     dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
+/* Choose the loop for a size: 8 and 4 bytes are one number, 24 are three doubles at a point. */
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
                                 int64_t stride, const int32_t *at, int64_t n, int64_t size)
 {
@@ -1094,7 +1122,7 @@ static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned cha
     }
 }
 
-/* Run after run, each as far as both lists have it in one piece. */
+/* Copies one run after the other, each up to the end of the shorter run of both lists. */
 static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
                                const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {
@@ -1144,7 +1172,7 @@ DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, 
 
 /* ---- sums ---- */
 
-/* The numbers of a run lie together on both sides. */
+/* Combines n numbers that are adjacent on both sides. */
 static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int64_t n,
                                  int32_t type, int32_t op)
 {
@@ -1165,6 +1193,7 @@ DPARI_ALWAYS_INLINE void dpari_pt_add_f64(unsigned char *to, const unsigned char
     dpari_elements_bits(to, &a, 8);
 }
 
+/* Adds doubles at single indices, the most frequent case of an adjoint. */
 static void dpari_pt_sum_f64(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                              int32_t n)
 {
@@ -1806,10 +1835,12 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
 
 /* ==== points/points_wait.c ==== */
 
-/* Waits for peers that share memory, and reports those that have died, are late or do something
- * else. It uses the waits of ../comm/group.h. Called by points_run.c. */
+/* Waits for peers that share memory, and reports those that have died, are late or run something
+ * else. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for memory
+ * that cannot be mapped. */
 
-#define DPARI_PT_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+#define DPARI_PT_LOOK_EVERY                                                                        \
+    10e-3 /* seconds after which dpar_points_test looks for failed peers again */
 
 DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan)
 {
@@ -1828,7 +1859,7 @@ DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan)
     return plan->head.comm->status != DPAR_OK ? plan->head.comm->status : plan->node->status;
 }
 
-/* The rank in the plan's communicator of one of the world; -1: no peer. */
+/* Returns the rank in the plan's communicator of a rank of the world, or -1 if it is no peer. */
 static int32_t dpari_pt_rank_of(const dpari_points *plan, int32_t world)
 {
     int32_t i;
@@ -1840,6 +1871,7 @@ static int32_t dpari_pt_rank_of(const dpari_points *plan, int32_t world)
     return -1;
 }
 
+/* Appends a description of a kind of exchange to a message. */
 static void dpari_pt_put_kind(dpar_text *text, uint64_t kind)
 {
     static const char name[4][20] = {"a forward exchange", "an adjoint (sum)", "an adjoint (max)",
@@ -1847,6 +1879,7 @@ static void dpari_pt_put_kind(dpar_text *text, uint64_t kind)
     dpar_text_put(text, name[kind & DPARI_PT_OP]);
 }
 
+/* Breaks both communicators of the plan, with a message. */
 static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const char *text)
 {
     status = dpari_group_break(dpari_group_of(plan->node), status, text);
@@ -1856,6 +1889,7 @@ static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const 
     return status;
 }
 
+/* Begins a message with the number of the exchange. */
 static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
 {
     dpar_text_init(text, why->text, sizeof why->text);
@@ -1886,6 +1920,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *plan, u
     return status;
 }
 
+/* Breaks the communicators because peer i died, timed out or runs another call. wait_state: of a
+ * wait that failed. It may be NULL if status is DPAR_E_PEER. */
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status status, int32_t i,
                                             const dpari_peer_wait *wait_state)
 {
@@ -1919,7 +1955,7 @@ static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status stat
     return dpari_pt_break(plan, status, why.text);
 }
 
-/* Messages and other work that is under way. */
+/* Advances messages and other work in progress while this rank waits. */
 static void dpari_pt_progress(void *exchange)
 {
     dpari_points *plan = (dpari_points *)exchange;
@@ -1933,6 +1969,7 @@ static void dpari_pt_progress(void *exchange)
     }
 }
 
+/* Waits until a word of peer i arrives, and advances messages meanwhile. */
 static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t i,
                                                     const uint64_t *word, uint64_t value)
 {
@@ -1950,9 +1987,10 @@ static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t 
     wait_state.exchange = plan;
     status = dpari_peer_await(&wait_state, word, value);
     dpari_pt_count(plan, DPARI_PT_WAITING, began);
-    return status == DPAR_OK || dpari_pt_broken(plan) != DPAR_OK
-               ? status
-               : dpari_pt_fail(plan, status, i, &wait_state);
+    if (status == DPAR_OK || dpari_pt_broken(plan) != DPAR_OK) {
+        return status;
+    }
+    return dpari_pt_fail(plan, status, i, &wait_state);
 }
 
 DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
@@ -3970,14 +4008,16 @@ DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 /* Sorts, numbers items from rank to rank, and allocates temporary pages, for partitions and
  * movements (points_part.c, points_move.c). */
 
-/* A byte of a number, so that numbers ascend with their bytes: the sign is turned. */
+/* Returns a byte of the key or id. The sign bit is inverted, so that unsigned bytes have the order
+ * of signed numbers. */
 DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
 {
     const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
     return (size_t)(v >> shift & 255u);
 }
 
-/* Deals the items out by one byte, in their order. 0: all have the same one, nothing was done. */
+/* Copies the items to `out`, sorted by one byte. Returns 0 if all have the same byte, and then
+ * copies nothing. */
 static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t n, int by_id,
                          int32_t shift)
 {
@@ -4001,20 +4041,33 @@ static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t 
     return 1;
 }
 
+/* True if items are sorted already: by id, or by key and id. */
+static int dpari_po_is_sorted(const dpari_po_item *item, int64_t n, int by_id)
+{
+    int64_t i;
+    for (i = 1; i < n; i++) {
+        if (by_id ? item[i - 1].id > item[i].id
+                  : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) > 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
 {
     int32_t by_id, shift;
-    int64_t i;
-    for (by_id = 1; by_id >= 0; by_id--) { /* what decides less first */
-        for (i = 1; i < n && (by_id ? item[i - 1].id <= item[i].id
-                                    : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) <= 0);
-             i++) {
+    /* Sorts by id, then by key, from the lowest byte to the highest. Each pass keeps the order of
+     * the passes before it among equal bytes. */
+    for (by_id = 1; by_id >= 0; by_id--) {
+        if (dpari_po_is_sorted(item, n, by_id)) {
+            continue;
         }
-        for (shift = 0; shift < 64 && i < n; shift += 8) {
+        for (shift = 0; shift < 64; shift += 8) {
             if (dpari_po_deal(item, spare, n, by_id, shift)) {
-                dpari_po_item *const t = item;
+                dpari_po_item *const swapped = item;
                 item = spare;
-                spare = t;
+                spare = swapped;
             }
         }
     }
@@ -4033,8 +4086,9 @@ DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *pages, int64_t n, 
         at = dpari_os_pages(all + 8);
     }
     if (!at) {
-        *status = dpari_say(DPAR_E_MEMORY, why,
-                            "no memory: %ld times %ld bytes are needed for a while", n, bytes);
+        *status =
+            dpari_say(DPAR_E_MEMORY, why,
+                      "no memory for a temporary array of %ld elements of %ld bytes", n, bytes);
         return NULL;
     }
     pages->at[pages->used] = at;
@@ -4052,10 +4106,11 @@ DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *pages)
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why)
 {
-    return !comm->mem || comm->node || dpari_world_of(comm)
-               ? DPAR_OK
-               : dpari_wrong(why,
-                             "points lie in the host's memory, the communicator's is a device's");
+    if (!comm->mem || comm->node || dpari_world_of(comm)) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "points are in the host's memory, but the communicator sends a device's");
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
@@ -4077,7 +4132,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n,
     if (status == DPAR_OK) {
         status = dpari_po_explain(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
     }
-    for (r = 0, *first = 0; r < comm->rank && status == DPAR_OK; r++) {
+    *first = 0;
+    for (r = 0; r < comm->rank && status == DPAR_OK; r++) {
         *first += all[r];
     }
     dpari_po_free(&pages);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Stores lists of local indices as runs, and copies, compares and combines what they name.
+/* Stores lists of local indices as runs, and copies, clears and combines the values at them.
  *
  * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
- * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c
- * and points_check.c. */
+ * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c;
+ * points.c makes the lists. */
 #include "points_list.h"
 
 #include "../base/type.h"
@@ -12,7 +12,9 @@
 
 /* ---- lists ---- */
 
-enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
+/* The average length of runs from which pairs are stored: they then take at most half as much
+ * memory as the indices. */
+enum { DPARI_PT_LONG = 4 };
 
 DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n)
 {
@@ -26,11 +28,18 @@ DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *inde
         list->runs += index[i] != index[i - 1] + 1;
         list->step = (int64_t)index[i] - index[i - 1] == list->step ? list->step : 0;
     }
-    list->kind = list->runs <= 1                   ? DPARI_PT_ONE
-                 : list->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
-                                                   : DPARI_PT_EACH;
-    list->step = list->kind == DPARI_PT_EACH ? list->step : 0;
-    return list->kind == DPARI_PT_ONE ? 0 : list->kind == DPARI_PT_RUNS ? 2 * list->runs : n;
+    if (list->runs <= 1) {
+        list->kind = DPARI_PT_ONE;
+        list->step = 0;
+        return 0;
+    }
+    if (list->runs <= n / DPARI_PT_LONG) {
+        list->kind = DPARI_PT_RUNS;
+        list->step = 0;
+        return 2 * list->runs;
+    }
+    list->kind = DPARI_PT_EACH;
+    return n;
 }
 
 DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at)
@@ -83,7 +92,8 @@ DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, 
 
 /* ---- copies ---- */
 
-/* Inlined for each size that is a constant. */
+/* These three copy n values of `size` bytes: from indices to one place after the other, the
+ * reverse, and between two strides. They are inlined so that the compiler knows common sizes. */
 DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
                                          int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
@@ -112,7 +122,8 @@ DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const uns
     }
 }
 
-/* Four at a time: three instructions a value in place of seven. */
+/* Gathers adjacent doubles, four at a time, which takes three instructions a value instead of
+ * seven. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
@@ -126,7 +137,7 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }
 
-/* The same from places that are equally far apart. */
+/* Does the same from addresses at a constant distance. */
 static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
                                     int64_t n)
 {
@@ -142,6 +153,7 @@ static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from
     dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
+/* Choose the loop for a size: 8 and 4 bytes are one number, 24 are three doubles at a point. */
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
                                 int64_t stride, const int32_t *at, int64_t n, int64_t size)
 {
@@ -186,7 +198,7 @@ static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned cha
     }
 }
 
-/* Run after run, each as far as both lists have it in one piece. */
+/* Copies one run after the other, each up to the end of the shorter run of both lists. */
 static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
                                const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {
@@ -236,7 +248,7 @@ DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, 
 
 /* ---- sums ---- */
 
-/* The numbers of a run lie together on both sides. */
+/* Combines n numbers that are adjacent on both sides. */
 static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int64_t n,
                                  int32_t type, int32_t op)
 {
@@ -257,6 +269,7 @@ DPARI_ALWAYS_INLINE void dpari_pt_add_f64(unsigned char *to, const unsigned char
     dpari_elements_bits(to, &a, 8);
 }
 
+/* Adds doubles at single indices, the most frequent case of an adjoint. */
 static void dpari_pt_sum_f64(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                              int32_t n)
 {

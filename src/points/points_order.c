@@ -7,14 +7,16 @@
 #include "../comm/os.h"
 #include "../comm/shm.h"
 
-/* A byte of a number, so that numbers ascend with their bytes: the sign is turned. */
+/* Returns a byte of the key or id. The sign bit is inverted, so that unsigned bytes have the order
+ * of signed numbers. */
 DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
 {
     const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
     return (size_t)(v >> shift & 255u);
 }
 
-/* Deals the items out by one byte, in their order. 0: all have the same one, nothing was done. */
+/* Copies the items to `out`, sorted by one byte. Returns 0 if all have the same byte, and then
+ * copies nothing. */
 static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t n, int by_id,
                          int32_t shift)
 {
@@ -38,20 +40,33 @@ static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t 
     return 1;
 }
 
+/* True if items are sorted already: by id, or by key and id. */
+static int dpari_po_is_sorted(const dpari_po_item *item, int64_t n, int by_id)
+{
+    int64_t i;
+    for (i = 1; i < n; i++) {
+        if (by_id ? item[i - 1].id > item[i].id
+                  : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) > 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
 {
     int32_t by_id, shift;
-    int64_t i;
-    for (by_id = 1; by_id >= 0; by_id--) { /* what decides less first */
-        for (i = 1; i < n && (by_id ? item[i - 1].id <= item[i].id
-                                    : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) <= 0);
-             i++) {
+    /* Sorts by id, then by key, from the lowest byte to the highest. Each pass keeps the order of
+     * the passes before it among equal bytes. */
+    for (by_id = 1; by_id >= 0; by_id--) {
+        if (dpari_po_is_sorted(item, n, by_id)) {
+            continue;
         }
-        for (shift = 0; shift < 64 && i < n; shift += 8) {
+        for (shift = 0; shift < 64; shift += 8) {
             if (dpari_po_deal(item, spare, n, by_id, shift)) {
-                dpari_po_item *const t = item;
+                dpari_po_item *const swapped = item;
                 item = spare;
-                spare = t;
+                spare = swapped;
             }
         }
     }
@@ -70,8 +85,9 @@ DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *pages, int64_t n, 
         at = dpari_os_pages(all + 8);
     }
     if (!at) {
-        *status = dpari_say(DPAR_E_MEMORY, why,
-                            "no memory: %ld times %ld bytes are needed for a while", n, bytes);
+        *status =
+            dpari_say(DPAR_E_MEMORY, why,
+                      "no memory for a temporary array of %ld elements of %ld bytes", n, bytes);
         return NULL;
     }
     pages->at[pages->used] = at;
@@ -89,10 +105,11 @@ DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *pages)
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why)
 {
-    return !comm->mem || comm->node || dpari_world_of(comm)
-               ? DPAR_OK
-               : dpari_wrong(why,
-                             "points lie in the host's memory, the communicator's is a device's");
+    if (!comm->mem || comm->node || dpari_world_of(comm)) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "points are in the host's memory, but the communicator sends a device's");
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
@@ -114,7 +131,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n,
     if (status == DPAR_OK) {
         status = dpari_po_explain(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
     }
-    for (r = 0, *first = 0; r < comm->rank && status == DPAR_OK; r++) {
+    *first = 0;
+    for (r = 0; r < comm->rank && status == DPAR_OK; r++) {
         *first += all[r];
     }
     dpari_po_free(&pages);

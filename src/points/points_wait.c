@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Waits for peers that share memory, and reports those that have died, are late or do something
- * else. It uses the waits of ../comm/group.h. Called by points_run.c. */
+/* Waits for peers that share memory, and reports those that have died, are late or run something
+ * else. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for memory
+ * that cannot be mapped. */
 #include "points_wait.h"
 
 #include "../base/inner.h"
@@ -9,7 +10,8 @@
 #include "../comm/os.h"
 #include "../comm/shm.h"
 
-#define DPARI_PT_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+#define DPARI_PT_LOOK_EVERY                                                                        \
+    10e-3 /* seconds after which dpar_points_test looks for failed peers again */
 
 DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan)
 {
@@ -28,7 +30,7 @@ DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan)
     return plan->head.comm->status != DPAR_OK ? plan->head.comm->status : plan->node->status;
 }
 
-/* The rank in the plan's communicator of one of the world; -1: no peer. */
+/* Returns the rank in the plan's communicator of a rank of the world, or -1 if it is no peer. */
 static int32_t dpari_pt_rank_of(const dpari_points *plan, int32_t world)
 {
     int32_t i;
@@ -40,6 +42,7 @@ static int32_t dpari_pt_rank_of(const dpari_points *plan, int32_t world)
     return -1;
 }
 
+/* Appends a description of a kind of exchange to a message. */
 static void dpari_pt_put_kind(dpar_text *text, uint64_t kind)
 {
     static const char name[4][20] = {"a forward exchange", "an adjoint (sum)", "an adjoint (max)",
@@ -47,6 +50,7 @@ static void dpari_pt_put_kind(dpar_text *text, uint64_t kind)
     dpar_text_put(text, name[kind & DPARI_PT_OP]);
 }
 
+/* Breaks both communicators of the plan, with a message. */
 static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const char *text)
 {
     status = dpari_group_break(dpari_group_of(plan->node), status, text);
@@ -56,6 +60,7 @@ static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const 
     return status;
 }
 
+/* Begins a message with the number of the exchange. */
 static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
 {
     dpar_text_init(text, why->text, sizeof why->text);
@@ -86,6 +91,8 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *plan, u
     return status;
 }
 
+/* Breaks the communicators because peer i died, timed out or runs another call. wait_state: of a
+ * wait that failed. It may be NULL if status is DPAR_E_PEER. */
 static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status status, int32_t i,
                                             const dpari_peer_wait *wait_state)
 {
@@ -119,7 +126,7 @@ static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status stat
     return dpari_pt_break(plan, status, why.text);
 }
 
-/* Messages and other work that is under way. */
+/* Advances messages and other work in progress while this rank waits. */
 static void dpari_pt_progress(void *exchange)
 {
     dpari_points *plan = (dpari_points *)exchange;
@@ -133,6 +140,7 @@ static void dpari_pt_progress(void *exchange)
     }
 }
 
+/* Waits until a word of peer i arrives, and advances messages meanwhile. */
 static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t i,
                                                     const uint64_t *word, uint64_t value)
 {
@@ -150,9 +158,10 @@ static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t 
     wait_state.exchange = plan;
     status = dpari_peer_await(&wait_state, word, value);
     dpari_pt_count(plan, DPARI_PT_WAITING, began);
-    return status == DPAR_OK || dpari_pt_broken(plan) != DPAR_OK
-               ? status
-               : dpari_pt_fail(plan, status, i, &wait_state);
+    if (status == DPAR_OK || dpari_pt_broken(plan) != DPAR_OK) {
+        return status;
+    }
+    return dpari_pt_fail(plan, status, i, &wait_state);
 }
 
 DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,

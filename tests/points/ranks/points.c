@@ -740,7 +740,8 @@ static void wrong_calls(dpar_comm *c)
     CHECK_INT(dpar_points_free(NULL), DPAR_OK);
 }
 
-/* A vector that was refused is refused again, also by plans that compare it with the last one only. */
+/* A vector that was refused is refused again, also by plans that compare it with the last one only.
+ */
 static void refused_again(dpar_comm *c)
 {
     const int64_t ghost[1] = {(c->rank + 1) % c->size};
