@@ -29,14 +29,14 @@ static void dpari_pt_table_init(dpari_pt_table *table, dpari_pt_entry *entry, in
     }
 }
 
-/* Twice: ids may differ in high bits alone, as those that are packed of several numbers, and once
- * does not bring these down. */
+/* Hashes an id twice. Ids that are packed from several numbers may differ in high bits only, and
+ * one round does not carry these to the low bits. */
 static uint64_t dpari_pt_hash(uint64_t seed, int64_t id)
 {
     return dpari_hash(dpari_hash(seed, id), 0);
 }
 
-/* Where the id is, or the free entry where it would be. */
+/* Returns the entry of an id, or the free entry where it belongs. */
 static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *table, int64_t id)
 {
     int64_t i = (int64_t)(dpari_pt_hash(1, id) >> 16) & table->mask;
@@ -46,12 +46,13 @@ static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *table, int64_t id)
     return &table->entry[i];
 }
 
+/* Returns what is stored for an id, or -1. */
 static int64_t dpari_pt_find(const dpari_pt_table *table, int64_t id)
 {
     return table->mask < 0 ? -1 : dpari_pt_seek(table, id)->at;
 }
 
-/* Puts it there unless it is there already; what was there, or -1. */
+/* Stores `at` for an id, unless the id is there already. Returns what was there, or -1. */
 static int64_t dpari_pt_put(dpari_pt_table *table, int64_t id, int64_t at)
 {
     dpari_pt_entry *entry = dpari_pt_seek(table, id);
@@ -63,7 +64,8 @@ static int64_t dpari_pt_put(dpari_pt_table *table, int64_t id, int64_t at)
     return was;
 }
 
-/* Element `id` of the rule's array, in C order. 0: it has no such element. */
+/* Converts an id to the index of the element with that number in C order. Returns 0 if the array of
+ * the layout has no such element. */
 static int dpari_pt_element(const dpar_layout *layout, int64_t id, int64_t *index)
 {
     int32_t d;
@@ -77,7 +79,8 @@ static int dpari_pt_element(const dpar_layout *layout, int64_t id, int64_t *inde
     return id == 0;
 }
 
-static int64_t dpari_pt_ruled_index(const dpari_points *plan, int64_t id)
+/* Returns the local index of an id that a layout gives this rank, or -1. */
+static int64_t dpari_pt_layout_index(const dpari_points *plan, int64_t id)
 {
     int64_t index[DPAR_MAX_DIMS], local[DPAR_MAX_DIMS], shape[DPAR_MAX_DIMS], at = 0;
     int32_t d;
@@ -96,7 +99,7 @@ DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id)
 {
     int64_t at;
     if (plan->has_layout && !plan->hashed) {
-        return dpari_pt_ruled_index(plan, id);
+        return dpari_pt_layout_index(plan, id);
     }
     if (!plan->hashed) {
         at = id - plan->head.first_id;
@@ -114,15 +117,18 @@ DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
 
 /* ---- mail -------------------------------------------------------------------------------------
  *
- * Numbers for other ranks, sorted by rank, and what comes of theirs. */
+ * An all-to-all of numbers whose counts only the senders know: what is sent and what is received,
+ * both sorted by rank. */
 typedef struct dpari_pt_mail {
     dpar_comm *comm;
-    int64_t *count; /* [4 * size]: out, where; in, where */
+    int64_t *count; /* [4 * size]: numbers sent to each rank, where they begin in `out`, numbers
+                       received from each rank, where they begin in `in` */
     int64_t *out, *in;
-    int64_t outs, ins;
+    int64_t outs, ins; /* numbers in `out` and in `in` */
     void *memory;
 } dpari_pt_mail;
 
+/* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
 static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all)
 {
     int32_t i;
@@ -140,8 +146,12 @@ DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status s
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
- * both sides. m->count + size then has the place of the next number for each rank. st is an error
- * from before. Collective. */
+ * both sides. mail->count + size then has the place of the next number for each rank.
+ *
+ * to:     [n], the destination of each number.
+ * status: an error of this rank from before, which all ranks then return.
+ *
+ * Collective. dpari_pt_close frees the memory, also after a failure. */
 static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to, int64_t n,
                                  dpar_status status, dpar_why *why)
 {
@@ -178,7 +188,8 @@ static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int
     return dpari_agree_on(comm, status, "points", NULL, NULL, why);
 }
 
-/* out to their ranks; back: answers, which take the place of what came in. */
+/* Sends the numbers. back: 1 sends the answers, which have replaced the numbers received, to those
+ * who asked. */
 static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
 {
     int64_t *n = mail->count, *in = mail->count + 2 * mail->comm->size;
@@ -202,6 +213,7 @@ static void dpari_pt_close(dpari_pt_mail *mail)
 /* ---- owners -----------------------------------------------------------------------------------
  */
 
+/* Reports a ghost that no rank owns. */
 static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
                                      dpar_why *why)
 {
@@ -209,7 +221,7 @@ static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64
                        plan->head.comm->rank);
 }
 
-/* The last rank whose first id is not above. */
+/* Returns the last of n ranks whose first id is not above `id`, by bisection. */
 static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
 {
     int32_t low = 0, high = n;
@@ -224,7 +236,7 @@ static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
     return low;
 }
 
-/* Ids go on from rank to rank. */
+/* Finds the owners of ghosts if ids are consecutive from rank to rank. */
 static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc *desc,
                                      int32_t *owner, dpar_why *why)
 {
@@ -255,21 +267,27 @@ static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc 
     return status;
 }
 
+/* Returns the rank that a layout gives an id, or -1. */
+static int32_t dpari_pt_layout_owner(const dpar_layout *layout, int64_t id)
+{
+    int64_t index[DPAR_MAX_DIMS];
+    return dpari_pt_element(layout, id, index) ? dpar_layout_owner(layout, index, 0, NULL) : -1;
+}
+
+/* Takes the owners of ghosts from desc.owner or desc.layout. */
 static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points_desc *desc,
                                      int32_t *owner, dpar_why *why)
 {
-    int64_t g, index[DPAR_MAX_DIMS];
+    int64_t g;
     for (g = 0; g < desc->ghost_count; g++) {
-        owner[g] = desc->owner ? desc->owner[g]
-                   : dpari_pt_element(desc->layout, desc->ghost_id[g], index)
-                       ? dpar_layout_owner(desc->layout, index, 0, NULL)
-                       : -1;
+        const int64_t id = desc->ghost_id[g];
+        owner[g] = desc->owner ? desc->owner[g] : dpari_pt_layout_owner(desc->layout, id);
         if (!desc->owner && owner[g] < 0) {
-            return dpari_pt_no_owner(plan, desc->ghost_id[g], g, why);
+            return dpari_pt_no_owner(plan, id, g, why);
         }
         if (owner[g] < 0 || owner[g] >= plan->head.comm->size) {
-            return dpari_wrong(why, "ghost %ld, id %ld: its owner is rank %d of %d", g,
-                               desc->ghost_id[g], owner[g], plan->head.comm->size);
+            return dpari_wrong(why, "ghost %ld, id %ld: owner %d is not one of the %d ranks", g, id,
+                               owner[g], plan->head.comm->size);
         }
     }
     return DPAR_OK;
@@ -280,7 +298,7 @@ static int32_t dpari_pt_home(int64_t id, int32_t ranks)
     return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
 }
 
-/* Computes the home of each of n ids; it is later replaced by the place in what is sent there. */
+/* Computes the home of each of n ids. dpari_pt_deal later replaces it by a place. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
@@ -289,7 +307,8 @@ static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t 
     }
 }
 
-/* Puts the numbers of each where they go, and in place of the rank its place. */
+/* Stores n numbers in the part of mail->out for their destinations. In `to` it replaces the
+ * destination of each by its place in mail->out. */
 static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n, int32_t *to)
 {
     int64_t i, *next = mail->count + mail->comm->size;
@@ -300,7 +319,7 @@ static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n,
     }
 }
 
-/* Enters the ids that owners have registered into the table of this home. */
+/* Enters the ids that owners have sent to this home into its table. */
 static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail *mail,
                                      dpar_why *why)
 {
@@ -309,10 +328,11 @@ static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail 
     int64_t k = 0, end = 0;
     int32_t r;
     for (r = 0; r < mail->comm->size; r++) {
-        for (end += n[r]; k < end; k++) {
+        end += n[r];
+        for (; k < end; k++) {
             const int64_t was = dpari_pt_put(table, mail->in[k], r);
             if (was == r) {
-                status = dpari_wrong(why, "id %ld is twice among the own ids of rank %d",
+                status = dpari_wrong(why, "id %ld is listed twice among the own ids of rank %d",
                                      mail->in[k], r);
             } else if (was >= 0) {
                 status = dpari_wrong(why, "id %ld is owned by two ranks, %ld and %d", mail->in[k],
@@ -323,48 +343,82 @@ static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail 
     return status;
 }
 
-/* Runs rounds 1 and 2. `to` has as many elements as the larger of own and ghosts. */
-static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_desc *desc,
-                                         int32_t *owner, int32_t *to, dpar_why *why)
-{
-    dpar_comm *comm = plan->head.comm;
-    dpari_pt_mail mail;
+/* The table of a home: the ids whose owners have registered here, with their ranks. */
+typedef struct dpari_pt_directory {
     dpari_pt_table table;
-    int64_t bytes = 0, i;
-    void *pages = NULL;
+    void *pages;
+    int64_t bytes;
+} dpari_pt_directory;
+
+/* Runs round 1: sends own ids to their homes, which enter them in their directories. */
+static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_comm *comm,
+                                         const dpar_points_desc *desc, int32_t *to, dpar_why *why)
+{
+    dpari_pt_mail mail;
     dpar_status status;
     dpari_pt_homes(desc->own_id, desc->own_count, comm->size, to);
     status = dpari_pt_open(&mail, comm, to, desc->own_count, DPAR_OK, why);
     if (status == DPAR_OK) {
         dpari_pt_deal(&mail, desc->own_id, desc->own_count, to);
         status = dpari_pt_go(&mail, 0, why);
-        bytes = dpari_pt_table_room(mail.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
-        pages = status == DPAR_OK ? dpari_os_pages(bytes) : NULL;
     }
-    if (pages) {
-        dpari_pt_table_init(&table, (dpari_pt_entry *)pages, mail.ins + 1);
-        status = dpari_pt_register(&table, &mail, why);
-    } else if (status == DPAR_OK) {
-        status = dpari_say(DPAR_E_MEMORY, why, "no memory for %ld ids", mail.ins);
+    if (status == DPAR_OK) {
+        directory->bytes = dpari_pt_table_room(mail.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
+        directory->pages = dpari_os_pages(directory->bytes);
+        if (directory->pages) {
+            dpari_pt_table_init(&directory->table, (dpari_pt_entry *)directory->pages,
+                                mail.ins + 1);
+            status = dpari_pt_register(&directory->table, &mail, why);
+        } else {
+            status = dpari_say(DPAR_E_MEMORY, why, "no memory for a table of %ld ids", mail.ins);
+        }
     }
     dpari_pt_close(&mail);
-    dpari_pt_homes(desc->ghost_id, desc->ghost_count, comm->size, to);
-    status = dpari_pt_open(&mail, comm, to, desc->ghost_count, status, why);
+    return status;
+}
+
+/* Runs round 2: asks the homes of ghosts for their owners. status: of round 1, which all ranks get.
+ */
+static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const dpari_points *plan,
+                                    const dpar_points_desc *desc, int32_t *owner, int32_t *to,
+                                    dpar_status status, dpar_why *why)
+{
+    dpari_pt_mail mail;
+    int64_t i;
+    dpari_pt_homes(desc->ghost_id, desc->ghost_count, plan->head.comm->size, to);
+    status = dpari_pt_open(&mail, plan->head.comm, to, desc->ghost_count, status, why);
     if (status == DPAR_OK) {
         dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, to);
         status = dpari_pt_go(&mail, 0, why);
-        for (i = 0; i < mail.ins && status == DPAR_OK; i++) {
-            mail.in[i] = dpari_pt_find(&table, mail.in[i]);
+    }
+    if (status == DPAR_OK) {
+        for (i = 0; i < mail.ins; i++) {
+            mail.in[i] = dpari_pt_find(&directory->table, mail.in[i]);
         }
-        status = status == DPAR_OK ? dpari_pt_go(&mail, 1, why) : status;
-        for (i = 0; i < desc->ghost_count && status == DPAR_OK; i++) {
-            owner[i] = (int32_t)mail.out[to[i]];
-            status = owner[i] < 0 ? dpari_pt_no_owner(plan, desc->ghost_id[i], i, why) : status;
+        status = dpari_pt_go(&mail, 1, why);
+    }
+    for (i = 0; i < desc->ghost_count && status == DPAR_OK; i++) {
+        owner[i] = (int32_t)mail.out[to[i]];
+        if (owner[i] < 0) {
+            status = dpari_pt_no_owner(plan, desc->ghost_id[i], i, why);
         }
     }
     dpari_pt_close(&mail);
-    if (pages) {
-        dpari_os_unmap(pages, bytes);
+    return status;
+}
+
+/* Finds the owners of ghosts by rounds 1 and 2. `to` has as many elements as the larger of own ids
+ * and ghosts. */
+static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_desc *desc,
+                                         int32_t *owner, int32_t *to, dpar_why *why)
+{
+    dpari_pt_directory directory;
+    dpar_status status;
+    dpari_zero(&directory, sizeof directory);
+    status = dpari_pt_register_all(&directory, plan->head.comm, desc, to, why);
+    status = dpari_pt_ask_all(&directory, plan, desc, owner, to, status, why);
+    if (directory.pages) {
+        dpari_os_unmap(directory.pages, directory.bytes);
     }
     return status;
 }
@@ -372,7 +426,8 @@ static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_d
 /* ---- order ------------------------------------------------------------------------------------
  */
 
-/* Sorts id[0 .. n - 1] and what goes with each, by id, equal ones as they are; spare: n of each. */
+/* Sorts n ids, each with the number in `with`, by merging. Equal ids keep their order. The spares
+ * have n elements each. */
 static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
                           int32_t *spare_with)
 {
@@ -385,7 +440,12 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
             const int64_t high = dpari_least(low + 2 * width, n);
             int64_t a = low, b = middle, k;
             for (k = low; k < high; k++) {
-                const int64_t from = b >= high || (a < middle && id[a] <= id[b]) ? a++ : b++;
+                int64_t from;
+                if (b >= high || (a < middle && id[a] <= id[b])) {
+                    from = a++;
+                } else {
+                    from = b++;
+                }
                 spare[k] = id[from];
                 spare_with[k] = with[from];
             }
@@ -410,19 +470,19 @@ DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
     }
 }
 
-/* Pages for n numbers of 4 bytes and `more` of 8. */
+/* Allocates both->pages[i] for n numbers of 4 bytes and `more` of 8. */
 static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int64_t more,
                                   dpar_why *why)
 {
     both->bytes[i] = 4 * n + 8 * more + 8;
     both->pages[i] = dpari_os_pages(both->bytes[i]);
-    return both->pages[i]
-               ? DPAR_OK
-               : dpari_say(DPAR_E_MEMORY, why, "no memory: %ld bytes are needed for a while",
-                           both->bytes[i]);
+    if (both->pages[i] == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", both->bytes[i]);
+    }
+    return DPAR_OK;
 }
 
-/* Sets the counts of both sides, and the list of what is sent. */
+/* Allocates both sides and sets their counts, when the ids of round 3 have arrived. */
 static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *mail, int32_t size,
                                      dpar_why *why)
 {
@@ -442,14 +502,15 @@ static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *m
     return status;
 }
 
-/* Round 3, the owner's part: the ids that others read, as own values. */
+/* Converts the ids that other ranks read to indices of own values. */
 static dpar_status dpari_pt_look_up(const dpari_points *plan, const dpari_pt_mail *mail,
                                     dpari_pt_both *both, dpar_why *why)
 {
     int64_t k = 0, end = 0;
     int32_t r;
     for (r = 0; r < mail->comm->size; r++) {
-        for (end += both->sends[r]; k < end; k++) {
+        end += both->sends[r];
+        for (; k < end; k++) {
             const int64_t at = dpari_pt_own_index(plan, mail->in[k]);
             if (at < 0) {
                 return dpari_wrong(
@@ -462,8 +523,12 @@ static dpar_status dpari_pt_look_up(const dpari_points *plan, const dpari_pt_mai
     return DPAR_OK;
 }
 
-/* Sets the places of ghosts, in the order of what each rank sends, and enters them in the table.
- * `to` has their places in m->out. */
+/* Sets the ghosts that receive what each rank sends, and enters ghosts in the table.
+ *
+ * to: the place of each ghost in mail->out.
+ *
+ * With DPAR_POINTS_ORDER_BY_OWNER the ids for each rank are sorted first. Ghosts are then numbered
+ * in that order, so that each rank's ghosts are consecutive. */
 static void dpari_pt_set_places(dpari_points *plan, const dpar_points_desc *desc,
                                 dpari_pt_mail *mail, const int32_t *to, int32_t *spare,
                                 int64_t *spare_id, dpari_pt_both *both)
@@ -485,7 +550,7 @@ static void dpari_pt_set_places(dpari_points *plan, const dpar_points_desc *desc
     }
 }
 
-/* Own ids into the table. */
+/* Enters own ids in the plan's table, which also has capacity for the ghosts. */
 static dpar_status dpari_pt_enter(dpari_points *plan, const dpar_points_desc *desc, dpar_why *why)
 {
     int64_t i;
@@ -494,11 +559,27 @@ static dpar_status dpari_pt_enter(dpari_points *plan, const dpar_points_desc *de
     for (i = 0; i < desc->own_count && plan->hashed; i++) {
         const int64_t was = dpari_pt_put(&plan->table, desc->own_id[i], i);
         if (was >= 0) {
-            return dpari_wrong(why, "id %ld is twice among the own ids of rank %d: %ld and %ld",
-                               desc->own_id[i], plan->head.comm->rank, was, i);
+            return dpari_wrong(
+                why, "id %ld is listed twice among the own ids of rank %d, at %ld and %ld",
+                desc->own_id[i], plan->head.comm->rank, was, i);
         }
     }
     return DPAR_OK;
+}
+
+/* Runs round 3: sends the ids of ghosts to their owners, and sets the lists of both sides. */
+static dpar_status dpari_pt_send_ids(const dpari_points *plan, dpari_pt_mail *mail,
+                                     dpari_pt_both *both, dpar_why *why)
+{
+    dpar_status status = dpari_pt_go(mail, 0, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pt_set_both(both, mail, plan->head.comm->size, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_pt_look_up(plan, mail, both, why);
 }
 
 DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
@@ -511,7 +592,9 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     int64_t *spare;
     dpar_status status =
         dpari_pt_pages(both, 0, 2 * desc->ghost_count + most, desc->ghost_count, why);
-    status = status == DPAR_OK ? dpari_pt_enter(plan, desc, why) : status;
+    if (status == DPAR_OK) {
+        status = dpari_pt_enter(plan, desc, why);
+    }
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         return status;
@@ -520,24 +603,25 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
     both->receive_at = (int32_t *)(void *)(spare + desc->ghost_count);
     owner = both->receive_at + desc->ghost_count;
     to = owner + desc->ghost_count;
-    status = plan->given_owner || plan->has_layout ? dpari_pt_by_owner(plan, desc, owner, why)
-             : plan->hashed ? dpari_pt_by_directory(plan, desc, owner, to, why)
-                            : dpari_pt_by_range(plan, desc, owner, why);
+    if (plan->given_owner || plan->has_layout) {
+        status = dpari_pt_by_owner(plan, desc, owner, why);
+    } else if (plan->hashed) {
+        status = dpari_pt_by_directory(plan, desc, owner, to, why);
+    } else {
+        status = dpari_pt_by_range(plan, desc, owner, why);
+    }
     status = dpari_pt_open(&mail, plan->head.comm, owner, desc->ghost_count, status, why);
-    if (status == DPAR_OK) {
+    if (status == DPAR_OK) { /* round 3 */
         dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, owner);
         dpari_pt_set_places(plan, desc, &mail, owner, to, spare, both);
-        status = dpari_pt_go(&mail, 0, why);
-        status =
-            status == DPAR_OK ? dpari_pt_set_both(both, &mail, plan->head.comm->size, why) : status;
-        status = status == DPAR_OK ? dpari_pt_look_up(plan, &mail, both, why) : status;
+        status = dpari_pt_send_ids(plan, &mail, both, why);
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     }
     dpari_pt_close(&mail);
     return status;
 }
 
-/* The lists of the caller, sorted by rank. */
+/* Copies the caller's lists, sorted by rank. */
 static void dpari_pt_sort_lists(const dpar_points_desc *desc, dpari_pt_both *both, int32_t size)
 {
     const dpar_points_lists *lists = desc->lists;
@@ -565,20 +649,22 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
 {
     const dpar_points_lists *lists = desc->lists;
     const int32_t size = plan->head.comm->size;
-    int64_t sent = 0, *told = NULL;
+    int64_t sent = 0, *announced;
     dpar_status status;
     int32_t i;
     for (i = 0; i < lists->peer_count; i++) {
         sent += lists->send_count[i];
     }
     status = dpari_pt_pages(both, 0, desc->ghost_count, 4 * size, why);
-    status = status == DPAR_OK ? dpari_pt_pages(both, 1, sent, 2 * size, why) : status;
+    if (status == DPAR_OK) {
+        status = dpari_pt_pages(both, 1, sent, 2 * size, why);
+    }
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status != DPAR_OK) {
         return status;
     }
-    told = (int64_t *)both->pages[0] + 2 * size;
-    both->receive_at = (int32_t *)(void *)(told + 2 * size);
+    announced = (int64_t *)both->pages[0] + 2 * size;
+    both->receive_at = (int32_t *)(void *)(announced + 2 * size);
     both->sends = (int64_t *)both->pages[1];
     both->receives = both->sends + size;
     both->send_at = (int32_t *)(void *)(both->receives + size);
@@ -588,13 +674,13 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
         both->receives[lists->peer[i]] = lists->receive_count[i];
     }
     status = dpari_pt_explain(
-        plan->head.comm, dpar_all_to_all(plan->head.comm, both->sends, told, 1, DPAR_I64, NULL),
-        why);
+        plan->head.comm,
+        dpar_all_to_all(plan->head.comm, both->sends, announced, 1, DPAR_I64, NULL), why);
     for (i = 0; i < size && status == DPAR_OK; i++) {
-        if (told[i] != both->receives[i]) {
+        if (announced[i] != both->receives[i]) {
             status = dpari_say(DPAR_E_MISMATCH, why,
-                               "rank %d sends %ld values to rank %d, which receives %ld", i,
-                               told[i], plan->head.comm->rank, both->receives[i]);
+                               "rank %d sends %ld values to rank %d, which expects %ld", i,
+                               announced[i], plan->head.comm->rank, both->receives[i]);
         }
     }
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);

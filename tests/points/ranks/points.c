@@ -561,8 +561,8 @@ static void faults(dpar_comm *c)
         d.order = 0;
     }
     own[1] = me == last ? own[0] : 11 + 2 * me;
-    (void)snprintf(word, sizeof word, "id %d is twice among the own ids of rank %d", 10 + 2 * last,
-                   last);
+    (void)snprintf(word, sizeof word, "id %d is listed twice among the own ids of rank %d",
+                   10 + 2 * last, last);
     refused(c, &d, DPAR_E_ARG, word);
     own[1] = 11 + 2 * me;
     d.owner = owner;
@@ -574,8 +574,8 @@ static void faults(dpar_comm *c)
         refused(c, &d, DPAR_E_ARG, word);
     }
     owner[1] = me == last ? c->size : 0;
-    (void)snprintf(word, sizeof word, "ghost 1, id 11: its owner is rank %d of %d", last + 1,
-                   last + 1);
+    (void)snprintf(word, sizeof word, "ghost 1, id 11: owner %d is not one of the %d ranks",
+                   last + 1, last + 1);
     refused(c, &d, DPAR_E_ARG, word);
     d.owner = NULL;
     d.own_id = NULL;
@@ -592,7 +592,7 @@ static void faults(dpar_comm *c)
     d.ghost_count = 0;
     if (c->size > 1) { /* rank 0 sends, nobody receives */
         sends[0] = me == 0;
-        refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which receives 0");
+        refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which expects 0");
         send_at[0] = me == 0 ? 2 : 0;
         refused(c, &d, DPAR_E_ARG, "send_index[0], to rank 1, is 2");
         send_at[0] = 0;
