@@ -3146,87 +3146,90 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 
 /* Plans exchanges of points: checks the description, compares it between ranks, and divides memory.
  *
- * Ids become lists of local indices for both sides (points_owner.c), and lists become runs
- * (points_list.c). Peers that share memory find each other and exchange references to staging
- * memory. The file also converts ids, sorts rows, and writes reports. points_plan.h explains how
- * the exchange then runs. */
+ * points_owner.c converts ids to lists of local indices for both sides, and points_list.c stores
+ * them as runs. Peers that share memory then exchange references to their words and lists. The file
+ * also converts ids, sorts rows, and writes reports. points_plan.h explains how an exchange runs.
+ */
 
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-/* Own ids are named one by one. */
-static int dpari_pt_hashes(const dpar_points_desc *desc)
+/* Returns the number of ids that the plan's table must hold: ghosts, and own ids if they are
+ * listed. */
+static int64_t dpari_pt_table_ids(const dpar_points_desc *desc)
 {
-    return !desc->lists && desc->own_id && desc->own_count > 0;
+    if (desc->lists) {
+        return 0;
+    }
+    return (desc->own_id ? desc->own_count : 0) + desc->ghost_count;
 }
 
-static int64_t dpari_pt_named(const dpar_points_desc *desc)
-{
-    return desc->lists ? 0 : (dpari_pt_hashes(desc) ? desc->own_count : 0) + desc->ghost_count;
-}
-
-/* One peer of the lists: s values go to those before it. */
+/* Checks peer i of the lists. sent: the number of values that are sent to the peers before it. */
 static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_desc *desc,
-                                       int32_t i, int64_t s, dpar_why *why)
+                                       int32_t i, int64_t sent, dpar_why *why)
 {
     const dpar_points_lists *lists = desc->lists;
     int64_t k;
     int32_t j;
     if (lists->peer[i] < 0 || lists->peer[i] >= comm->size || lists->send_count[i] < 0 ||
-        lists->send_count[i] > INT32_MAX - s || lists->receive_count[i] < 0 ||
+        lists->send_count[i] > INT32_MAX - sent || lists->receive_count[i] < 0 ||
         lists->receive_count[i] > INT32_MAX) {
-        return dpari_wrong(
-            why, "peer %d, rank %d of %d: %ld values go to it, or how many come from it is wrong",
-            i, lists->peer[i], comm->size, lists->send_count[i]);
+        return dpari_wrong(why,
+                           "peer[%d] is %d of %d ranks, its send_count %ld: one of these, or its "
+                           "receive_count, is out of range",
+                           i, lists->peer[i], comm->size, lists->send_count[i]);
     }
     for (j = 0; j < i; j++) {
         if (lists->peer[j] == lists->peer[i]) {
-            return dpari_wrong(why, "rank %d is twice among the peers: %d and %d", lists->peer[i],
+            return dpari_wrong(why, "rank %d is listed twice in peer, at %d and %d", lists->peer[i],
                                j, i);
         }
     }
-    for (k = s; k < s + lists->send_count[i]; k++) {
+    for (k = sent; k < sent + lists->send_count[i]; k++) {
         if (lists->send_index[k] < 0 || lists->send_index[k] >= desc->own_count) {
-            return dpari_wrong(why, "send_index[%ld], to rank %d, is %d: own values are %ld ", k,
+            return dpari_wrong(why, "send_index[%ld], for rank %d, is %d, but own_count is %ld", k,
                                lists->peer[i], lists->send_index[k], desc->own_count);
         }
     }
     return DPAR_OK;
 }
 
+/* Checks the lists of this rank, except that no ghost may be listed twice. */
 static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points_desc *desc,
                                         dpar_why *why)
 {
     const dpar_points_lists *lists = desc->lists;
-    int64_t s = 0, r = 0, k;
+    int64_t sent = 0, received = 0, k;
     int32_t i;
     if (lists->peer_count < 0 ||
         (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count))) {
-        return dpari_wrong(why, "lists of %d peers: an array of them is NULL", lists->peer_count);
+        return dpari_wrong(why, "peer_count is %d, and peer, send_count or receive_count is NULL",
+                           lists->peer_count);
     }
     for (i = 0; i < lists->peer_count; i++) {
         dpar_status status;
         if (lists->send_count[i] > 0 && !lists->send_index) {
-            return dpari_wrong(why, "send_index is NULL");
+            return dpari_wrong(why, "send_index is NULL, but values are sent");
         }
-        status = dpari_pt_check_list(comm, desc, i, s, why);
+        status = dpari_pt_check_list(comm, desc, i, sent, why);
         if (status != DPAR_OK) {
             return status;
         }
-        s += lists->send_count[i];
-        r += lists->receive_count[i];
-        if (r > desc->ghost_count) {
+        sent += lists->send_count[i];
+        received += lists->receive_count[i];
+        if (received > desc->ghost_count) { /* before the sum overflows */
             break;
         }
     }
-    if (r != desc->ghost_count) {
-        return dpari_wrong(why, "%ld values are received, %ld sent: ghosts are %ld", r, s,
-                           desc->ghost_count);
+    if (received != desc->ghost_count) {
+        return dpari_wrong(
+            why, "the receive_counts add up to %ld (send_counts: %ld), but ghost_count is %ld",
+            received, sent, desc->ghost_count);
     }
-    for (k = 0; k < r && lists->receive_index; k++) {
+    for (k = 0; k < received && lists->receive_index; k++) {
         if (lists->receive_index[k] < desc->own_count ||
             lists->receive_index[k] >= desc->own_count + desc->ghost_count) {
-            return dpari_wrong(why, "receive_index[%ld] is %d: ghosts are %ld to %ld", k,
+            return dpari_wrong(why, "receive_index[%ld] is %d, but ghosts are %ld to %ld", k,
                                lists->receive_index[k], desc->own_count,
                                desc->own_count + desc->ghost_count - 1);
         }
@@ -3234,15 +3237,16 @@ static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points
     return DPAR_OK;
 }
 
-static dpar_status dpari_pt_check_rule(const dpar_comm *comm, const dpar_points_desc *desc,
-                                       dpar_why *why)
+/* Checks that own_count is what the layout gives this rank. */
+static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_points_desc *desc,
+                                         dpar_why *why)
 {
     const int64_t own = dpar_layout_is_primary(desc->layout, comm->rank)
                             ? dpar_layout_count(desc->layout, comm->rank)
                             : 0;
     if (!desc->own_id && own != desc->own_count) {
-        return dpari_wrong(why, "the layout gives rank %d %ld values, own_count is %ld", comm->rank,
-                           own, desc->own_count);
+        return dpari_wrong(why, "the layout gives rank %d %ld values, but own_count is %ld",
+                           comm->rank, own, desc->own_count);
     }
     return DPAR_OK;
 }
@@ -3251,34 +3255,37 @@ static dpar_status dpari_pt_check_rule(const dpar_comm *comm, const dpar_points_
 static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc *desc,
                                   dpar_why *why)
 {
+    dpar_status status;
     if (desc->own_count < 0 || desc->ghost_count < 0) {
-        return dpari_wrong(why, "own_count is %ld, ghost_count %ld", desc->own_count,
-                           desc->ghost_count);
+        return dpari_wrong(why, "own_count is %ld, ghost_count is %ld: one is negative",
+                           desc->own_count, desc->ghost_count);
     }
     if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld own values and %ld ghosts: %d together are possible", desc->own_count,
-                         desc->ghost_count, (int32_t)INT32_MAX);
+                         "own_count %ld and ghost_count %ld are more than %d together",
+                         desc->own_count, desc->ghost_count, (int32_t)INT32_MAX);
     }
     if (desc->order < 0 || desc->order > DPAR_POINTS_ORDER_BY_OWNER || desc->method < 0 ||
         desc->method > DPAR_POINTS_DIRECT || desc->tag < 0 || desc->run_bytes < 0) {
-        return dpari_wrong(why, "order is %d, method %d, tag %d, run_bytes %ld", desc->order,
-                           desc->method, desc->tag, desc->run_bytes);
-    }
-    if (comm->mem && !comm->node && !dpari_world_of(comm)) {
         return dpari_wrong(
-            why, "points: values are the host's, the communicator's memory is a device's");
+            why, "order %d (0, 1), method %d (0 to 3), tag %d or run_bytes %ld is out of range",
+            desc->order, desc->method, desc->tag, desc->run_bytes);
+    }
+    status = dpari_po_host(comm, why);
+    if (status != DPAR_OK) {
+        return status;
     }
     if (desc->lists) {
         return dpari_pt_check_lists(comm, desc, why);
     }
     if (desc->ghost_count > 0 && !desc->ghost_id) {
-        return dpari_wrong(why, "ghost_id is NULL, ghost_count is %ld", desc->ghost_count);
+        return dpari_wrong(why, "ghost_id is NULL, but ghost_count is %ld", desc->ghost_count);
     }
-    return desc->layout ? dpari_pt_check_rule(comm, desc, why) : DPAR_OK;
+    return desc->layout ? dpari_pt_check_layout(comm, desc, why) : DPAR_OK;
 }
 
-/* Places where nothing or more than one value is received. seen: a bit a ghost, zeroed. */
+/* Checks that receive_index lists no ghost twice. Because as many are listed as there are ghosts,
+ * each is then listed once. seen: a zeroed bit for each ghost. */
 static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t *seen,
                                          dpar_why *why)
 {
@@ -3286,7 +3293,7 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t 
     for (k = 0; k < desc->ghost_count && desc->lists->receive_index; k++) {
         const int64_t g = desc->lists->receive_index[k] - desc->own_count;
         if (seen[g / 64] >> g % 64 & 1) {
-            return dpari_wrong(why, "receive_index names %ld twice", g + desc->own_count);
+            return dpari_wrong(why, "receive_index lists %ld twice", g + desc->own_count);
         }
         seen[g / 64] |= UINT64_C(1) << g % 64;
     }
@@ -3296,6 +3303,8 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t 
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
+/* Lays out a plan in memory, with its table, whose memory first holds the bits of
+ * dpari_pt_check_places. memory NULL only counts the bytes, and returns NULL. */
 static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory, int64_t *bytes)
 {
     dpari_room room;
@@ -3306,7 +3315,7 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory,
     room.used = 0;
     plan = (dpari_points *)dpari_room_take(&room, 1, sizeof *plan);
     entry = (dpari_pt_entry *)dpari_room_take(
-        &room, dpari_pt_table_room(dpari_pt_named(desc)) + bits, sizeof *entry);
+        &room, dpari_pt_table_room(dpari_pt_table_ids(desc)) + bits, sizeof *entry);
     if (plan) {
         plan->table.entry = entry;
         plan->table.mask = -1;
@@ -3318,11 +3327,22 @@ static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory,
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
+/* What ranks pass, over all ranks: 1 if some rank with own values passes own_id, or does not; 1 if
+ * some rank with ghosts passes owner, or does not; and the own values of all ranks. */
+enum {
+    DPARI_PT_OWN_ID,
+    DPARI_PT_NO_OWN_ID,
+    DPARI_PT_OWNER,
+    DPARI_PT_NO_OWNER,
+    DPARI_PT_GLOBAL_COUNT,
+    DPARI_PT_ALL
+};
 typedef struct dpari_pt_given {
     const dpar_points_desc *desc;
-    int64_t all[5]; /* largest of all ranks: see dpari_pt_kinds */
+    int64_t all[DPARI_PT_ALL];
 } dpari_pt_given;
 
+/* States what all ranks must pass alike. */
 static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
 {
     const dpar_points_desc *desc = ((const dpari_pt_given *)given)->desc;
@@ -3338,27 +3358,39 @@ static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
     }
 }
 
-/* What ranks that have points give: a rank without any says nothing. */
+static dpar_status dpari_pt_not_alike(const char *what, dpar_why *why)
+{
+    return dpari_say(DPAR_E_MISMATCH, why, "points: %s is NULL on some ranks and given on others",
+                     what);
+}
+
+/* Checks that all ranks pass the same optional arrays. Ranks without values, or without ghosts, may
+ * leave out the array. Collective. */
 static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_why *why)
 {
     const dpar_points_desc *desc = given->desc;
+    int64_t *all = given->all;
     dpar_status status;
-    given->all[0] = desc->own_count > 0 && desc->own_id;
-    given->all[1] = desc->own_count > 0 && !desc->own_id;
-    given->all[2] = desc->ghost_count > 0 && desc->owner;
-    given->all[3] = desc->ghost_count > 0 && !desc->owner;
-    status = dpar_all_reduce(comm, given->all, given->all, 4, DPAR_I64, DPAR_MAX, NULL);
-    given->all[4] = desc->own_count;
-    status = status == DPAR_OK ? dpar_all_reduce(comm, &given->all[4], &given->all[4], 1, DPAR_I64,
-                                                 DPAR_SUM, NULL)
-                               : status;
+    all[DPARI_PT_OWN_ID] = desc->own_count > 0 && desc->own_id;
+    all[DPARI_PT_NO_OWN_ID] = desc->own_count > 0 && !desc->own_id;
+    all[DPARI_PT_OWNER] = desc->ghost_count > 0 && desc->owner;
+    all[DPARI_PT_NO_OWNER] = desc->ghost_count > 0 && !desc->owner;
+    status = dpar_all_reduce(comm, all, all, DPARI_PT_GLOBAL_COUNT, DPAR_I64, DPAR_MAX, NULL);
+    if (status == DPAR_OK) {
+        status = dpar_all_reduce(comm, &desc->own_count, &all[DPARI_PT_GLOBAL_COUNT], 1, DPAR_I64,
+                                 DPAR_SUM, NULL);
+    }
     if (status != DPAR_OK) {
         return dpari_repeat(status, why, comm->why.text);
     }
-    if (!desc->lists && ((given->all[0] && given->all[1]) || (given->all[2] && given->all[3]))) {
-        return dpari_say(DPAR_E_MISMATCH, why,
-                         "points: %s is NULL on some ranks and given on others",
-                         given->all[0] && given->all[1] ? "own_id" : "owner");
+    if (desc->lists) {
+        return DPAR_OK;
+    }
+    if (all[DPARI_PT_OWN_ID] && all[DPARI_PT_NO_OWN_ID]) {
+        return dpari_pt_not_alike("own_id", why);
+    }
+    if (all[DPARI_PT_OWNER] && all[DPARI_PT_NO_OWNER]) {
+        return dpari_pt_not_alike("owner", why);
     }
     return DPAR_OK;
 }
@@ -3366,7 +3398,7 @@ static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_w
 /* ---- planning ---------------------------------------------------------------------------------
  */
 
-/* Numbers of all lists, and the peers. */
+/* Counts the peers, and the numbers that their lists need. */
 static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_both *both,
                                     int32_t *peers)
 {
@@ -3384,7 +3416,8 @@ static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_bot
     return numbers;
 }
 
-/* Registered memory: line, peers, calls, works, records, lists. */
+/* Allocates the registered memory of a plan. The first pass counts bytes, the second sets pointers.
+ */
 static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t numbers, dpar_why *why)
 {
     dpar_comm *of = plan->world ? plan->node : plan->head.comm;
@@ -3413,6 +3446,7 @@ static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t num
     return DPAR_OK;
 }
 
+/* Stores a list at *at, and moves *at behind it. */
 static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t n, int32_t **at)
 {
     const int64_t numbers = dpari_pt_measure(list, index, n);
@@ -3420,6 +3454,7 @@ static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t
     *at += numbers;
 }
 
+/* Sets the peers in ascending order of ranks, with their lists. */
 static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
 {
     int32_t i, n = 0, *at = plan->numbers;
@@ -3435,44 +3470,50 @@ static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
         dpari_pt_set_list(&peer->send, both->send_at + plan->sends, both->sends[i], &at);
         dpari_pt_set_list(&peer->receive, both->receive_at + plan->receives, both->receives[i],
                           &at);
-        plan->self = i == plan->head.comm->rank ? n : plan->self;
+        if (i == plan->head.comm->rank) {
+            plan->self = n;
+        }
         plan->sends += both->sends[i];
         plan->receives += both->receives[i];
         n++;
     }
 }
 
-/* Finds the peers that share memory with this rank. Collective over the node. */
+/* Finds the peers that share memory with this rank, from the ranks of the node. Collective over the
+ * node. */
 static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
 {
     const dpari_group *group = dpari_group_of(plan->node);
     void *memory = NULL;
-    int32_t *told, i, k;
+    int32_t *ranks, i, k;
     dpar_status status;
     if (!plan->world) {
         return DPAR_OK;
     }
     status = dpar_comm_alloc(plan->node, (int64_t)sizeof(int32_t) * plan->node->size, &memory);
     status = dpari_agree_on(plan->node, status, "points", NULL, NULL, NULL);
-    told = (int32_t *)memory;
+    ranks = (int32_t *)memory;
     if (status == DPAR_OK) {
-        status = dpar_all_gather(plan->node, &plan->head.comm->rank, told, 1, DPAR_I32, NULL);
+        status = dpar_all_gather(plan->node, &plan->head.comm->rank, ranks, 1, DPAR_I32, NULL);
     }
     for (i = 0; i < plan->node->size && status == DPAR_OK; i++) {
         for (k = 0; k < plan->head.peer_count; k++) {
-            if (plan->peer[k].rank == told[i]) {
+            if (plan->peer[k].rank == ranks[i]) {
                 plan->peer[k].world = group->world_rank[i];
             }
         }
     }
     dpar_comm_release(plan->node, memory);
-    if (status != DPAR_OK &&
-        plan->node != plan->head.comm) { /* other nodes would wait for this one */
+    if (status == DPAR_OK) {
+        return DPAR_OK;
+    }
+    if (plan->node != plan->head.comm) { /* other nodes would wait for this one */
         dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
     }
-    return status == DPAR_OK ? status : dpari_repeat(status, why, plan->node->why.text);
+    return dpari_repeat(status, why, plan->node->why.text);
 }
 
+/* Describes this rank's memory and list to peer i. */
 static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_record *record)
 {
     const dpari_pt_peer *peer = &plan->peer[i];
@@ -3490,7 +3531,8 @@ static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_
         record->line && peer->send.at ? (int64_t)dpari_ref(plan->world, peer->send.at, 1) : 0;
 }
 
-/* Reads what a peer has published about its memory. */
+/* Reads peer i's description of its memory, and counts the peers that are reached by messages and
+ * by memory. */
 static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
 {
     dpari_pt_peer *peer = &plan->peer[i];
@@ -3512,13 +3554,17 @@ static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
     peer->source.kind = (int32_t)record->kind;
     peer->source.first = (int32_t)record->first;
     peer->source.step = 0;
-    peer->source.at =
-        record->at ? (const int32_t *)dpari_at(plan->world, (uint64_t)record->at) : NULL;
-    return record->at && peer->source.at == NULL ? dpari_pt_unreachable(plan, (uint64_t)record->at)
-                                                 : DPAR_OK;
+    peer->source.at = NULL;
+    if (record->at) {
+        peer->source.at = (const int32_t *)dpari_at(plan->world, (uint64_t)record->at);
+        if (peer->source.at == NULL) {
+            return dpari_pt_unreachable(plan, (uint64_t)record->at);
+        }
+    }
+    return DPAR_OK;
 }
 
-/* Exchanges references to staging memory with the peers. */
+/* Exchanges records with the peers. */
 static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
 {
     dpari_pt_record *mine = plan->record, *theirs = plan->record + plan->head.peer_count;
@@ -3544,7 +3590,9 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
     }
     if (n > 0) {
         status = dpar_batch(plan->head.comm, plan->call, n, plan->work);
-        status = status == DPAR_OK ? dpar_wait_all(plan->work, n) : status;
+        if (status == DPAR_OK) {
+            status = dpar_wait_all(plan->work, n);
+        }
     }
     for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
         if (i != plan->self) {
@@ -3552,22 +3600,28 @@ static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
             status = dpari_pt_read_record(plan, i);
         }
     }
-    return status == DPAR_OK ? status : dpari_repeat(status, why, plan->head.comm->why.text);
+    return dpari_pt_explain(plan->head.comm, status, why);
 }
 
+/* Makes a plan of the lists of both sides. Collective. */
 static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, dpar_why *why)
 {
     int32_t peers;
     const int64_t numbers = dpari_pt_count_peers(plan, both, &peers);
-    dpar_status status = both->sent > INT32_MAX
-                             ? dpari_say(DPAR_E_RANGE, why, "%ld values are sent: %d are possible",
-                                         both->sent, (int32_t)INT32_MAX)
-                             : dpari_pt_alloc(plan, peers, numbers, why);
+    dpar_status status;
+    if (both->sent > INT32_MAX) {
+        status = dpari_say(DPAR_E_RANGE, why, "%ld values are sent, but %d are possible",
+                           both->sent, (int32_t)INT32_MAX);
+    } else {
+        status = dpari_pt_alloc(plan, peers, numbers, why);
+    }
     status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     if (status == DPAR_OK) {
         dpari_pt_set_peers(plan, both);
         status = dpari_pt_find_node(plan, why);
-        status = status == DPAR_OK ? dpari_pt_swap(plan, why) : status;
+        if (status == DPAR_OK) {
+            status = dpari_pt_swap(plan, why);
+        }
         status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     }
     if (status != DPAR_OK && plan->lists) {
@@ -3576,8 +3630,8 @@ static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, 
     return status;
 }
 
-/* Sets *memory to what the plan may use: the caller's, or what is allocated here, which *owned then
- * is as well. */
+/* Sets *memory to the memory of the plan: the caller's, or memory that is allocated here, to which
+ * it then sets *owned, too. */
 static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc *desc, int64_t need,
                                         void **memory, void **owned, dpar_why *why)
 {
@@ -3603,21 +3657,22 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     return DPAR_OK;
 }
 
+/* Sets the fields of a plan that do not depend on its lists. */
 static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_given *given)
 {
     const dpar_points_desc *desc = given->desc;
     plan->head.comm = comm;
     plan->head.own_count = desc->own_count;
     plan->head.ghost_count = desc->ghost_count;
-    plan->head.global_count = given->all[4];
+    plan->head.global_count = given->all[DPARI_PT_GLOBAL_COUNT];
     plan->node = comm->node ? comm->node : comm;
     plan->world = desc->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(plan->node);
     plan->method = desc->method;
     plan->tag = desc->tag;
     plan->timers = desc->timers;
     plan->listed = desc->lists != NULL;
-    plan->hashed = !desc->lists && given->all[0] != 0;
-    plan->given_owner = given->all[2] != 0;
+    plan->hashed = !desc->lists && given->all[DPARI_PT_OWN_ID] != 0;
+    plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
     plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
     plan->self = -1;
     if (desc->layout) {
@@ -3704,27 +3759,30 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
 /* ---- numbering --------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids, int64_t n,
-                                          int32_t *at)
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
+                                          int64_t count, int32_t *index)
 {
     const dpari_points *plan = dpari_pt_of(points);
-    int64_t i, lost = -1;
+    int64_t i, lost = -1; /* the first id that is unknown */
     if (!points) {
         return DPAR_E_ARG;
     }
-    if (plan->listed || (n > 0 && (!ids || !at))) {
-        return dpari_comm_wrong(points->comm,
-                                "points have no ids (planned by lists: %d), or an array is NULL",
-                                plan->listed);
+    if (plan->listed || (count > 0 && (!ids || !index))) {
+        return dpari_comm_wrong(
+            points->comm, "the plan has no ids (made from lists: %d), or ids or index is NULL",
+            plan->listed);
     }
-    for (i = 0; i < n; i++) {
-        at[i] = (int32_t)dpari_pt_index(plan, ids[i]);
-        lost = at[i] < 0 && lost < 0 ? i : lost;
+    for (i = 0; i < count; i++) {
+        index[i] = (int32_t)dpari_pt_index(plan, ids[i]);
+        if (index[i] < 0 && lost < 0) {
+            lost = i;
+        }
     }
-    return lost < 0 ? DPAR_OK
-                    : dpari_comm_wrong(points->comm,
-                                       "ids[%ld] is %ld: rank %d neither owns nor reads it", lost,
-                                       ids[lost], points->comm->rank);
+    if (lost >= 0) {
+        return dpari_comm_wrong(points->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
+                                lost, ids[lost], points->comm->rank);
+    }
+    return DPAR_OK;
 }
 
 /* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
@@ -3744,31 +3802,35 @@ static int dpari_pt_reads_ghost(const dpar_points *points, const int64_t *begin,
 
 DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
-                                               int32_t *row, int64_t *core)
+                                               int32_t *row, int64_t *interior)
 {
-    int64_t i, n = 0, rim;
+    int64_t i, n = 0, boundary;
     if (!points) {
         return DPAR_E_ARG;
     }
-    if (rows < 0 || rows > INT32_MAX || !core || (rows > 0 && (!begin || !row))) {
-        return dpari_comm_wrong(points->comm, "%ld rows, or begin, row or core is NULL", rows);
+    if (rows < 0 || rows > INT32_MAX || !interior || (rows > 0 && (!begin || !row))) {
+        return dpari_comm_wrong(points->comm, "%ld rows, or begin, row or interior is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
-        const int reads = begin[i + 1] < begin[i] || (begin[i + 1] > begin[i] && !column)
-                              ? -1
-                              : dpari_pt_reads_ghost(points, begin, column, i);
+        int reads = -1;
+        if (begin[i + 1] == begin[i] || (begin[i + 1] > begin[i] && column)) {
+            reads = dpari_pt_reads_ghost(points, begin, column, i);
+        }
         if (reads < 0) {
-            return dpari_comm_wrong(
-                points->comm, "row %ld (columns %ld to %ld) names what is no local index below %ld",
-                i, begin[i], begin[i + 1] - 1, points->own_count + points->ghost_count);
+            return dpari_comm_wrong(points->comm,
+                                    "row %ld (columns %ld to %ld) has a column that is not a local "
+                                    "index below %ld, or begin descends",
+                                    i, begin[i], begin[i + 1] - 1,
+                                    points->own_count + points->ghost_count);
         }
         n += !reads;
     }
-    *core = n;
-    rim = n;
-    for (i = 0, n = 0; i < rows; i++) {
+    *interior = n;
+    boundary = n;
+    n = 0;
+    for (i = 0; i < rows; i++) {
         if (dpari_pt_reads_ghost(points, begin, column, i)) {
-            row[rim++] = (int32_t)i;
+            row[boundary++] = (int32_t)i;
         } else {
             row[n++] = (int32_t)i;
         }
@@ -3776,7 +3838,7 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_
     return DPAR_OK;
 }
 
-/* ---- what goes where --------------------------------------------------------------------------
+/* ---- reports ----------------------------------------------------------------------------------
  */
 
 DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic)
@@ -3806,12 +3868,10 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
                      points->comm->rank, points->own_count, points->ghost_count, plan->count);
     dpar_text_put(out, "  rank method       sends      runs  receives      runs\n");
     for (k = 0; dpar_points_peer(points, k, &traffic); k++) {
+        const char *method = traffic.method == DPAR_POINTS_MESSAGES ? "messages" : "memory";
         dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", traffic.rank,
-                         k == plan->self                          ? "itself"
-                         : traffic.method == DPAR_POINTS_MESSAGES ? "messages"
-                                                                  : "memory",
-                         traffic.send_count, traffic.send_runs, traffic.receive_count,
-                         traffic.receive_runs);
+                         k == plan->self ? "itself" : method, traffic.send_count, traffic.send_runs,
+                         traffic.receive_count, traffic.receive_runs);
     }
     if (plan->timers && plan->count > 0) {
         dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
@@ -3821,7 +3881,7 @@ DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text
     }
 }
 
-enum { DPARI_PT_DRAWN = 64 };
+enum { DPARI_PT_DRAWN = 64 }; /* the most ranks of a drawn matrix: its rows must fit a screen */
 
 DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out)
 {
@@ -3836,8 +3896,8 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar
     }
     comm = points->comm;
     if (comm->size > DPARI_PT_DRAWN) {
-        return dpari_comm_say(comm, DPAR_E_RANGE, "%d ranks: a matrix of %d is drawn", comm->size,
-                              (int32_t)DPARI_PT_DRAWN);
+        return dpari_comm_say(comm, DPAR_E_RANGE, "%d ranks: a matrix is drawn of at most %d",
+                              comm->size, (int32_t)DPARI_PT_DRAWN);
     }
     for (i = 0; i < points->peer_count; i++) {
         row[plan->peer[i].rank] = plan->peer[i].send.count;
@@ -3845,9 +3905,10 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar
     status = dpar_comm_alloc(comm, (int64_t)sizeof *row * comm->size * comm->size, &memory);
     status = dpari_agree_on(comm, status, "points", NULL, NULL, NULL);
     all = (int64_t *)memory;
-    status =
-        status == DPAR_OK ? dpar_all_gather(comm, row, all, comm->size, DPAR_I64, NULL) : status;
-    for (i = -1; i < comm->size && status == DPAR_OK && out; i++) {
+    if (status == DPAR_OK) {
+        status = dpar_all_gather(comm, row, all, comm->size, DPAR_I64, NULL);
+    }
+    for (i = -1; i < comm->size && status == DPAR_OK && out; i++) { /* -1: the heading */
         if (i < 0) {
             dpar_text_put(out, "values from\\to");
         } else {

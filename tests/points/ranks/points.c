@@ -588,23 +588,24 @@ static void faults(dpar_comm *c)
     d.own_count = 2;
     d.lists = &lists;
     d.ghost_count = me == last;
-    refused(c, &d, DPAR_E_ARG, "0 values are received, 0 sent: ghosts are 1");
+    refused(c, &d, DPAR_E_ARG,
+            "the receive_counts add up to 0 (send_counts: 0), but ghost_count is 1");
     d.ghost_count = 0;
     if (c->size > 1) { /* rank 0 sends, nobody receives */
         sends[0] = me == 0;
         refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which expects 0");
         send_at[0] = me == 0 ? 2 : 0;
-        refused(c, &d, DPAR_E_ARG, "send_index[0], to rank 1, is 2");
+        refused(c, &d, DPAR_E_ARG, "send_index[0], for rank 1, is 2");
         send_at[0] = 0;
         sends[0] = 0;
         lists.peer_count = me == last ? 2 : 1;
         peer[1] = me == last ? peer[0] : peer[1];
-        refused(c, &d, DPAR_E_ARG, "is twice among the peers");
+        refused(c, &d, DPAR_E_ARG, "is listed twice in peer");
         receives[0] = receives[1] = me == last ? INT64_MAX : 0; /* their sum has no 64 bits */
-        refused(c, &d, DPAR_E_ARG, "or how many come from it is wrong");
+        refused(c, &d, DPAR_E_ARG, "or its receive_count, is out of range");
         receives[0] = receives[1] = 0;
         sends[0] = sends[1] = me == last ? INT64_MAX : 0;
-        refused(c, &d, DPAR_E_ARG, "9223372036854775807 values go to it");
+        refused(c, &d, DPAR_E_ARG, "its send_count 9223372036854775807");
         sends[0] = sends[1] = 0;
     }
     lists.peer_count = 1;
@@ -619,9 +620,9 @@ static void faults(dpar_comm *c)
         static const int32_t both[2] = {0, 1};
         lists.send_index = both;
     }
-    refused(c, &d, DPAR_E_ARG, "receive_index names 2 twice");
+    refused(c, &d, DPAR_E_ARG, "receive_index lists 2 twice");
     receive_at[1] = me == last ? 4 : 3;
-    refused(c, &d, DPAR_E_ARG, "receive_index[1] is 4: ghosts are 2 to 3");
+    refused(c, &d, DPAR_E_ARG, "receive_index[1] is 4, but ghosts are 2 to 3");
 }
 
 /* One number of what this rank says, changed. Arrays have room for all counts that come of it. */
