@@ -4293,31 +4293,34 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n,
 
 /* Partitions points along Hilbert's curve. It implements dpar_points_partition.
  *
- * Each rank sorts its points by their place on the curve and sums their weights. The cuts between
- * parts are then searched for by all ranks together. Every cut has a bracket that is divided in
- * eight: each rank counts its weights below the seven probes, an all-reduce adds them up, and one
- * eighth remains. If several points are at the place of a cut, their ids are searched in the same
- * way. Integers throughout, so that the result does not depend on the distribution of points. */
+ * Each rank sorts its points by their place on the curve and sums their weights. All ranks together
+ * then search for the cuts between parts. Every cut has a bracket, which seven probes divide into
+ * eight: each rank counts its weights up to each probe, an all-reduce adds them up, and one eighth
+ * remains. If several points are at the place of a cut, their ids are searched in the same way. All
+ * counts are integers, so that the result does not depend on the distribution of points. */
 
 enum {
-    DPARI_PC_PROBES = 7,        /* counts of each cut in a round: a bracket becomes an eighth */
-    DPARI_PC_PARTS = 1 << 20,   /* at most */
-    DPARI_PC_WEIGHT_BITS = 61,  /* of all weights together */
-    DPARI_PC_MANTISSA_BITS = 52 /* a weight has no more */
+    DPARI_PC_PROBES = 7,        /* of each cut in a round: the bracket shrinks to an eighth */
+    DPARI_PC_PARTS = 1 << 20,   /* the most parts */
+    DPARI_PC_WEIGHT_BITS = 61,  /* the sum of all weights is at most 2^61, so that twice it fits
+                                    in an int64_t */
+    DPARI_PC_MANTISSA_BITS = 52 /* of a double: finer steps would not be more accurate */
 };
 
 /* ---- the curve --------------------------------------------------------------------------------
  */
 
+/* Returns the bits of a coordinate, so that a place on the curve has at most 63. */
 DPARI_FN int32_t dpari_pc_bits(int32_t dims)
 {
     return dims == 2 ? 31 : 21;
 }
 
 /* The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
- * 381). From the coarsest level on: at each, the digit that says which half of every dim the cell
- * is in, as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as
- * that half says. */
+ * 381). It goes from the coarsest level to the finest. At each level the bits of the coordinates
+ * say in which half of each dim the cell is, and they become the next digit of the place, in Gray
+ * code. The levels below are then mirrored, or two of their dims are exchanged, as these bits say.
+ */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 {
     uint32_t x[3] = {0, 0, 0}, level, flip = 0;
@@ -4353,34 +4356,35 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
     return place;
 }
 
-/* ---- what is cut ------------------------------------------------------------------------------
+/* ---- structs ----------------------------------------------------------------------------------
  */
 
 /* A cut: the first point of a part, by place and id. */
 typedef struct dpari_pc_cut {
     int64_t key, id;
-    int64_t low, high; /* what is searched lies between these */
-    int64_t weight;    /* of the points before the part begins */
-    int32_t behind;    /* 1: the part begins behind that point */
+    int64_t low, high; /* the bracket: the key or id that is searched is in [low, high] */
+    int64_t weight;    /* wanted weight of the points before the part, in steps */
+    int32_t behind;    /* 1 if the part begins behind that point */
 } dpari_pc_cut;
 
 typedef struct dpari_pc {
     dpar_comm *comm;
     const dpar_points_partition_desc *desc;
     int32_t parts;
-    double low[3], half; /* the cube: its corner, half its side */
-    double largest;      /* weight */
-    double steps;        /* weights of it become so many */
-    int64_t first;       /* id of point 0, where they have none */
+    double low[3], half; /* the cube that holds all points: its corner, half its side */
+    double largest;      /* the largest weight */
+    double steps;        /* the largest weight in steps; weights are rounded to steps */
+    int64_t first;       /* the id of point 0 if the caller passes no ids */
     int64_t points;      /* of all ranks */
-    int64_t weight;      /* in steps, of all ranks */
-    dpari_po_item *item; /* sorted: place, id, index */
-    int64_t *before;     /* [points + 1] weight of the sorted ones before each */
+    int64_t weight;      /* of all ranks, in steps */
+    dpari_po_item *item; /* own points, sorted by place and id */
+    int64_t *before;     /* [own points + 1] weight of the sorted points before each, in steps */
     dpari_pc_cut *cut;   /* [parts - 1] */
-    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] */
+    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] weights up to each probe */
     dpari_po_pages pages;
 } dpari_pc;
 
+/* States what all ranks must pass alike. */
 static DPARI_COLD void dpari_pc_state(dpari_facts *facts, const void *given)
 {
     const dpar_points_partition_desc *desc = (const dpar_points_partition_desc *)given;
@@ -4388,21 +4392,25 @@ static DPARI_COLD void dpari_pc_state(dpari_facts *facts, const void *given)
     dpari_fact(facts, "parts", 0, desc->parts);
 }
 
+/* Checks what this rank passes. */
 static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *desc,
                                              const int32_t *owner, dpar_why *why)
 {
     int64_t i;
     int32_t k;
     if (!desc || desc->dims < 2 || desc->dims > 3) {
-        return dpari_wrong(why, "%d dims: there are 2 or 3", desc ? desc->dims : 0);
+        return dpari_wrong(why, "points have %d dims, but 2 or 3 are possible",
+                           desc ? desc->dims : 0);
     }
     if (desc->count < 0 || desc->parts < 0 || desc->parts > DPARI_PC_PARTS ||
         (desc->count > 0 && (!desc->position || !owner))) {
-        return dpari_wrong(why, "%ld points, %d parts, position or owner is NULL", desc->count,
-                           desc->parts);
+        return dpari_wrong(why,
+                           "%ld points or %d parts is out of range, or position or owner is NULL",
+                           desc->count, desc->parts);
     }
     if (desc->count > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld points on a rank: at most 2^31 - 1", desc->count);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld points on a rank, but at most 2^31 - 1 are possible", desc->count);
     }
     for (i = 0; i < desc->count; i++) {
         for (k = 0; k < desc->dims; k++) {
@@ -4417,12 +4425,13 @@ static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d
     return DPAR_OK;
 }
 
-/* The cube of all points, the largest weight, the number of points. */
+/* Finds the cube that holds all points, the largest weight, and the number of points. Collective.
+ */
 static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
 {
     const dpar_points_partition_desc *desc = cutting->desc;
-    const double none = 1.7976931348623157e308;
-    double least[7] = {none, none, none, none, none, none, 0.0}; /* low, -high, -weight */
+    const double none = 1.7976931348623157e308;                  /* the largest double */
+    double least[7] = {none, none, none, none, none, none, 0.0}; /* of low, -high and -weight */
     int64_t i, all;
     int32_t k;
     dpar_status status;
@@ -4445,19 +4454,21 @@ static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
         return dpari_wrong(why, "the weights of all %ld points are 0", cutting->points);
     }
     cutting->largest = -least[6];
-    for (k = 0; k < desc->dims; k++) { /* halves: no difference is infinite */
+    for (k = 0; k < desc->dims; k++) { /* halves, because the difference may be infinite */
         cutting->low[k] = least[k];
         cutting->half = dpari_mostf(cutting->half, -least[3 + k] / 2 - least[k] / 2);
     }
     cutting->steps = 1.0;
-    for (all = cutting->points, k = 0;
-         k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1); k++) {
+    all = cutting->points; /* the sum of weights, in steps, if each is the largest */
+    for (k = 0; k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1);
+         k++) {
         all *= 2;
         cutting->steps *= 2;
     }
     return DPAR_OK;
 }
 
+/* Returns the place of a position on the curve. */
 static int64_t dpari_pc_place(const dpari_pc *cutting, const double *at)
 {
     const double side = (double)(UINT32_C(1) << dpari_pc_bits(cutting->desc->dims));
@@ -4471,6 +4482,7 @@ static int64_t dpari_pc_place(const dpari_pc *cutting, const double *at)
     return dpari_points_curve(cutting->desc->dims, cell);
 }
 
+/* Returns the weight of own point i in steps. */
 static int64_t dpari_pc_steps(const dpari_pc *cutting, int64_t i)
 {
     return (int64_t)((cutting->desc->weight ? cutting->desc->weight[i] / cutting->largest : 1.0) *
@@ -4478,7 +4490,7 @@ static int64_t dpari_pc_steps(const dpari_pc *cutting, int64_t i)
                      0.5);
 }
 
-/* Own points along the curve, and their weights. */
+/* Allocates memory, sorts own points along the curve, and sums their weights. */
 static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
 {
     const dpar_points_partition_desc *desc = cutting->desc;
@@ -4510,7 +4522,7 @@ static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
 /* ---- cuts -------------------------------------------------------------------------------------
  */
 
-/* How many own points come before (key, id); with = 1: and are there. */
+/* Returns the number of own points before (key, id), or, if with is 1, up to it. */
 static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, int32_t with)
 {
     int64_t low = 0, high = cutting->desc->count;
@@ -4525,14 +4537,15 @@ static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, i
     return low;
 }
 
-/* ceil(times k T / parts) without overflow: times <= 2, k < parts <= 2^20, T <= 2^61. */
+/* Returns ceil(times * k * weight / parts) without overflow: times <= 2, k < parts <= 2^20, weight
+ * <= 2^61. */
 static int64_t dpari_pc_share(const dpari_pc *cutting, int64_t k, int64_t times)
 {
     return times * (cutting->weight / cutting->parts) * k +
            dpari_ceil_div(times * (cutting->weight % cutting->parts) * k, cutting->parts);
 }
 
-/* Where probe j of a bracket is: low + an eighth of it, two eighths, ..., below high. */
+/* Returns where probe j of a bracket is: at one eighth, two eighths, ..., but below high. */
 static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
 {
     const uint64_t span = (uint64_t)cut->high - (uint64_t)cut->low;
@@ -4542,6 +4555,7 @@ static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
     return (int64_t)((uint64_t)cut->low + at);
 }
 
+/* Adds `each` counts of every cut over all ranks. Collective. */
 static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar_why *why)
 {
     return dpari_po_explain(cutting->comm,
@@ -4550,40 +4564,59 @@ static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar
                             why);
 }
 
-/* Searches for each cut the smallest number in its bracket up to which points weigh as much as it
- * wants: places, then ids at its place. */
-static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
+/* Counts own weights up to each probe of each cut. Cuts that are found are counted, too, so that
+ * the array has no gaps. Returns how many cuts are still open. */
+static int64_t dpari_pc_probe_all(dpari_pc *cutting, int by_id)
 {
-    const int64_t cuts = cutting->parts - 1;
-    dpar_status status = DPAR_OK;
-    int64_t i, j, open = cuts;
-    while (open > 0 && status == DPAR_OK) {
-        for (i = open = 0; i < cuts; i++) {
-            const dpari_pc_cut *cut = &cutting->cut[i];
-            open += cut->low < cut->high;
-            for (j = 0; j < DPARI_PC_PROBES; j++) {
-                const int64_t at = cut->low < cut->high ? dpari_pc_probe(cut, j) : cut->low;
-                cutting->count[i * DPARI_PC_PROBES + j] =
-                    cutting->before[by_id ? dpari_pc_rank(cutting, cut->key, at, 1)
-                                          : dpari_pc_rank(cutting, at, INT64_MAX, 1)];
-            }
-        }
-        status = open > 0 ? dpari_pc_add(cutting, DPARI_PC_PROBES, why) : status;
-        for (i = 0; i < cuts && open > 0 && status == DPAR_OK; i++) {
-            dpari_pc_cut *cut = &cutting->cut[i];
-            const dpari_pc_cut was = *cut;
-            if (was.low == was.high) {
-                continue;
-            }
-            for (j = 0;
-                 j < DPARI_PC_PROBES && cutting->count[i * DPARI_PC_PROBES + j] < cut->weight;
-                 j++) {
-            }
-            cut->low = j > 0 ? dpari_pc_probe(&was, j - 1) + 1 : was.low;
-            cut->high = j < DPARI_PC_PROBES ? dpari_pc_probe(&was, j) : was.high;
+    int64_t i, j, open = 0;
+    for (i = 0; i < cutting->parts - 1; i++) {
+        const dpari_pc_cut *cut = &cutting->cut[i];
+        const int is_open = cut->low < cut->high;
+        open += is_open;
+        for (j = 0; j < DPARI_PC_PROBES; j++) {
+            const int64_t at = is_open ? dpari_pc_probe(cut, j) : cut->low;
+            const int64_t rank = by_id ? dpari_pc_rank(cutting, cut->key, at, 1)
+                                       : dpari_pc_rank(cutting, at, INT64_MAX, 1);
+            cutting->count[i * DPARI_PC_PROBES + j] = cutting->before[rank];
         }
     }
-    return status;
+    return open;
+}
+
+/* Shrinks the bracket of a cut to the eighth that holds its place. count: the weights of all ranks
+ * up to each probe. */
+static void dpari_pc_shrink(dpari_pc_cut *cut, const int64_t *count)
+{
+    const dpari_pc_cut was = *cut;
+    int64_t j = 0;
+    while (j < DPARI_PC_PROBES && count[j] < cut->weight) {
+        j++;
+    }
+    if (j > 0) {
+        cut->low = dpari_pc_probe(&was, j - 1) + 1;
+    }
+    if (j < DPARI_PC_PROBES) {
+        cut->high = dpari_pc_probe(&was, j);
+    }
+}
+
+/* Searches for each cut the smallest number in its bracket up to which points weigh as much as
+ * wanted: places first, then, with by_id, ids at the place that was found. Collective. */
+static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
+{
+    int64_t i;
+    while (dpari_pc_probe_all(cutting, by_id) > 0) { /* the same number on all ranks */
+        const dpar_status status = dpari_pc_add(cutting, DPARI_PC_PROBES, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        for (i = 0; i < cutting->parts - 1; i++) {
+            if (cutting->cut[i].low < cutting->cut[i].high) {
+                dpari_pc_shrink(&cutting->cut[i], cutting->count + i * DPARI_PC_PROBES);
+            }
+        }
+    }
+    return DPAR_OK;
 }
 
 /* Finds the smallest and largest id at the place of each cut, over all ranks. The places are known
@@ -4599,9 +4632,9 @@ static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
         cut->key = cut->low;
         first = dpari_pc_rank(cutting, cut->key, INT64_MIN, 0);
         last = dpari_pc_rank(cutting, cut->key, INT64_MAX, 1);
+        /* Of ~id, because its minimum over the ranks is that of the largest id. */
         cutting->count[2 * i] = first < last ? cutting->item[first].id : INT64_MAX;
-        cutting->count[2 * i + 1] =
-            first < last ? ~cutting->item[last - 1].id : INT64_MAX; /* falls with it */
+        cutting->count[2 * i + 1] = first < last ? ~cutting->item[last - 1].id : INT64_MAX;
     }
     status = dpar_all_reduce(cutting->comm, cutting->count, cutting->count, 2 * cuts, DPAR_I64,
                              DPAR_MIN, NULL);
@@ -4632,6 +4665,7 @@ static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *cutting, dpar_why *why)
     return status;
 }
 
+/* Finds all cuts. Collective. */
 static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *cutting, dpar_why *why)
 {
     dpar_status status = dpar_all_reduce(cutting->comm, &cutting->before[cutting->desc->count],
@@ -4645,12 +4679,21 @@ static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *cutting, dpar_why *why)
         cutting->cut[i].weight = dpari_pc_share(cutting, i + 1, 1);
     }
     status = dpari_pc_search(cutting, 0, why);
-    status = status == DPAR_OK ? dpari_pc_ids(cutting, why) : status;
-    status = status == DPAR_OK ? dpari_pc_search(cutting, 1, why) : status;
-    return status == DPAR_OK ? dpari_pc_sides(cutting, why) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_ids(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_search(cutting, 1, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_pc_sides(cutting, why);
 }
 
-/* Parts of own points: both go on along the curve. */
+/* Sets the part of each own point. Points and cuts are both sorted, so that one pass is enough. */
 static void dpari_pc_deal(const dpari_pc *cutting, int32_t *owner, int64_t *key)
 {
     int32_t part = 0;
@@ -4669,6 +4712,30 @@ static void dpari_pc_deal(const dpari_pc *cutting, int32_t *owner, int64_t *key)
     }
 }
 
+/* Partitions points whose description was checked. Collective; the caller frees cutting->pages. */
+static DPARI_COLD dpar_status dpari_pc_run(dpari_pc *cutting, int32_t *owner, int64_t *key,
+                                           dpar_why *why)
+{
+    dpar_status status = dpari_po_first(cutting->comm, cutting->desc->count, &cutting->first, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_measure(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_agree(cutting->comm, dpari_pc_line_up(cutting, why), why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_cuts(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_pc_deal(cutting, owner, key);
+    return DPAR_OK;
+}
+
 DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
                                                       const dpar_points_partition_desc *desc,
                                                       int32_t *owner, int64_t *key, dpar_why *why)
@@ -4676,27 +4743,21 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
     dpari_pc cutting;
     dpar_status status;
     if (!comm) {
-        return dpari_wrong(why, "no communicator");
+        return dpari_wrong(why, "dpar_points_partition: comm is NULL");
     }
-    dpari_zero(&cutting, sizeof cutting);
     status = dpari_po_host(comm, why);
-    status = status == DPAR_OK ? dpari_pc_check(desc, owner, why) : status;
+    if (status == DPAR_OK) {
+        status = dpari_pc_check(desc, owner, why);
+    }
     status = dpari_agree_on(comm, status, "partition", dpari_pc_state, desc, why);
     if (status != DPAR_OK) {
         return status;
     }
+    dpari_zero(&cutting, sizeof cutting);
     cutting.comm = comm;
     cutting.desc = desc;
     cutting.parts = desc->parts > 0 ? desc->parts : comm->size;
-    status = dpari_po_first(comm, desc->count, &cutting.first, why);
-    status = status == DPAR_OK ? dpari_pc_measure(&cutting, why) : status;
-    if (status == DPAR_OK) {
-        status = dpari_agree(comm, dpari_pc_line_up(&cutting, why), why);
-    }
-    status = status == DPAR_OK ? dpari_pc_cuts(&cutting, why) : status;
-    if (status == DPAR_OK) {
-        dpari_pc_deal(&cutting, owner, key);
-    }
+    status = dpari_pc_run(&cutting, owner, key, why);
     dpari_po_free(&cutting.pages);
     return status;
 }
