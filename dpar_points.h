@@ -4122,15 +4122,15 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     if (components < 0 || dpar_type_bytes(type) == 0 ||
         !dpari_mul(points->own_count + points->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong(points->comm, "an array of %d components of %s", components,
-                               dpar_type_name(type));
+        (void)dpari_comm_wrong(points->comm, "dpar_points_array: %d components of type %s",
+                               components, dpar_type_name(type));
         return NULL;
     }
     (void)dpar_comm_alloc(points->comm, bytes, &memory); /* NULL if it fails */
     return memory;
 }
 
-/* x as the one vector of an exchange. */
+/* Describes x as the only vector of an exchange. */
 static dpar_points_field dpari_pt_doubles(double *x)
 {
     dpar_points_field field;
@@ -4766,15 +4766,17 @@ DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
 
 /* Moves a mesh to new owners. It implements dpar_points_migration_make.
  *
- * If points have no owner, each rank that gets elements bids for their points by a hash of id and
- * rank. An adjoint exchange with DPAR_MIN over a plan of the old mesh finds the least bid, which
- * gets the point. Points and elements are then sorted at their new owners, and for each a plan from
- * old to new places is made. These plans move ids and corners, and corners are converted to local
- * indices at the end. No rank has the whole mesh. */
+ * If points have no owner, each rank bids for the points of the elements that it passes, on behalf
+ * of the elements' new owners, by a hash of id and rank. An adjoint exchange with DPAR_MIN over a
+ * plan of the old mesh finds the least bid, whose rank gets the point. Points and elements are then
+ * sorted at their new owners, and a plan from old to new places is made for each. These plans move
+ * ids and corners, and corners are converted to local indices at the end. No rank has the whole
+ * mesh. */
 
-/* What the ranks say of what they give: the largest of each over all of them. */
+/* What ranks pass; the largest value of all ranks counts. Of each pair the first is 1 if a rank
+ * with points (or elements) passes the array, and the second is 1 if such a rank does not. */
 enum {
-    DPARI_PM_OWNER, /* a rank with points gives it; the next: one does not */
+    DPARI_PM_OWNER,
     DPARI_PM_NO_OWNER,
     DPARI_PM_ELEMENT_OWNER,
     DPARI_PM_NO_ELEMENT_OWNER,
@@ -4782,10 +4784,10 @@ enum {
     DPARI_PM_NO_ID,
     DPARI_PM_ELEMENT_ID,
     DPARI_PM_NO_ELEMENT_ID,
-    DPARI_PM_CORNERS, /* and their negative */
-    DPARI_PM_NO_CORNERS,
+    DPARI_PM_CORNERS,    /* corner_count, */
+    DPARI_PM_NO_CORNERS, /* and -corner_count, whose maximum gives the smallest one */
     DPARI_PM_GIVEN,
-    DPARI_PM_MOST_CORNERS = 64
+    DPARI_PM_MOST_CORNERS = 64 /* of an element */
 };
 
 typedef struct dpari_pm {
@@ -4793,18 +4795,18 @@ typedef struct dpari_pm {
     const dpar_points_migration_desc *desc;
     dpar_points_migration *to;
     int64_t given[DPARI_PM_GIVEN];
-    int32_t corners;        /* of all ranks with elements; 0: there are none */
-    int64_t slots;          /* corners of own elements */
-    int64_t reads;          /* distinct ids among them, */
-    int64_t *reading;       /* [reads] ascending; */
-    int32_t *slot;          /* [slots] which of them each is */
-    dpar_points *old;       /* exchanges of the mesh as it lies: the reads are ghosts */
-    int32_t *owner;         /* [points + reads] who is to have each */
-    int32_t *element_owner; /* [elements] */
+    int32_t corners;        /* of each element; 0 if no rank has elements */
+    int64_t slots;          /* corners of all own elements together */
+    int64_t reads;          /* distinct ids among them */
+    int64_t *reading;       /* [reads] these ids, ascending */
+    int32_t *slot;          /* [slots] the index of each corner in `reading` */
+    dpar_points *old;       /* plan of the mesh before it moves; its ghosts are `reading` */
+    int32_t *owner;         /* [points + reads] the new owner of each */
+    int32_t *element_owner; /* [elements] likewise */
     dpari_po_pages pages;
 } dpari_pm;
 
-/* ---- what is given --------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static dpar_status dpari_pm_check_owners(const dpar_comm *comm, const int32_t *owner, int64_t count,
                                          const char *what, dpar_why *why)
@@ -4815,14 +4817,14 @@ static dpar_status dpari_pm_check_owners(const dpar_comm *comm, const int32_t *o
     }
     for (i = 0; i < count; i++) {
         if (owner[i] < 0 || owner[i] >= comm->size) {
-            return dpari_wrong(why, "%s %ld: its owner is to be rank %d of %d", what, i, owner[i],
-                               comm->size);
+            return dpari_wrong(why, "%s %ld: owner %d is not one of the %d ranks", what, i,
+                               owner[i], comm->size);
         }
     }
     return DPAR_OK;
 }
 
-/* Checks what this rank gives, without the other ranks. */
+/* Checks what this rank passes. Local. */
 static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
                                              const dpar_points_migration_desc *desc, dpar_why *why)
 {
@@ -4831,21 +4833,22 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
         return status;
     }
     if (!desc) {
-        return dpari_wrong(why, "%ld points, %ld elements", (int64_t)0, (int64_t)0);
+        return dpari_wrong(why, "desc is NULL");
     }
     if (desc->point_count < 0 || desc->element_count < 0) {
-        return dpari_wrong(why, "%ld points, %ld elements", desc->point_count, desc->element_count);
+        return dpari_wrong(why, "point_count %ld or element_count %ld is negative",
+                           desc->point_count, desc->element_count);
     }
     if (desc->element_count > 0 &&
         (!desc->corner || desc->corner_count < 1 || desc->corner_count > DPARI_PM_MOST_CORNERS)) {
-        return dpari_wrong(why, "corner is NULL, or %d corners are not 1 to %d", desc->corner_count,
-                           (int32_t)DPARI_PM_MOST_CORNERS);
+        return dpari_wrong(why, "corner is NULL, or corner_count %d is not 1 to %d",
+                           desc->corner_count, (int32_t)DPARI_PM_MOST_CORNERS);
     }
     if (desc->point_count > INT32_MAX ||
         (desc->element_count > 0 &&
          desc->element_count > (INT32_MAX - desc->point_count) / desc->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld points and %ld elements of %d corners: 2^31 - 1 numbers are possible",
+                         "%ld points and %ld elements of %d corners are more than 2^31 - 1 ids",
                          desc->point_count, desc->element_count, desc->corner_count);
     }
     status = dpari_pm_check_owners(comm, desc->owner, desc->point_count, "point", why);
@@ -4855,8 +4858,8 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
     return dpari_pm_check_owners(comm, desc->element_owner, desc->element_count, "element", why);
 }
 
-/* An optional array must be given by all ranks that have points (or elements), or by none. `given`
- * is one of the pairs in dpari_pm.given. */
+/* Checks that an optional array is passed by all ranks that have points (or elements), or by none.
+ * given: one of the pairs in dpari_pm.given. */
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
     if (given[0] && given[1]) {
@@ -4865,7 +4868,7 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *wh
     return DPAR_OK;
 }
 
-/* Compares what all ranks given. The result is the same on all of them. */
+/* Compares what all ranks pass. The result is the same on all of them. */
 static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
@@ -4915,9 +4918,13 @@ static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
     return dpari_pm_compare(given, why);
 }
 
-/* ---- the mesh as it lies --------------------------------------------------------------------- */
+/* ---- the mesh before it moves ---------------------------------------------------------------- */
 
-/* Distinct ids among n, ascending, into id[]; which[i]: which of them number i is. */
+/* Finds the distinct ids among n. Returns how many there are.
+ *
+ * item:  memory for 2 n items.
+ * id:    receives the distinct ids, ascending.
+ * which: [n], receives the index of each in `id`. */
 static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *item, int64_t *id,
                                  int32_t *which)
 {
@@ -4937,7 +4944,8 @@ static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *it
     return distinct;
 }
 
-/* Lists the distinct points that own elements read. Local; takes the memory of the whole move. */
+/* Lists the distinct points that own elements read, and allocates the memory of the whole movement.
+ * Local. */
 static dpar_status dpari_pm_read(dpari_pm *move, dpar_why *why)
 {
     const dpar_points_migration_desc *desc = move->desc;
@@ -4965,7 +4973,7 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
     desc.own_count = move->desc->point_count;
-    if (move->given[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
+    if (move->given[DPARI_PM_ID]) { /* then all ranks must pass ids, also those without points */
         desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
@@ -4975,7 +4983,8 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
 
 /* ---- owners ---------------------------------------------------------------------------------- */
 
-/* What a rank bids for a point: the least gets it. A hash, then the rank. */
+/* Returns the bid of a rank for a point: a hash, with the rank in its lowest 31 bits. The least bid
+ * gets the point. Because of the hash no rank is preferred. */
 static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 {
     return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
@@ -5015,7 +5024,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
         status = dpar_points_end(move->old);
     }
     if (status == DPAR_OK) {
-        for (i = 0; i < desc->point_count; i++) { /* a point that nobody bids for stays */
+        for (i = 0; i < desc->point_count; i++) { /* without a bid a point stays */
             move->owner[i] = bid[i] == INT64_MAX ? move->comm->rank : (int32_t)(bid[i] & INT32_MAX);
         }
     }
@@ -5023,7 +5032,8 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     return dpari_po_explain(move->comm, status, why);
 }
 
-/* The rank that is to have most of an element's corners. */
+/* Returns the rank that gets most of an element's corners, the smallest one if there are several.
+ */
 static int32_t dpari_pm_majority(const dpari_pm *move, int64_t element)
 {
     const int32_t *slot = move->slot + element * move->corners,
@@ -5042,7 +5052,8 @@ static int32_t dpari_pm_majority(const dpari_pm *move, int64_t element)
     return best;
 }
 
-/* Who is to have each point, those that own elements read, and each element. */
+/* Sets the new owners of own points, of the points that own elements read, and of own elements.
+ * Collective. */
 static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
 {
     const dpar_points_migration_desc *desc = move->desc;
@@ -5077,169 +5088,170 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- things that move ------------------------------------------------------------------------ */
+/* ---- items that move ------------------------------------------------------------------------- */
 
-/* n things with ids, or numbered from `first`, their new owners; and what came of it. */
+/* The points or the elements of this rank, which move to their new owners. */
 typedef struct dpari_pm_move {
     int64_t count;
-    const int64_t *id, *order;
-    const int32_t *owner;
+    const int64_t *id, *order; /* may be NULL: ids are then first, first + 1, ..., in that order */
+    const int32_t *owner;      /* the new owners */
     int64_t first;
-    int64_t came; /* things of this rank afterwards, */
-    void *ids;    /* and their ids, of dpar_comm_alloc */
-    dpar_points *plan;
-    /* while it is planned */
-    int64_t *sends, *receives; /* [size] */
-    int64_t *twice;            /* [2 * size] */
+    int64_t received;  /* items of this rank afterwards */
+    void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
+    dpar_points *plan; /* from old places to new ones */
+    /* The rest is needed only during planning. */
+    int64_t *sends, *receives; /* [size] items to and from each rank */
+    int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
     int32_t *peer;             /* [size] */
-    int64_t *out, *in;         /* [2 * n], [2 * came] order and id of each */
+    int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
     int32_t *send_at, *receive_at;
     dpari_po_item *item;
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* Sorts items by the rank that gets them, in their order, and sends the counts to all ranks. */
-static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *things, dpar_why *why)
+/* Sorts items by the rank that gets them, without changing their order otherwise, and exchanges the
+ * counts. Collective. */
+static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
     int64_t i, at = 0;
     int32_t r;
-    things->sends =
-        (int64_t *)dpari_po_take(&things->pages, 5 * (int64_t)comm->size, 8, &status, why);
-    things->out = (int64_t *)dpari_po_take(&things->pages, 2 * things->count, 8, &status, why);
-    things->send_at = (int32_t *)dpari_po_take(&things->pages, things->count, 4, &status, why);
+    items->sends =
+        (int64_t *)dpari_po_take(&items->pages, 5 * (int64_t)comm->size, 8, &status, why);
+    items->out = (int64_t *)dpari_po_take(&items->pages, 2 * items->count, 8, &status, why);
+    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
     status = dpari_agree(comm, status, why);
     if (status != DPAR_OK) {
         return status;
     }
-    things->receives = things->sends + comm->size;
-    things->twice = things->receives + comm->size;
-    things->peer = (int32_t *)(void *)(things->twice + 2 * comm->size);
-    for (i = 0; i < things->count; i++) {
-        things->sends[things->owner[i]]++;
+    items->receives = items->sends + comm->size;
+    items->pair_counts = items->receives + comm->size;
+    items->peer = (int32_t *)(void *)(items->pair_counts + 2 * comm->size);
+    for (i = 0; i < items->count; i++) {
+        items->sends[items->owner[i]]++;
     }
-    for (r = 0; r < comm->size; r++) { /* twice: where the next for r goes */
-        things->twice[r] = at;
-        at += things->sends[r];
+    for (r = 0; r < comm->size; r++) { /* pair_counts: the place of the next item for r, so far */
+        items->pair_counts[r] = at;
+        at += items->sends[r];
     }
-    for (i = 0; i < things->count; i++) {
-        const int64_t id = things->id ? things->id[i] : things->first + i;
-        at = things->twice[things->owner[i]]++;
-        things->send_at[at] = (int32_t)i;
-        things->out[2 * at] = things->order ? things->order[i] : id;
-        things->out[2 * at + 1] = id;
+    for (i = 0; i < items->count; i++) {
+        const int64_t id = items->id ? items->id[i] : items->first + i;
+        at = items->pair_counts[items->owner[i]]++;
+        items->send_at[at] = (int32_t)i;
+        items->out[2 * at] = items->order ? items->order[i] : id;
+        items->out[2 * at + 1] = id;
     }
     return dpari_po_explain(
-        comm, dpar_all_to_all(comm, things->sends, things->receives, 1, DPAR_I64, NULL), why);
+        comm, dpar_all_to_all(comm, items->sends, items->receives, 1, DPAR_I64, NULL), why);
 }
 
-/* Receives orders and ids, and computes the place of each item. */
-static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *things, dpar_why *why)
+/* Exchanges orders and ids, and computes the place of each received item. Collective. */
+static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
     int64_t i;
     int32_t r;
     for (r = 0; r < comm->size; r++) {
-        things->twice[r] = 2 * things->sends[r];
-        things->twice[comm->size + r] = 2 * things->receives[r];
-        things->came += things->receives[r];
+        items->pair_counts[r] = 2 * items->sends[r];
+        items->pair_counts[comm->size + r] = 2 * items->receives[r];
+        items->received += items->receives[r];
     }
-    if (things->count + things->came > INT32_MAX) {
-        status =
-            dpari_say(DPAR_E_RANGE, why, "%ld go from and %ld come to rank %d: together at most %d",
-                      things->count, things->came, comm->rank, (int32_t)INT32_MAX);
+    if (items->count + items->received > INT32_MAX) {
+        status = dpari_say(DPAR_E_RANGE, why,
+                           "%ld old and %ld new items of rank %d are more than %d together",
+                           items->count, items->received, comm->rank, (int32_t)INT32_MAX);
     }
-    things->in = (int64_t *)dpari_po_take(&things->pages, 2 * things->came, 8, &status, why);
-    things->receive_at = (int32_t *)dpari_po_take(&things->pages, things->came, 4, &status, why);
-    things->item = (dpari_po_item *)dpari_po_take(&things->pages, 2 * things->came,
-                                                  sizeof *things->item, &status, why);
+    items->in = (int64_t *)dpari_po_take(&items->pages, 2 * items->received, 8, &status, why);
+    items->receive_at = (int32_t *)dpari_po_take(&items->pages, items->received, 4, &status, why);
+    items->item = (dpari_po_item *)dpari_po_take(&items->pages, 2 * items->received,
+                                                 sizeof *items->item, &status, why);
     if (status == DPAR_OK) {
-        status =
-            dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * things->came + 8, &things->ids), why);
+        status = dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids),
+                                  why);
     }
     status = dpari_agree(comm, status, why);
     if (status == DPAR_OK) {
-        status =
-            dpari_po_explain(comm,
-                             dpar_all_to_all_v(comm, things->out, things->twice, NULL, things->in,
-                                               things->twice + comm->size, NULL, DPAR_I64, NULL),
-                             why);
+        status = dpari_po_explain(comm,
+                                  dpar_all_to_all_v(comm, items->out, items->pair_counts, NULL,
+                                                    items->in, items->pair_counts + comm->size,
+                                                    NULL, DPAR_I64, NULL),
+                                  why);
     }
     if (status != DPAR_OK) {
         return status;
     }
-    for (i = 0; i < things->came; i++) {
-        things->item[i].key = things->in[2 * i];
-        things->item[i].id = things->in[2 * i + 1];
-        things->item[i].at = i;
+    for (i = 0; i < items->received; i++) {
+        items->item[i].key = items->in[2 * i];
+        items->item[i].id = items->in[2 * i + 1];
+        items->item[i].at = i;
     }
-    things->item = dpari_po_sort(things->item, things->item + things->came, things->came);
-    for (i = 0; i < things->came; i++) {
-        ((int64_t *)things->ids)[i] = things->item[i].id;
-        things->receive_at[things->item[i].at] = (int32_t)(things->count + i);
+    items->item = dpari_po_sort(items->item, items->item + items->received, items->received);
+    for (i = 0; i < items->received; i++) {
+        ((int64_t *)items->ids)[i] = items->item[i].id;
+        items->receive_at[items->item[i].at] = (int32_t)(items->count + i);
     }
     return DPAR_OK;
 }
 
 /* Makes the plan from the old places of items to the new ones. */
-static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *things,
+static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *items,
                                                   dpar_why *why)
 {
     dpar_points_desc desc;
     dpar_points_lists lists;
     int32_t r;
-    dpar_status status = dpari_pm_send(comm, things, why);
+    dpar_status status = dpari_pm_send(comm, items, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_receive(comm, things, why);
+    status = dpari_pm_receive(comm, items, why);
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&desc, sizeof desc);
     dpari_zero(&lists, sizeof lists);
     for (r = 0; r < comm->size; r++) {
-        if (things->sends[r] + things->receives[r] > 0) {
-            things->sends[lists.peer_count] = things->sends[r];
-            things->receives[lists.peer_count] = things->receives[r];
-            things->peer[lists.peer_count] = r;
+        if (items->sends[r] + items->receives[r] > 0) {
+            items->sends[lists.peer_count] = items->sends[r];
+            items->receives[lists.peer_count] = items->receives[r];
+            items->peer[lists.peer_count] = r;
             lists.peer_count++;
         }
     }
-    lists.peer = things->peer;
-    lists.send_count = things->sends;
-    lists.receive_count = things->receives;
-    lists.send_index = things->send_at;
-    lists.receive_index = things->receive_at;
-    desc.own_count = things->count;
-    desc.ghost_count = things->came;
+    lists.peer = items->peer;
+    lists.send_count = items->sends;
+    lists.receive_count = items->receives;
+    lists.send_index = items->send_at;
+    lists.receive_index = items->receive_at;
+    desc.own_count = items->count;
+    desc.ghost_count = items->received;
     desc.lists = &lists;
-    return dpar_points_make(comm, &desc, &things->plan, why);
+    return dpar_points_make(comm, &desc, &items->plan, why);
 }
 
-/* The same, and gives back the memory that planning took. */
-static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *things,
+/* Makes that plan and frees the memory that planning needs. */
+static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
-    const dpar_status status = dpari_pm_move_lists(comm, things, why);
-    dpari_po_free(&things->pages);
+    const dpar_status status = dpari_pm_move_lists(comm, items, why);
+    dpari_po_free(&items->pages);
     return status;
 }
 
-/* ---- the mesh as it is to lie ---------------------------------------------------------------- */
+/* ---- the mesh at its new owners -------------------------------------------------------------- */
 
 typedef struct dpari_pm_new {
-    int64_t slots;
-    int64_t *corner;     /* [slots] ids */
-    int32_t *owner;      /* [slots] who has each */
-    int64_t *reading;    /* [slots] distinct ones */
-    int32_t *slot;       /* [slots] */
-    int32_t *local;      /* [slots] of each distinct one: local index */
+    int64_t slots;       /* corners of all elements together */
+    int64_t *corner;     /* [slots] their ids */
+    int32_t *owner;      /* [slots] the new owner of each */
+    int64_t *reading;    /* [slots] distinct ids, ascending */
+    int32_t *slot;       /* [slots] the index of each corner in `reading` */
+    int32_t *local;      /* [slots] the local index of each distinct id */
     dpari_po_item *item; /* [2 * the larger of slots and own points] */
     dpari_po_pages pages;
 } dpari_pm_new;
 
-/* Elements' corners, with their owners, go where the elements go. */
+/* Moves the corners of elements, with their new owners, to the elements' new owners. Collective. */
 static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
     const int64_t own = move->to->desc.own_count;
@@ -5252,7 +5264,8 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     owner = (int32_t *)dpari_po_take(&pages, move->slots, 4, &status, why);
     if (!dpari_mul(move->to->element_count, move->corners, &mesh->slots) ||
         mesh->slots > INT32_MAX) {
-        status = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
+        status = dpari_say(DPAR_E_RANGE, why,
+                           "%ld elements of %d corners are more than 2^31 - 1 ids of rank %d",
                            move->to->element_count, move->corners, move->comm->rank);
     }
     mesh->corner = (int64_t *)dpari_po_take(&mesh->pages, mesh->slots, 8, &status, why);
@@ -5271,7 +5284,7 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
         field[0].type = DPAR_I64;
         field[1].type = DPAR_I32;
         field[0].components = field[1].components = move->corners;
-        field[0].data = move->reading; /* only read; any address where there are no elements */
+        field[0].data = move->reading; /* not written; any address will do without elements */
         if (move->slots > 0) {
             field[0].data = (void *)(uintptr_t)move->desc->corner;
         }
@@ -5285,7 +5298,8 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     return status;
 }
 
-/* Local indices of those distinct ids that are own points; -1 of the others, and how many. */
+/* Sets mesh->local of the first `reads` distinct ids: the local index of own points, -1 of others,
+ * which become ghosts. Returns the number of others. */
 static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int64_t reads)
 {
     const dpar_points_desc *desc = &move->to->desc;
@@ -5301,14 +5315,19 @@ static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int6
         while (k < desc->own_count && item[k].key < mesh->reading[i]) {
             k++;
         }
-        mesh->local[i] =
-            k < desc->own_count && item[k].key == mesh->reading[i] ? (int32_t)item[k].at : -1;
-        others += mesh->local[i] < 0;
+        mesh->local[i] = -1;
+        if (k < desc->own_count && item[k].key == mesh->reading[i]) {
+            mesh->local[i] = (int32_t)item[k].at;
+        } else {
+            others++;
+        }
     }
     return others;
 }
 
-/* Ghosts by owner, then id; corners become local indices. `memory`: of their arrays. */
+/* Numbers the ghosts by owner, then by id, and converts the corners to local indices.
+ *
+ * memory: of the ids and owners of ghosts, and of the corners. */
 static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t reads,
                             int64_t *memory)
 {
@@ -5318,14 +5337,15 @@ static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t re
     dpari_po_item *item = mesh->item;
     int64_t i, k = 0;
     move->to->corner = owner + desc->ghost_count;
-    for (i = 0; i < mesh->slots; i++) { /* the owner of each distinct id, for a while */
+    for (i = 0; i < mesh->slots; i++) { /* at first, the owner of each distinct id */
         move->to->corner[mesh->slot[i]] = mesh->owner[i];
     }
     for (i = 0; i < reads; i++) {
         if (mesh->local[i] < 0) {
             item[k].key = move->to->corner[i];
             item[k].id = mesh->reading[i];
-            item[k++].at = i;
+            item[k].at = i;
+            k++;
         }
     }
     item = dpari_po_sort(item, item + k, k);
@@ -5341,7 +5361,8 @@ static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t re
     desc->owner = owner;
 }
 
-/* Moves the corners and converts them to local indices. Collective; its scratch stays in `mesh`. */
+/* Moves the corners and converts them to local indices. Collective. The caller frees mesh->pages.
+ */
 static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
     void **memory = &move->to->memory[2];
@@ -5360,6 +5381,7 @@ static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mes
     return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
 }
 
+/* Makes the description of the mesh at its new owners. Collective. */
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 {
     dpari_pm_new mesh;
@@ -5370,9 +5392,10 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. What is allocated belongs to the result also after a failure, which frees it. */
+/* Moves points. Memory and plan belong to the result, also after a failure, so that
+ * dpar_points_migration_free frees them. */
 static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
 {
     dpar_points_migration *to = move->to;
@@ -5387,7 +5410,7 @@ static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
     status = dpari_pm_move_plan(move->comm, &points, why);
     to->points = points.plan;
     to->memory[0] = points.ids;
-    to->desc.own_count = points.came;
+    to->desc.own_count = points.received;
     to->desc.own_id = (const int64_t *)points.ids;
     return status;
 }
@@ -5410,7 +5433,7 @@ static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why
     status = dpari_pm_move_plan(move->comm, &elements, why);
     to->element_points = elements.plan;
     to->memory[1] = elements.ids;
-    to->element_count = elements.came;
+    to->element_count = elements.received;
     to->element_id = (int64_t *)elements.ids;
     return status;
 }
@@ -5460,7 +5483,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     void *memory = NULL;
     dpar_status status;
     if (!comm) {
-        return dpari_wrong(why, "no communicator");
+        return dpari_wrong(why, "dpar_points_migration_make: comm is NULL");
     }
     dpari_zero(&move, sizeof move);
     move.comm = comm;
@@ -5486,7 +5509,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
     dpari_po_free(&move.pages);
     if (status == DPAR_OK) {
         *moved = move.to;
-    } else if (move.to && move.to->comm) { /* begun: it owns plans and arrays */
+    } else if (move.to && move.to->comm) { /* it may own plans and arrays by now */
         (void)dpar_points_migration_free(move.to);
     } else {
         dpar_comm_release(comm, memory);

@@ -17,15 +17,15 @@ DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, i
     if (components < 0 || dpar_type_bytes(type) == 0 ||
         !dpari_mul(points->own_count + points->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong(points->comm, "an array of %d components of %s", components,
-                               dpar_type_name(type));
+        (void)dpari_comm_wrong(points->comm, "dpar_points_array: %d components of type %s",
+                               components, dpar_type_name(type));
         return NULL;
     }
     (void)dpar_comm_alloc(points->comm, bytes, &memory); /* NULL if it fails */
     return memory;
 }
 
-/* x as the one vector of an exchange. */
+/* Describes x as the only vector of an exchange. */
 static dpar_points_field dpari_pt_doubles(double *x)
 {
     dpar_points_field field;
