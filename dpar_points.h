@@ -3080,7 +3080,7 @@ DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_po
     }
     for (i = 0; i < n && fields; i++) {
         if (!dpari_type_can_reduce(fields[i].type)) {
-            return dpari_comm_wrong(points->comm, "vector %d: type %s cannot be reduced", i,
+            return dpari_comm_wrong(points->comm, "vector %d of type %s cannot be combined", i,
                                     dpar_type_name(fields[i].type));
         }
     }

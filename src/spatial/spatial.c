@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Layers on a field that ranks share. Planning goes dim by dim. From the blocks of outputs follow
- * the inputs that they read, and from these the halo of the rank and the padding. Windows of a halo
- * exchange cover both, so that halo_exchange.h does the communication.
+/* Runs layers of networks on a field that ranks share.
  *
- * Forward: the exchange begins, the kernel runs on the core (outputs that read only own points and
- * constants), the exchange ends, padding is filled dim by dim so that corners are filled from
- * corners, and the kernel runs on the slabs around the core. Backward runs the same steps in
- * reverse: padding is added to the points it was copied from, the last dim first, and halos are
- * added to their owners.
+ * Planning goes dim by dim. The blocks of outputs decide which inputs a rank reads, and these
+ * decide its halo and padding. The plan is a halo exchange whose windows cover both, so that
+ * halo_exchange.h does the communication.
+ *
+ * Forward: the exchange begins; the kernel runs on the core, which are the outputs that read only
+ * own points and constants; the exchange ends; padding is filled dim by dim, so that corners are
+ * filled from corners; and the kernel runs on the slabs around the core. Backward runs the same
+ * steps in reverse: padding is added to the points that it was copied from, the last dim first, and
+ * halos are added to their owners.
  *
  * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
 #include "spatial.h"
@@ -26,21 +28,24 @@
 #include "../train/layers_private.h"
 #include "../train/made_memory.h"
 
-/* A plan, and what is behind its head. */
+/* A plan: the public part, and the private one. */
 typedef struct dpari_spatial {
     dpar_spatial_plan head;
     dpar_comm *comm;
     dpar_box core;            /* outputs that need no halo */
-    dpar_halo_plan *exchange; /* NULL: one rank that needs nothing from itself */
+    dpar_halo_plan *exchange; /* NULL if one rank needs no values of its own as a halo */
     dpar_halo halo;
     dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
-    unsigned char *constants; /* on a device */
+    unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
 } dpari_spatial;
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
 
-static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
+/* The largest extent, kernel, stride, dilation and pad. Products of two of them then fit in an
+ * int64_t. */
+static const int64_t dpari_spatial_limit = INT64_C(1) << 30;
 
+/* True if the layer has a window along the dim. Other dims are left as they are. */
 static int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d)
 {
     return layer->window[d].kernel != 0;
@@ -62,15 +67,19 @@ static int64_t dpari_spatial_reach(const dpar_spatial_desc *layer, int32_t d)
     return dpari_spatial_dilation(layer, d) * (layer->window[d].kernel - 1);
 }
 
-/* How a dim is filled beyond its ends. */
+/* Returns how a dim is padded. Interpolation has no padding by zeros, and repeats the ends instead.
+ */
 static int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
 {
-    return layer->kind == DPAR_SPATIAL_INTERPOLATION && layer->padding[d] == DPAR_SPATIAL_PAD_ZERO
-               ? DPAR_SPATIAL_PAD_REPLICATE
-               : layer->padding[d];
+    if (layer->kind == DPAR_SPATIAL_INTERPOLATION && layer->padding[d] == DPAR_SPATIAL_PAD_ZERO) {
+        return DPAR_SPATIAL_PAD_REPLICATE;
+    }
+    return layer->padding[d];
 }
 
-/* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
+/* Returns the outputs of a transposed convolution of n inputs, without output padding.
+ *
+ * most: receives the outputs with the largest output padding that makes sense. */
 static int64_t dpari_spatial_spread(const dpar_spatial_desc *layer, int32_t d, int64_t n,
                                     int64_t *most)
 {
@@ -81,7 +90,18 @@ static int64_t dpari_spatial_spread(const dpar_spatial_desc *layer, int32_t d, i
     return least;
 }
 
-/* The window of a dim as dpar.h knows it; 0: the layer does not touch the dim. */
+/* Returns the kind of window of dpar.h for a kind of layer. */
+static int32_t dpari_spatial_window_kind(int32_t kind)
+{
+    switch (kind) {
+    case DPAR_SPATIAL_TRANSPOSED: return DPAR_WINDOW_TRANSPOSED;
+    case DPAR_SPATIAL_INTERPOLATION: return DPAR_WINDOW_INTERPOLATION;
+    case DPAR_SPATIAL_NEIGHBOURHOOD: return DPAR_WINDOW_NEIGHBOURHOOD;
+    default: return DPAR_WINDOW_CONVOLUTION;
+    }
+}
+
+/* Sets the window of a dim for dpar.h. Returns 0 if the layer does not touch the dim. */
 static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_window *window)
 {
     int64_t most;
@@ -89,10 +109,7 @@ static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_
     if (!dpari_spatial_touches(layer, d)) {
         return 0;
     }
-    window->kind = layer->kind == DPAR_SPATIAL_TRANSPOSED      ? DPAR_WINDOW_TRANSPOSED
-                   : layer->kind == DPAR_SPATIAL_INTERPOLATION ? DPAR_WINDOW_INTERPOLATION
-                   : layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD ? DPAR_WINDOW_NEIGHBOURHOOD
-                                                               : DPAR_WINDOW_CONVOLUTION;
+    window->kind = dpari_spatial_window_kind(layer->kind);
     window->align_corners = layer->align_corners;
     if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         window->stride = 1;
@@ -100,28 +117,31 @@ static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_
         window->pad_low = 0;
         window->pad_high = 0;
     }
-    if (layer->kind == DPAR_SPATIAL_TRANSPOSED) { /* output padding is less padding cut off */
+    if (layer->kind ==
+        DPAR_SPATIAL_TRANSPOSED) { /* output padding means that less of the high pad is cut off */
         const int64_t more =
             layer->out_extent[d] - dpari_spatial_spread(layer, d, layer->in.extent[d], &most);
         window->pad_high -= dpari_least(window->pad_high, dpari_most(0, more));
     }
     if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD && layer->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
-        window->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */
+        window->kind = DPAR_WINDOW_CONVOLUTION; /* on a ring all neighbourhoods are centred */
         window->pad_low = window->kernel / 2 * dpari_spatial_dilation(layer, d);
         window->pad_high = dpari_spatial_reach(layer, d) - window->pad_low;
     }
     return 1;
 }
 
-static dpar_status dpari_spatial_other(const dpar_spatial_desc *layer, int32_t d, int64_t *m,
-                                       dpar_why *why)
+/* Sets the outputs of a dim of layers other than convolutions. */
+static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, int32_t d, int64_t *m,
+                                              dpar_why *why)
 {
     const int64_t n = layer->in.extent[d];
     const dpar_window *window = &layer->window[d];
     int64_t most;
     if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
         dpar_window keys = *window;
-        keys.kind = DPAR_WINDOW_NEIGHBOURHOOD; /* round a ring too: no key is to be seen twice */
+        keys.kind =
+            DPAR_WINDOW_NEIGHBOURHOOD; /* checked for rings, too, where no key may be seen twice */
         return dpar_window_outputs(&keys, n, m, why);
     }
     if (layer->kind == DPAR_SPATIAL_INTERPOLATION) {
@@ -129,23 +149,25 @@ static dpar_status dpari_spatial_other(const dpar_spatial_desc *layer, int32_t d
         if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
             (window->kernel != 1 && window->kernel != 2 && window->kernel != 4)) {
             return dpari_wrong(
-                why, "dim %d: %ld points from %ld by %ld taps: 1, 2 or 4, and extents of 1 to 2^30",
+                why,
+                "dim %d: %ld outputs of %ld points by %ld taps (taps: 1, 2, 4; extents: 1 to 2^30)",
                 d, *m, n, window->kernel);
         }
         return DPAR_OK;
     }
     *m = dpari_spatial_spread(layer, d, n, &most);
-    *m = layer->out_extent[d] > 0 ? dpari_most(layer->out_extent[d], *m)
-                                  : *m; /* fewer are refused below */
+    if (layer->out_extent[d] > 0) { /* dpari_spatial_extent refuses fewer outputs */
+        *m = dpari_most(layer->out_extent[d], *m);
+    }
     if (*m < 1 || *m > most || layer->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
         return dpari_wrong(
-            why, "dim %d: %ld transposed outputs, %ld at most, at least 1; padding %d (zero alone)",
-            d, *m, most, layer->padding[d]);
+            why, "dim %d: %ld transposed outputs (allowed: 1 to %ld), or padding %d (only 0 is)", d,
+            *m, most, layer->padding[d]);
     }
     return DPAR_OK;
 }
 
-/* Outputs of a dim. */
+/* Checks a dim of a layer and sets *m to its outputs. */
 static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *layer, int32_t d,
                                                    int64_t *m, dpar_why *why)
 {
@@ -154,13 +176,13 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *laye
     dpar_status status;
     *m = n;
     if (n < 1) {
-        return dpari_wrong(why, "dim %d has %ld points: at least 1", d, n);
+        return dpari_wrong(why, "dim %d has %ld points, but needs at least 1", d, n);
     }
     if (!dpari_spatial_touches(layer, d)) {
         return DPAR_OK;
     }
     if (layer->padding[d] < DPAR_SPATIAL_PAD_ZERO || layer->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
-        return dpari_wrong(why, "dim %d: padding %d does not exist", d, layer->padding[d]);
+        return dpari_wrong(why, "dim %d: padding is %d (allowed: 0 to 4)", d, layer->padding[d]);
     }
     if (window->kernel < 0 || window->kernel > dpari_spatial_limit || window->stride < 0 ||
         window->dilation < 0 || window->stride > dpari_spatial_limit ||
@@ -169,29 +191,35 @@ static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *laye
         layer->out_extent[d] < 0 || n > dpari_spatial_limit) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "dim %d of %ld points, kernel %ld, stride %ld: from 0 (dilation, pads, extent too) "
-            "to 2^30",
+            "dim %d of %ld points, kernel %ld, stride %ld: one of them, or dilation, a pad or "
+            "out_extent, is not in 0 to 2^30",
             d, n, window->kernel, window->stride);
     }
-    status = layer->kind == DPAR_SPATIAL_CONVOLUTION ? dpar_window_outputs(window, n, m, why)
-                                                     : dpari_spatial_other(layer, d, m, why);
-    if (status == DPAR_OK && layer->out_extent[d] != 0 && layer->out_extent[d] != *m) {
-        status = dpari_wrong(why, "dim %d: %ld outputs are said, there are %ld", d,
-                             layer->out_extent[d], *m);
+    if (layer->kind == DPAR_SPATIAL_CONVOLUTION) {
+        status = dpar_window_outputs(window, n, m, why);
+    } else {
+        status = dpari_spatial_other_extent(layer, d, m, why);
     }
-    if (status == DPAR_OK && layer->kind == DPAR_SPATIAL_CONVOLUTION &&
-        layer->padding[d] == DPAR_SPATIAL_PAD_REFLECT &&
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (layer->out_extent[d] != 0 && layer->out_extent[d] != *m) {
+        return dpari_wrong(why, "dim %d: out_extent is %ld, but there are %ld outputs", d,
+                           layer->out_extent[d], *m);
+    }
+    if (layer->kind == DPAR_SPATIAL_CONVOLUTION && layer->padding[d] == DPAR_SPATIAL_PAD_REFLECT &&
         (window->pad_low >= n || window->pad_high >= n)) {
-        status =
-            dpari_wrong(why, "dim %d: pads of %ld and %ld are reflected in %ld points: too few", d,
-                        window->pad_low, window->pad_high, n);
+        return dpari_wrong(why, "dim %d: pads of %ld and %ld are too large to reflect %ld points",
+                           d, window->pad_low, window->pad_high, n);
     }
-    return status;
+    return DPAR_OK;
 }
 
 /* ---- one dim: what outputs read -------------------------------------------------------------- */
 
-/* The tap of y that is at or before it, and how far behind it y lies. */
+/* Returns the input at or before output y of an interpolation.
+ *
+ * fraction: receives the distance from that input to y, 0 <= fraction < 1. */
 static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, int64_t y,
                                     double *fraction)
 {
@@ -201,7 +229,7 @@ static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, i
         over = y * (n - 1);
         under = m > 1 ? m - 1 : 1;
     } else if (layer->window[d].kernel == 1) {
-        over = y * n; /* nearest, as torch: no half */
+        over = y * n; /* nearest, as in PyTorch, without the half */
         under = m;
     }
     first = dpari_floor_div(over, under);
@@ -209,7 +237,8 @@ static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, i
     return first;
 }
 
-/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
+/* Sets [*lo, *hi) to the inputs that outputs [y0, y1) read, padding included. Returns 0 if they
+ * read none. */
 static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
 {
@@ -238,7 +267,7 @@ static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_
     return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
 }
 
-/* How many of first, first + step, ... (count of them) lie in [lo, hi). */
+/* Returns how many of the taps are in [lo, hi). */
 static int64_t dpari_spatial_within(const dpar_spatial_tap_range *taps, int64_t lo, int64_t hi)
 {
     const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - taps->first), taps->step));
@@ -281,12 +310,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer
 
 /* ---- one dim: blocks ------------------------------------------------------------------------- */
 
-/* One block of a dim. What is empty has hi <= lo. */
+/* A block of a dim, as ranges [0] to [1]: own inputs, outputs, and the box of the input array.
+ * Empty ranges have [1] <= [0]. */
 typedef struct dpari_spatial_block {
     int64_t own[2], out[2], box[2];
 } dpari_spatial_block;
 
-/* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
+/* Sets the outputs that stay near the inputs [own[0], own[1]). The dim has m outputs. */
 static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int64_t m,
                                  const int64_t *own, int64_t *out)
 {
@@ -307,10 +337,11 @@ static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int6
     }
 }
 
-/* `balanced`: the layout of the outputs, where they do not follow. */
-static void dpari_spatial_outs(const dpar_spatial_desc *layer, const dpar_layout *balanced,
-                               int32_t d, int64_t m, const int32_t *coord,
-                               dpari_spatial_block *block)
+/* Sets the outputs of a block. balanced: the layout of the outputs, unless they follow the inputs.
+ */
+static void dpari_spatial_set_outputs(const dpar_spatial_desc *layer, const dpar_layout *balanced,
+                                      int32_t d, int64_t m, const int32_t *coord,
+                                      dpari_spatial_block *block)
 {
     if (layer->outputs != DPAR_SPATIAL_OUTPUTS_FOLLOW) {
         (void)dpari_layout_span(balanced, coord, d, &block->out[0], &block->out[1]);
@@ -319,6 +350,7 @@ static void dpari_spatial_outs(const dpar_spatial_desc *layer, const dpar_layout
     }
 }
 
+/* Widens a range so that it holds [lo, hi), unless that is empty. */
 static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
 {
     if (hi <= lo) {
@@ -332,9 +364,10 @@ static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
     box[1] = dpari_most(box[1], hi);
 }
 
-/* Where reads [lo, hi) of a dim get their padding from. */
-static void dpari_spatial_sources(const dpar_spatial_desc *layer, int32_t d, int64_t lo, int64_t hi,
-                                  int64_t *box)
+/* Widens `box` so that it holds the points from which the padding among the inputs [lo, hi) is
+ * copied. */
+static void dpari_spatial_widen_sources(const dpar_spatial_desc *layer, int32_t d, int64_t lo,
+                                        int64_t hi, int64_t *box)
 {
     const int64_t n = layer->in.extent[d];
     const int32_t padding = dpari_spatial_padding(layer, d);
@@ -351,6 +384,7 @@ static void dpari_spatial_sources(const dpar_spatial_desc *layer, int32_t d, int
     }
 }
 
+/* Computes the block of a dim at the mesh coordinates `coord`. */
 static void dpari_spatial_block_of(const dpar_spatial_desc *layer, const dpar_layout *balanced,
                                    int32_t d, const int32_t *coord, dpari_spatial_block *block)
 {
@@ -358,79 +392,86 @@ static void dpari_spatial_block_of(const dpar_spatial_desc *layer, const dpar_la
     dpari_zero(block, sizeof *block);
     (void)dpari_spatial_extent(layer, d, &m, NULL);
     (void)dpari_layout_span(&layer->in, coord, d, &block->own[0], &block->own[1]);
-    dpari_spatial_outs(layer, balanced, d, m, coord, block);
+    dpari_spatial_set_outputs(layer, balanced, d, m, coord, block);
     dpari_spatial_widen(block->box, block->own[0], block->own[1]);
     if (dpari_spatial_reads(layer, d, block->out[0], block->out[1], &lo, &hi)) {
         dpari_spatial_widen(block->box, lo, hi);
-        dpari_spatial_sources(layer, d, lo, hi, block->box);
+        dpari_spatial_widen_sources(layer, d, lo, hi, block->box);
     }
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
-/* True if the same mesh axes cut the same dims of both layouts. */
-static dpar_status dpari_spatial_given(const dpar_spatial_desc *layer, const int64_t *m,
-                                       dpar_why *why)
+/* Checks that the layout of the outputs has the right extents, and that the same mesh axes cut the
+ * same dims as in that of the inputs. */
+static dpar_status dpari_spatial_check_given(const dpar_spatial_desc *layer, const int64_t *m,
+                                             dpar_why *why)
 {
     const dpar_layout *in = &layer->in, *g = &layer->given_layout;
     int32_t i;
     for (i = 0; i < in->dims; i++) {
         if (g->dims != in->dims || g->extent[i] != m[i]) {
-            return dpari_wrong(why, "the layer has %ld outputs in dim %d, its layout %ld", m[i], i,
-                               g->dims == in->dims ? g->extent[i] : 0);
+            return dpari_wrong(why, "the layer has %ld outputs in dim %d, but given_layout has %ld",
+                               m[i], i, g->dims == in->dims ? g->extent[i] : 0);
         }
     }
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
         if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
             (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim)) {
-            return dpari_wrong(
-                why, "mesh axis %d does something else with the outputs than with the inputs", i);
+            return dpari_wrong(why, "mesh axis %d does not cut given_layout as it cuts the inputs",
+                               i);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_spatial_layer(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
+/* Checks a layer and sets m[] to its outputs of each dim. */
+static dpar_status dpari_spatial_check_layer(const dpar_spatial_desc *layer, int64_t *m,
+                                             dpar_why *why)
 {
-    dpar_status status = DPAR_OK;
     int32_t d;
     if (layer->in.dims < 0 || layer->in.dims > DPAR_MAX_DIMS || layer->in.mesh.size < 1) {
-        return dpari_wrong(why, "inputs of %d dims on %d ranks: dpar_layout_init makes it",
+        return dpari_wrong(why, "`in` has %d dims on %d ranks: make it with dpar_layout_init",
                            layer->in.dims, layer->in.mesh.size);
     }
     if (layer->kind < DPAR_SPATIAL_CONVOLUTION || layer->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
         layer->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED ||
         layer->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        return dpari_wrong(why, "kind %d, outputs %d: there are 1 to 4 and 0 to 2", layer->kind,
+        return dpari_wrong(why, "kind is %d (1 to 4), outputs is %d (0 to 2)", layer->kind,
                            layer->outputs);
     }
     if (layer->tensors < 0 || layer->tensors > DPAR_SPATIAL_MAX_TENSORS || layer->planes < 0 ||
         layer->planes > INT32_MAX || layer->out_planes < 0 || layer->out_planes > INT32_MAX ||
         dpar_type_bytes(layer->type) == 0) {
-        return dpari_wrong(why, "%d tensors (at most 4) of %ld and %ld planes, type %s",
-                           layer->tensors, layer->planes, layer->out_planes,
-                           dpar_type_name(layer->type));
+        return dpari_wrong(
+            why,
+            "%d tensors (0 to 4), %ld planes, %ld out_planes (0 to 2^31 - 1) or type %s is wrong",
+            layer->tensors, layer->planes, layer->out_planes, dpar_type_name(layer->type));
     }
     if (layer->input_gradient != NULL && !dpari_type_can_reduce(layer->type)) {
-        return dpari_wrong(why, "gradients of type %s cannot be added on their way back",
+        return dpari_wrong(why, "gradients of type %s cannot be added up",
                            dpar_type_name(layer->type));
     }
-    for (d = 0; d < layer->in.dims && status == DPAR_OK; d++) {
-        status = dpari_spatial_extent(layer, d, &m[d], why);
-        if (status == DPAR_OK && layer->padding[d] == DPAR_SPATIAL_PAD_LOWEST &&
-            layer->type == DPAR_F8) {
-            status = dpari_wrong(
-                why, "dim %d: the least number of f8 depends on its encoding: pad it yourself", d);
+    for (d = 0; d < layer->in.dims; d++) {
+        const dpar_status status = dpari_spatial_extent(layer, d, &m[d], why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        if (layer->padding[d] == DPAR_SPATIAL_PAD_LOWEST && layer->type == DPAR_F8) {
+            return dpari_wrong(
+                why, "dim %d: the lowest f8 depends on its encoding, so that you must pad yourself",
+                d);
         }
     }
-    return status == DPAR_OK && layer->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN
-               ? dpari_spatial_given(layer, m, why)
-               : status;
+    if (layer->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
+        return dpari_spatial_check_given(layer, m, why);
+    }
+    return DPAR_OK;
 }
 
 /* True if axis i is the only axis that cuts its dim. */
-static int dpari_spatial_alone(const dpar_layout *layout, int32_t i)
+static int dpari_spatial_is_only_axis(const dpar_layout *layout, int32_t i)
 {
     int32_t k;
     for (k = 0; k < layout->mesh.axes; k++) {
@@ -442,7 +483,7 @@ static int dpari_spatial_alone(const dpar_layout *layout, int32_t i)
     return 1;
 }
 
-/* Cuts of the following outputs along axis i; parts + 1 of them. */
+/* Sets the cuts between outputs that follow the inputs along axis i: its parts + 1. */
 static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_t m, int64_t *cuts)
 {
     int32_t coord[DPAR_MAX_AXES], p;
@@ -458,8 +499,10 @@ static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_
     }
 }
 
-/* Lays out the outputs over the ranks. cuts: room for those of all axes (NULL: following ones as
- * balanced ones, for callers that need only the others). */
+/* Lays out the outputs over the ranks.
+ *
+ * cuts: memory for the cuts of all axes. NULL lays out following outputs as balanced ones, for
+ * callers that need only the others. */
 static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
                                         int64_t *cuts, dpar_layout *out, dpar_why *why)
 {
@@ -477,9 +520,11 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const in
         }
         placement[i] = dpar_shard_by(placement[i].dim, DPAR_SPLIT_EVEN, 0);
         placement[i].order = layer->in.axis[i].order;
-        if (layer->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && !dpari_spatial_alone(&layer->in, i)) {
-            return dpari_wrong(why, "outputs that follow: dim %d is cut by more than one mesh axis",
-                               placement[i].dim);
+        if (layer->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW &&
+            !dpari_spatial_is_only_axis(&layer->in, i)) {
+            return dpari_wrong(
+                why, "DPAR_SPATIAL_OUTPUTS_FOLLOW: dim %d is cut by more than one mesh axis",
+                placement[i].dim);
         }
         if (layer->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && cuts != NULL) {
             placement[i].rule = DPAR_SPLIT_RAGGED;
@@ -495,27 +540,34 @@ static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const in
 static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
-    dpar_status status =
-        layer ? dpari_spatial_layer(layer, m, why) : dpari_wrong(why, "no layer: NULL");
-    return status == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : status;
+    dpar_status status;
+    if (layer == NULL) {
+        return dpari_wrong(why, "the layer is NULL");
+    }
+    status = dpari_spatial_check_layer(layer, m, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_spatial_layout(layer, m, NULL, &out, why);
 }
 
 /* ---- the boxes of a rank --------------------------------------------------------------------- */
 
-/* Blocks of a dim. */
+/* Returns the number of blocks of a dim. */
 static int64_t dpari_spatial_blocks(const dpar_layout *layout, int32_t d)
 {
     int64_t n = 1;
     int32_t i;
     for (i = 0; i < layout->mesh.axes; i++) {
-        n *= layout->axis[i].kind == DPAR_PLACEMENT_SHARD && layout->axis[i].dim == d
-                 ? layout->mesh.axis[i].size
-                 : 1;
+        if (layout->axis[i].kind == DPAR_PLACEMENT_SHARD && layout->axis[i].dim == d) {
+            n *= layout->mesh.axis[i].size;
+        }
     }
     return n;
 }
 
-/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
+/* Sets the mesh coordinates of block b of a dim. The first axis that cuts the dim varies slowest.
+ */
 static void dpari_spatial_coords(const dpar_layout *layout, int32_t d, int64_t b, int32_t *coord)
 {
     int32_t i;
@@ -529,9 +581,9 @@ static void dpari_spatial_coords(const dpar_layout *layout, int32_t d, int64_t b
     }
 }
 
-/* What the windows of the halo give a block: the hull of its own points and those that its outputs
- * read. What it needs more comes by a width: of interpolations that wrap, of padding whose source
- * no output reads. */
+/* Sets `hull` to what the halo's window provides a block with: from its own points to those that
+ * its outputs read. Interpolations that wrap, and padding whose source no output reads, need more,
+ * which is provided by the width of the halo. */
 static void dpari_spatial_hull_of(const dpar_halo *halo, int32_t d, int64_t outputs,
                                   const dpari_spatial_block *block, int64_t *hull)
 {
@@ -545,7 +597,7 @@ static void dpari_spatial_hull_of(const dpar_halo *halo, int32_t d, int64_t outp
     }
 }
 
-/* Dim d of the halo of a layer whose outputs are laid out as `out` (those that follow: any). */
+/* Sets dim d of the halo. out: the layout of the outputs; not used for outputs that follow. */
 static void dpari_spatial_halo_dim(const dpar_spatial_desc *layer, const dpar_layout *out,
                                    int32_t d, dpar_halo *halo)
 {
@@ -570,6 +622,7 @@ static void dpari_spatial_halo_dim(const dpar_spatial_desc *layer, const dpar_la
     }
 }
 
+/* Describes the halo of a layer. */
 static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
                                dpar_halo *halo)
 {
@@ -583,9 +636,10 @@ static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout
     }
 }
 
+/* A rank's own inputs, its outputs, and the box of its input array. */
 enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
 
-/* What a rank holds of dim d. */
+/* Sets `part` to one of these ranges in dim d. */
 static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *halo, int32_t d,
                                const int32_t *coord, int32_t which, int64_t *part)
 {
@@ -593,14 +647,17 @@ static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *
     dpari_spatial_block_of(layer, halo->outputs, d, coord, &block);
     if (which == DPARI_SPATIAL_BOX) {
         dpari_spatial_hull_of(halo, d, halo->outputs->extent[d], &block, part);
-        part[0] -= part[1] > part[0] ? halo->low[d] : 0;
-        part[1] += part[1] > part[0] ? halo->high[d] : 0;
-    } else {
-        part[0] = which == DPARI_SPATIAL_OWN ? block.own[0] : block.out[0];
-        part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
+        if (part[1] > part[0]) {
+            part[0] -= halo->low[d];
+            part[1] += halo->high[d];
+        }
+        return;
     }
+    part[0] = which == DPARI_SPATIAL_OWN ? block.own[0] : block.out[0];
+    part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
 }
 
+/* Computes one of these boxes of a rank. Returns 0 if it is empty, or there is no such rank. */
 static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, int32_t which,
                                 dpar_box *box)
 {
@@ -609,7 +666,7 @@ static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, in
     dpar_layout balanced;
     dpar_halo halo;
     dpar_box b;
-    if (dpari_spatial_layer(layer, m, NULL) != DPAR_OK ||
+    if (dpari_spatial_check_layer(layer, m, NULL) != DPAR_OK ||
         dpari_spatial_layout(layer, m, NULL, &balanced, NULL) != DPAR_OK ||
         !dpar_mesh_coords(&layer->in.mesh, rank, coord)) {
         return 0;
@@ -645,7 +702,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *laye
     return status;
 }
 
-/* The inputs that the outputs of `out` read. 0: none. */
+/* Sets `in` to the box of inputs that the outputs of `out` read. Returns 0 if they read none. */
 static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out, dpar_box *in)
 {
     int32_t d;
@@ -658,7 +715,7 @@ static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *o
     return 1;
 }
 
-/* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
+/* Sets `core` to those outputs of a dim that read only own points and constants. */
 static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
                                 const int64_t *out, int64_t *core)
 {
@@ -677,6 +734,8 @@ static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const
     }
 }
 
+/* Sets the core of a plan. It stays empty if the kernel must not run before all halos have arrived.
+ */
 static void dpari_spatial_core(dpari_spatial *plan)
 {
     dpar_box core = plan->head.out_owned;
@@ -700,12 +759,13 @@ static void dpari_spatial_core(dpari_spatial *plan)
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Memory of a plan: itself, cuts of following outputs, the exchange. */
+/* How the memory of a plan is divided: its struct, the cuts of following outputs, the halo
+ * exchange. */
 typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* where they begin, bytes */
+    int64_t cuts, exchange; /* offsets of the last two, bytes */
 } dpari_spatial_memory;
 
-static void dpari_spatial_parts(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
+static void dpari_spatial_divide(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
 {
     int64_t cuts = 0;
     int32_t i;
@@ -716,7 +776,8 @@ static void dpari_spatial_parts(const dpar_spatial_desc *layer, dpari_spatial_me
     at->exchange = at->cuts + dpari_room_up(8 * cuts);
 }
 
-/* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
+/* Describes the inputs as fields of a halo exchange: dense planes of in_box. least: the box of
+ * their halo. */
 static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
 {
     const dpar_spatial_desc *layer = &plan->head.layer;
@@ -731,7 +792,8 @@ static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
         field->components = (int32_t)layer->planes;
         field->component_stride = tile.plane;
         field->mem = plan->comm->mem;
-        field->data = plan->head.in_box.dims > 0 ? plan : NULL; /* until the first step */
+        field->data =
+            plan->head.in_box.dims > 0 ? plan : NULL; /* not NULL; each step binds its arrays */
         for (d = 0; d < plan->head.in_box.dims; d++) {
             const int64_t first =
                 plan->head.in_owned.dims > 0 ? plan->head.in_owned.lo[d] : least->lo[d];
@@ -741,8 +803,9 @@ static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
     }
 }
 
-/* True if the elements of an array over the box, and their global indices, are far below 2^63. */
-static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
+/* True if an array over the box has at most 2^60 elements, and offsets of global indices are at
+ * most 2^60, too, so that sums of them do not overflow. */
+static int dpari_spatial_fits(const dpar_box *box, int64_t planes)
 {
     const int64_t most = INT64_C(1) << 60;
     int64_t step = planes, sum = 0, reach;
@@ -759,41 +822,45 @@ static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
     return 1;
 }
 
-/* The box of the input arrays: the caller's, if there is one, which must hold the least. */
+/* Sets the box of the input arrays: the caller's if there is one. It must contain `least`. */
 static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box *least,
                                             dpar_why *why)
 {
     const dpar_box *given = &plan->head.layer.in_box;
-    const int none = given->dims == 0;
-    if (!none && (given->dims != plan->head.layer.in.dims || !dpari_spatial_has_room(given, 1))) {
-        return dpari_wrong(
-            why, "in_box of %d dims for inputs of %d, or not a box of lo <= hi within 2^60",
-            given->dims, plan->head.layer.in.dims);
+    plan->head.in_box = *least;
+    if (given->dims != 0) {
+        if (given->dims != plan->head.layer.in.dims || !dpari_spatial_fits(given, 1)) {
+            return dpari_wrong(
+                why, "in_box has %d dims (inputs: %d), or is not a box of lo <= hi within 2^60",
+                given->dims, plan->head.layer.in.dims);
+        }
+        if (least->dims > 0 || dpar_box_volume(given) > 0) {
+            plan->head.in_box = *given;
+        }
     }
-    plan->head.in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
     if (least->dims > 0 && !dpari_box_contains(&plan->head.in_box, least)) {
-        return dpari_wrong(why, "in_box does not hold what dpar_spatial_check says");
+        return dpari_wrong(why, "in_box does not contain the box of dpar_spatial_check");
     }
-    if (!dpari_spatial_has_room(&plan->head.in_box, plan->head.layer.planes) ||
-        !dpari_spatial_has_room(&plan->head.out_owned, plan->head.layer.out_planes)) {
+    if (!dpari_spatial_fits(&plan->head.in_box, plan->head.layer.planes) ||
+        !dpari_spatial_fits(&plan->head.out_owned, plan->head.layer.out_planes)) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "%ld planes of inputs or %ld of outputs on rank %d: more than 2^60 elements",
+            "%ld planes of inputs or %ld of outputs on rank %d have more than 2^60 elements",
             plan->head.layer.planes, plan->head.layer.out_planes, plan->comm->rank);
     }
     return DPAR_OK;
 }
 
-/* All of a plan but its exchange. */
-static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *comm,
-                                         const dpar_spatial_desc *layer, dpar_why *why)
+/* Sets all of a plan except for its exchange, in memory of dpari_spatial_divide. Local. */
+static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm,
+                                          const dpar_spatial_desc *layer, dpar_why *why)
 {
     dpari_spatial *plan = (dpari_spatial *)(void *)memory;
     dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
     dpar_box least;
     dpar_status status;
-    dpari_spatial_parts(layer, &at);
+    dpari_spatial_divide(layer, &at);
     dpari_zero(plan, sizeof *plan);
     plan->comm = comm;
     plan->head.layer = *layer;
@@ -801,7 +868,7 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *comm,
     plan->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
     plan->head.layer.out_planes =
         layer->out_planes > 0 ? layer->out_planes : plan->head.layer.planes;
-    (void)dpari_spatial_layer(&plan->head.layer, m, NULL);
+    (void)dpari_spatial_check_layer(&plan->head.layer, m, NULL);
     status = dpari_spatial_layout(&plan->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
                                   &plan->head.out, why);
     if (status != DPAR_OK) {
@@ -827,8 +894,10 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *comm,
     return DPAR_OK;
 }
 
-/* Checks a layer and counts the bytes of its plan, which it lays out in pages that it gives back.
- * exchange: set to where the plan of the halo exchange begins. */
+/* Checks a layer and counts the bytes of its plan, which it therefore sets in temporary memory.
+ * Local.
+ *
+ * exchange: receives the offset of the plan of the halo exchange. */
 static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_spatial_desc *layer,
                                                   int64_t *exchange, int64_t *need, dpar_why *why)
 {
@@ -836,24 +905,23 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
     void *memory;
     int64_t m[DPAR_MAX_DIMS], more = 0;
     dpar_status status;
-    if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
-    }
     status = dpari_spatial_outputs(layer, m, why);
     if (status != DPAR_OK) {
         return status;
     }
-    dpari_spatial_parts(layer, &at);
+    dpari_spatial_divide(layer, &at);
     memory = dpari_os_pages(at.exchange);
     if (memory == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes to plan a layer in", at.exchange);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", at.exchange);
     }
-    status = dpari_spatial_plan_in((unsigned char *)memory, comm, layer, why);
+    status = dpari_spatial_set_plan((unsigned char *)memory, comm, layer, why);
     if (status == DPAR_OK) {
         const dpari_spatial *plan = (const dpari_spatial *)memory;
         dpar_halo_plan_desc desc;
         dpari_zero(&desc, sizeof desc);
-        desc = layer->halo != NULL ? *layer->halo : desc;
+        if (layer->halo != NULL) {
+            desc = *layer->halo;
+        }
         desc.field = plan->field;
         desc.field_count = plan->head.layer.tensors;
         status = dpar_halo_plan_bytes(comm, &desc, &more, why);
@@ -864,7 +932,7 @@ static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_sp
     return status;
 }
 
-/* What all ranks must give alike besides what their exchange compares: layouts, types. */
+/* States what all ranks must pass alike, in addition to what the halo exchange compares. */
 static DPARI_COLD void dpari_spatial_state(dpari_facts *facts, const void *given)
 {
     const dpar_spatial_desc *layer = (const dpar_spatial_desc *)given;
@@ -893,7 +961,7 @@ static DPARI_COLD void dpari_spatial_state(dpari_facts *facts, const void *given
     }
 }
 
-/* The least number of a type, one element: minus infinity where there is one. */
+/* Writes the lowest number of a type: minus infinity, or the least integer. */
 static void dpari_spatial_lowest(int32_t type, unsigned char *element)
 {
     const uint64_t one = 1;
@@ -916,18 +984,21 @@ static void dpari_spatial_lowest(int32_t type, unsigned char *element)
     }
 }
 
-/* On a device, what padding is filled with there: a zero, and the least number of the type. */
+/* The offsets of the values of padding in a device's memory: a zero, and the lowest number of the
+ * type. */
 enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
+
+/* Allocates these values and computes the lowest number. A device has only one operation for that,
+ * to scale a span of floats, so that integers are written as floats with the same bits. */
 static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **constants,
                                            dpar_why *why)
 {
     const int32_t type = plan->head.layer.type;
     dpar_mem_span span;
-    dpar_status status;
-    status = dpar_comm_alloc(plan->comm, DPARI_SPATIAL_CONSTANTS, constants);
+    const dpar_status status = dpar_comm_alloc(plan->comm, DPARI_SPATIAL_CONSTANTS, constants);
     if (status != DPAR_OK) {
         *constants = NULL;
-        return dpari_say(status, why, "no %d bytes for what padding is filled with",
+        return dpari_say(status, why, "no memory for %d bytes of padding values",
                          (int32_t)DPARI_SPATIAL_CONSTANTS);
     }
     dpari_zero(&span, sizeof span);
@@ -939,13 +1010,34 @@ static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **con
         span.to_type = span.from_type = type == DPAR_I32 ? DPAR_F32 : DPAR_F64;
         span.from = *constants;
         span.scale = -1.0;
-    } else if (type == DPAR_I8) { /* -2^-126: both bytes 0x80 */
+    } else if (type == DPAR_I8) { /* as BF16, -2^-126 has two bytes 0x80, the least i8 */
         span.to_type = span.from_type = DPAR_BF16;
         span.scale = -1.1754943508222875e-38;
-    } else if (!dpari_is_float(span.to_type)) { /* no sign: 0 */
+    } else if (!dpari_is_float(span.to_type)) { /* unsigned: the lowest number is 0 */
         return DPAR_OK;
     }
     return dpari_do_span(plan->comm, &span, 1);
+}
+
+/* Checks a layer, takes the memory of its plan, and sets the plan except for its exchange. Local.
+ */
+static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_spatial_desc *layer,
+                                                    int64_t *exchange, int64_t *need, void **memory,
+                                                    void **constants, dpar_why *why)
+{
+    dpar_status status = dpari_spatial_count(comm, layer, exchange, need, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_made_memory(comm, layer->memory, layer->bytes, *need, "spatial", memory, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_spatial_set_plan((unsigned char *)*memory, comm, layer, why);
+    if (status != DPAR_OK || comm->mem == NULL) {
+        return status;
+    }
+    return dpari_spatial_constants((const dpari_spatial *)*memory, constants, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_spatial_desc *layer,
@@ -960,19 +1052,12 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
     if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
-    status = plan == NULL ? dpari_wrong(why, "the plan is NULL")
-                          : dpari_spatial_count(comm, layer, &exchange, &need, why);
-    if (status == DPAR_OK) {
-        status =
-            dpari_made_memory(comm, layer->memory, layer->bytes, need, "spatial", &memory, why);
+    if (plan == NULL) {
+        status = dpari_wrong(why, "the plan is NULL");
+    } else {
+        status = dpari_spatial_prepare(comm, layer, &exchange, &need, &memory, &constants, why);
     }
     spatial = (dpari_spatial *)memory;
-    if (status == DPAR_OK) {
-        status = dpari_spatial_plan_in((unsigned char *)memory, comm, layer, why);
-    }
-    if (status == DPAR_OK && comm->mem != NULL) {
-        status = dpari_spatial_constants(spatial, &constants, why);
-    }
     status = dpari_agree_on(comm, status, "spatial", dpari_spatial_state,
                             status == DPAR_OK ? &spatial->head.layer : NULL, why);
     if (status == DPAR_OK) {
@@ -987,7 +1072,9 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
         return dpari_made_failed(status, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     for (k = 0; dpari_hx_traffic_of(spatial->exchange, k, &traffic); k++) {
-        spatial->head.halo_bytes += traffic.peer != comm->rank ? traffic.bytes : 0;
+        if (traffic.peer != comm->rank) {
+            spatial->head.halo_bytes += traffic.bytes;
+        }
     }
     spatial->constants = (unsigned char *)constants;
     *plan = &spatial->head;
@@ -1013,7 +1100,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Where a point of a plane lies in a tile. */
+/* Returns the offset of a point of a plane in a tile, in elements. */
 static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
 {
     int64_t at = tile->origin + plane * tile->plane;
@@ -1041,30 +1128,34 @@ DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_
     tile->plane = last ? 1 : step;
 }
 
-/* A walk over rows of elements in a box of a tile: planes and dims but the row's; `skip` is a dim
- * at one index (-1: none). Planes are the row where they are innermost, else the last dim. */
+/* A walk over the elements of a tile's box at one index of dim `skip`, in rows of adjacent
+ * elements. A row goes along the planes if these are innermost, otherwise along the last dim. */
 typedef struct dpari_spatial_rows {
-    int32_t row; /* the dim of the row; -1: the planes; -2: single elements */
-    int64_t count;
-    int64_t plane, at[DPAR_MAX_DIMS];
+    int32_t row;                      /* the dim of the row; -1: planes; -2: single elements */
+    int64_t count;                    /* elements of a row */
+    int64_t plane, at[DPAR_MAX_DIMS]; /* the first element of the current row */
 } dpari_spatial_rows;
 
 static void dpari_spatial_rows_begin(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
 {
     int32_t d;
-    rows->row = tile->plane == 1 && tile->planes > 1 ? -1
-                : tile->box.dims - 1 == skip         ? -2
-                                                     : tile->box.dims - 1;
-    rows->count = rows->row == -1   ? tile->planes
-                  : rows->row == -2 ? 1
-                                    : tile->box.hi[rows->row] - tile->box.lo[rows->row];
+    rows->row = tile->box.dims - 1;
+    if (tile->plane == 1 && tile->planes > 1) {
+        rows->row = -1;
+        rows->count = tile->planes;
+    } else if (rows->row == skip) {
+        rows->row = -2;
+        rows->count = 1;
+    } else {
+        rows->count = tile->box.hi[rows->row] - tile->box.lo[rows->row];
+    }
     rows->plane = 0;
     for (d = 0; d < tile->box.dims; d++) {
         rows->at[d] = tile->box.lo[d];
     }
 }
 
-/* The next row; 0 at the end. */
+/* Advances to the next row. Returns 0 at the end. */
 static int dpari_spatial_rows_next(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
 {
     int32_t d;
@@ -1072,17 +1163,23 @@ static int dpari_spatial_rows_next(dpari_spatial_rows *rows, const dpar_tile *ti
         if (d == skip || d == rows->row) {
             continue;
         }
-        if (++rows->at[d] < tile->box.hi[d]) {
+        rows->at[d]++;
+        if (rows->at[d] < tile->box.hi[d]) {
             return 1;
         }
         rows->at[d] = tile->box.lo[d];
     }
-    return rows->row != -1 && ++rows->plane < tile->planes;
+    if (rows->row == -1) {
+        return 0;
+    }
+    rows->plane++;
+    return rows->plane < tile->planes;
 }
 
 /* ---- padding --------------------------------------------------------------------------------- */
 
-/* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
+/* Returns the point from which cell i beyond the ends of a dim is copied, or -1 if it is a
+ * constant. */
 static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
 {
     if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
@@ -1095,8 +1192,9 @@ static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
     return -1;
 }
 
-static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned char *element,
-                              int32_t size)
+/* Writes `count` copies of an element. */
+static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigned char *element,
+                                 int32_t size)
 {
     int64_t k;
     for (k = 0; k < count; k++) {
@@ -1107,8 +1205,10 @@ static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned c
 /* Operations on a layer of padding: fill it, add its gradients to their source, or clear it. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
-/* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
- * added there, and cleared. */
+/* Does one of these with the cells at index i of dim d.
+ *
+ * from:    the index of their source, or -1 if they are a constant.
+ * element: the constant, for FILL. */
 static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, int32_t d,
                                            int64_t i, int64_t from, int32_t what,
                                            const unsigned char *element)
@@ -1130,7 +1230,7 @@ static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, 
         if (what == DPARI_SPATIAL_FILL && other != NULL) {
             dpari_kern_copy(to, other, rows.count * size, 0);
         } else if (what == DPARI_SPATIAL_FILL) {
-            dpari_spatial_set(to, rows.count, element, size);
+            dpari_spatial_repeat(to, rows.count, element, size);
         } else {
             if (what == DPARI_SPATIAL_FOLD && other != NULL) {
                 const void *in[2];
@@ -1139,22 +1239,23 @@ static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, 
                 in[1] = to;
                 dpari_kern_reduce(&out, 1, in, 2, rows.count, type, DPAR_SUM, 0);
             }
-            dpari_spatial_set(to, rows.count, zero, size);
+            dpari_spatial_repeat(to, rows.count, zero, size);
         }
     } while (dpari_spatial_rows_next(&rows, tile, d));
 }
 
-/* Boxes of a device's memory that go there together. */
+/* Operations on boxes in a device's memory, which are enqueued together: up to so many in one call.
+ */
 enum { DPARI_SPATIAL_BOXES = 16 };
-typedef struct dpari_spatial_boxes {
+typedef struct dpari_spatial_moves {
     dpar_comm *comm;
     const unsigned char *constants;
     dpar_status status;
     int32_t count;
     dpar_mem_box box[DPARI_SPATIAL_BOXES];
-} dpari_spatial_boxes;
+} dpari_spatial_moves;
 
-static void dpari_spatial_boxes_begin(dpari_spatial_boxes *boxes, const dpari_spatial *plan)
+static void dpari_spatial_moves_begin(dpari_spatial_moves *boxes, const dpari_spatial *plan)
 {
     boxes->comm = plan->comm;
     boxes->constants = plan->constants;
@@ -1162,7 +1263,8 @@ static void dpari_spatial_boxes_begin(dpari_spatial_boxes *boxes, const dpari_sp
     boxes->count = 0;
 }
 
-static dpar_status dpari_spatial_boxes_go(dpari_spatial_boxes *boxes)
+/* Enqueues the boxes so far. Returns the first error of all runs. */
+static dpar_status dpari_spatial_moves_run(dpari_spatial_moves *boxes)
 {
     if (boxes->count > 0 && boxes->status == DPAR_OK) {
         boxes->status = dpari_do_move(boxes->comm, boxes->box, boxes->count);
@@ -1171,10 +1273,13 @@ static dpar_status dpari_spatial_boxes_go(dpari_spatial_boxes *boxes)
     return boxes->status;
 }
 
-/* dpari_spatial_slice as a box. */
-static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_tile *tile,
-                                      int32_t type, int32_t d, int64_t i, int64_t from,
-                                      int32_t what, int32_t constant)
+/* Does the same as dpari_spatial_slice on a device. Boxes that add and boxes that copy are enqueued
+ * apart, because one call has one operation.
+ *
+ * constant: the offset of the constant: DPARI_SPATIAL_ZERO or _LOWEST. */
+static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar_tile *tile,
+                                          int32_t type, int32_t d, int64_t i, int64_t from,
+                                          int32_t what, int32_t constant)
 {
     const int32_t size = dpar_type_bytes(type);
     const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
@@ -1184,7 +1289,7 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
     int32_t k;
     if (boxes->count == DPARI_SPATIAL_BOXES ||
         (boxes->count > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
-        (void)dpari_spatial_boxes_go(boxes);
+        (void)dpari_spatial_moves_run(boxes);
     }
     for (k = 0; k < tile->box.dims; k++) {
         at[k] = k == d ? i : tile->box.lo[k];
@@ -1198,121 +1303,133 @@ static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_til
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
     b->clear = sums;
     b->to = sums ? other : cells;
-    b->from = sums ? cells : from >= 0 ? other : (void *)(uintptr_t)(boxes->constants + constant);
+    if (sums) {
+        b->from = cells;
+    } else if (from >= 0) {
+        b->from = other;
+    } else {
+        b->from = (void *)(uintptr_t)(boxes->constants + constant);
+    }
     b->dims = tile->box.dims;
-    for (k = 0; k < tile->box.dims; k++) { /* the planes in place of d */
+    for (k = 0; k < tile->box.dims; k++) { /* dim d of the box is the planes */
         b->extent[k] = k == d ? tile->planes : tile->box.hi[k] - tile->box.lo[k];
         b->to_stride[k] = k == d ? tile->plane : tile->stride[k];
         b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
     }
 }
 
-/* All padding of dim d. */
+/* Does one of these with all padding of dim d. */
 static dpar_status dpari_spatial_pad(const dpari_spatial *plan, const dpar_tile *tile, int32_t d,
                                      int32_t what)
 {
     const dpar_spatial_desc *layer = &plan->head.layer;
     const int64_t n = layer->in.extent[d];
     const int32_t padding = dpari_spatial_padding(layer, d);
-    const int there = plan->comm->mem != NULL, lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
+    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
+    const int32_t constant = lowest && what == DPARI_SPATIAL_FILL ? (int32_t)DPARI_SPATIAL_LOWEST
+                                                                  : (int32_t)DPARI_SPATIAL_ZERO;
     unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_boxes boxes;
+    dpari_spatial_moves boxes;
     int64_t i, from;
-    dpari_spatial_boxes_begin(&boxes, plan);
+    dpari_spatial_moves_begin(&boxes, plan);
     if (lowest) {
         dpari_spatial_lowest(layer->type, element);
     }
     for (i = tile->box.lo[d]; i < tile->box.hi[d]; i++) {
         if (i >= 0 && i < n) {
-            i = dpari_least(n, tile->box.hi[d]) - 1;
+            i = dpari_least(n, tile->box.hi[d]) - 1; /* skips the points of the field */
             continue;
         }
         from = dpari_spatial_image(padding, n, i);
         if (from >= 0 && (from < tile->box.lo[d] || from >= tile->box.hi[d])) {
-            continue; /* beyond what any output reads */
+            continue; /* no output reads it */
         }
-        if (there) {
-            dpari_spatial_slice_there(&boxes, tile, layer->type, d, i, from, what,
-                                      lowest && what == DPARI_SPATIAL_FILL
-                                          ? (int32_t)DPARI_SPATIAL_LOWEST
-                                          : (int32_t)DPARI_SPATIAL_ZERO);
+        if (plan->comm->mem != NULL) {
+            dpari_spatial_slice_on_device(&boxes, tile, layer->type, d, i, from, what, constant);
         } else {
             dpari_spatial_slice(tile, layer->type, d, i, from, what, element);
         }
     }
-    return dpari_spatial_boxes_go(&boxes);
+    return dpari_spatial_moves_run(&boxes);
 }
 
+/* True if dim d is padded here. Rings are filled by the halo exchange. */
 static int dpari_spatial_pads(const dpari_spatial *plan, int32_t d)
 {
     return dpari_spatial_touches(&plan->head.layer, d) &&
            plan->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
 }
 
-/* Dim after dim, so that corners come from corners. */
+/* Fills the padding of all inputs, dim after dim, so that corners are filled from corners.
+ * constants: 1 fills only padding that needs no values of the field. */
 static dpar_status dpari_spatial_fill(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
                                       int constants)
 {
-    dpar_status status = DPAR_OK;
     dpar_tile tile;
     int32_t i, d;
     for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
         dpar_tile_init(&tile, arrays->in[i], &plan->head.in_box, plan->head.layer.planes,
                        plan->head.layer.channels_last);
-        for (d = 0; d < tile.box.dims && status == DPAR_OK; d++) {
+        for (d = 0; d < tile.box.dims; d++) {
             const int32_t padding = dpari_spatial_padding(&plan->head.layer, d);
             if (dpari_spatial_pads(plan, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
                                                 padding == DPAR_SPATIAL_PAD_LOWEST)) {
-                status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FILL);
+                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FILL);
+                if (status != DPAR_OK) {
+                    return status;
+                }
             }
         }
     }
-    return status;
+    return DPAR_OK;
 }
 
-/* The other way: the last dim first. */
+/* Adds the gradients of the padding to the points from which it was copied, the last dim first. */
 static dpar_status dpari_spatial_fold(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_status status = DPAR_OK;
     dpar_tile tile;
     int32_t i, d;
     for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
         dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
                        plan->head.layer.channels_last);
-        for (d = tile.box.dims - 1; d >= 0 && status == DPAR_OK; d--) {
+        for (d = tile.box.dims - 1; d >= 0; d--) {
             if (dpari_spatial_pads(plan, d)) {
-                status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FOLD);
+                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FOLD);
+                if (status != DPAR_OK) {
+                    return status;
+                }
             }
         }
     }
-    return status;
+    return DPAR_OK;
 }
 
-/* What lies around the own points in dim d becomes 0. */
+/* Sets the cells around the own points in dim d to 0. */
 static dpar_status dpari_spatial_clear_around(const dpari_spatial *plan, const dpar_tile *tile,
                                               int32_t d)
 {
-    dpari_spatial_boxes boxes;
+    dpari_spatial_moves boxes;
     int64_t k;
-    dpari_spatial_boxes_begin(&boxes, plan);
+    dpari_spatial_moves_begin(&boxes, plan);
     for (k = tile->box.lo[d]; k < tile->box.hi[d]; k++) {
         if (k >= plan->head.in_owned.lo[d] && k < plan->head.in_owned.hi[d]) {
             continue;
         }
         if (plan->comm->mem != NULL) {
-            dpari_spatial_slice_there(&boxes, tile, plan->head.layer.type, d, k, -1,
-                                      DPARI_SPATIAL_CLEAR, DPARI_SPATIAL_ZERO);
+            dpari_spatial_slice_on_device(&boxes, tile, plan->head.layer.type, d, k, -1,
+                                          DPARI_SPATIAL_CLEAR, DPARI_SPATIAL_ZERO);
         } else {
             dpari_spatial_slice(tile, plan->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
         }
     }
-    return dpari_spatial_boxes_go(&boxes);
+    return dpari_spatial_moves_run(&boxes);
 }
 
-/* Gradients begin at 0: all, or those around the own points. */
+/* Sets input gradients to 0 before the kernel adds to them: all, or, if they accumulate, those
+ * around the own points. */
 static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_status status = DPAR_OK;
+    dpar_status status;
     dpar_tile tile;
     int32_t i, d;
     for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
@@ -1323,20 +1440,27 @@ static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spa
         if (!arrays->accumulate || plan->head.in_owned.dims == 0) {
             if (plan->comm->mem == NULL) {
                 dpari_zero(tile.data, (size_t)bytes);
-            } else if (status == DPAR_OK) {
-                status = dpari_do_copy(plan->comm, tile.data, NULL, bytes);
+                continue;
+            }
+            status = dpari_do_copy(plan->comm, tile.data, NULL, bytes);
+            if (status != DPAR_OK) {
+                return status;
             }
             continue;
         }
-        for (d = 0; d < tile.box.dims && status == DPAR_OK; d++) {
+        for (d = 0; d < tile.box.dims; d++) {
             status = dpari_spatial_clear_around(plan, &tile, d);
+            if (status != DPAR_OK) {
+                return status;
+            }
         }
     }
-    return status;
+    return DPAR_OK;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
+/* Describes a dense array over the box `array` as a tile for the work on `box`. */
 static void dpari_spatial_tile(dpar_tile *tile, void *data, const dpar_box *array, int64_t planes,
                                int32_t last, const dpar_box *box)
 {
@@ -1357,7 +1481,7 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
         return;
     }
     if (!dpari_spatial_needs(layer, out, &in)) {
-        in = plan->head.in_box; /* outputs that read nothing: transposed, far out */
+        in = plan->head.in_box; /* some outputs of a transposed convolution read nothing */
         in.hi[0] = in.lo[0];
     }
     dpari_zero(&call, sizeof call);
@@ -1375,8 +1499,9 @@ static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatia
     kernel(&call);
 }
 
-/* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
-static void dpari_spatial_rim(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
+/* Runs the forward kernel on the outputs around the core: two slabs for each dim, cut to the core
+ * in earlier dims. */
+static void dpari_spatial_boundary(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
     dpar_box rest = plan->head.out_owned, slab;
     int32_t d;
@@ -1400,6 +1525,7 @@ static void dpari_spatial_rim(const dpari_spatial *plan, const dpar_spatial_arra
     }
 }
 
+/* Binds the arrays of a step to the halo exchange. */
 static dpar_status dpari_spatial_bind(dpari_spatial *plan, void *const *data)
 {
     dpar_status status = DPAR_OK;
@@ -1413,11 +1539,13 @@ static dpar_status dpari_spatial_bind(dpari_spatial *plan, void *const *data)
 
 /* Checks that a step has all arrays: in forward the inputs and the output, in backward the
  * gradients of all inputs or of none. */
-static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *plan,
+static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *plan,
                                                          const dpar_spatial_arrays *arrays,
                                                          int forward)
 {
-    int32_t i, missing = 0, cut;
+    int32_t i, missing = 0;
+    dpar_why why;
+    int cut; /* out_box does not hold the outputs */
     if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
@@ -1431,21 +1559,21 @@ static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *pl
     }
     cut = arrays->out_box.dims != 0 &&
           (arrays->out_box.dims != plan->head.layer.in.dims ||
-           !dpari_spatial_has_room(&arrays->out_box, plan->head.layer.out_planes) ||
+           !dpari_spatial_fits(&arrays->out_box, plan->head.layer.out_planes) ||
            (plan->head.out_owned.dims > 0 &&
             !dpari_box_contains(&arrays->out_box, &plan->head.out_owned)));
-    if (missing > 0 || cut) {
-        dpar_why why;
-        (void)dpari_wrong(
-            &why,
-            cut ? "rank %d: out_box, of %ld points, does not hold all %ld outputs"
-                : "rank %d: %ld arrays of a layer of %ld inputs are NULL, though there are "
-                  "points",
-            plan->comm->rank,
-            !cut                                               ? missing
-            : arrays->out_box.dims == plan->head.layer.in.dims ? dpar_box_volume(&arrays->out_box)
-                                                               : 0,
-            cut ? dpar_box_volume(&plan->head.out_owned) : plan->head.layer.tensors);
+    if (cut) {
+        const int64_t points = arrays->out_box.dims == plan->head.layer.in.dims
+                                   ? dpar_box_volume(&arrays->out_box)
+                                   : 0;
+        (void)dpari_wrong(&why, "rank %d: out_box, of %ld points, does not hold all %ld outputs",
+                          plan->comm->rank, points, dpar_box_volume(&plan->head.out_owned));
+        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+    }
+    if (missing > 0) {
+        (void)dpari_wrong(&why,
+                          "rank %d has points, but %d arrays of a layer of %d inputs are NULL",
+                          plan->comm->rank, missing, plan->head.layer.tensors);
         return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
     }
     return DPAR_OK;
@@ -1455,9 +1583,15 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
                                                      const dpar_spatial_arrays *arrays)
 {
     dpari_spatial *spatial = (dpari_spatial *)(void *)plan;
-    dpar_status status = dpari_spatial_given_arrays(spatial, arrays, 1);
-    status = status == DPAR_OK ? dpari_spatial_bind(spatial, arrays->in) : status;
-    status = status == DPAR_OK ? dpar_halo_plan_begin(spatial->exchange) : status;
+    dpar_status status = dpari_spatial_check_arrays(spatial, arrays, 1);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_spatial_bind(spatial, arrays->in);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_begin(spatial->exchange);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1469,19 +1603,23 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
         dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
     }
     status = dpar_halo_plan_end(spatial->exchange);
-    status = status == DPAR_OK ? dpari_spatial_fill(spatial, arrays, 0) : status;
-    if (status == DPAR_OK) {
-        dpari_spatial_rim(spatial, arrays);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return status;
+    status = dpari_spatial_fill(spatial, arrays, 0);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_spatial_boundary(spatial, arrays);
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
                                                       const dpar_spatial_arrays *arrays)
 {
     dpari_spatial *spatial = (dpari_spatial *)(void *)plan;
-    dpar_status status = dpari_spatial_given_arrays(spatial, arrays, 0);
     const dpar_spatial_desc *layer;
+    dpar_status status = dpari_spatial_check_arrays(spatial, arrays, 0);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1496,8 +1634,14 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
     }
     dpari_spatial_kernel_on(spatial, arrays, layer->input_gradient, &spatial->head.out_owned);
     status = dpari_spatial_fold(spatial, arrays);
-    status = status == DPAR_OK ? dpari_spatial_bind(spatial, arrays->in_gradient) : status;
-    status = status == DPAR_OK ? dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_spatial_bind(spatial, arrays->in_gradient);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1507,6 +1651,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
 
 /* ---- normalisation --------------------------------------------------------------------------- */
 
+/* Returns the number of sets that have a mean and a variance of their own. */
 static int64_t dpari_norm_sets(const dpar_norm *norm)
 {
     return norm->groups == 0 ? norm->channels : (int64_t)norm->samples * norm->groups;
@@ -1529,7 +1674,8 @@ DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm 
     }
 }
 
-/* Points without data: of one rank alone, so that the others must hear of it. */
+/* Checks that points have data. Because only one rank may be wrong, an error breaks the
+ * communicator. */
 static dpar_status dpari_norm_check_data(dpar_comm *comm, const dpar_tile *x, const dpar_tile *y)
 {
     const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
@@ -1542,6 +1688,7 @@ static dpar_status dpari_norm_check_data(dpar_comm *comm, const dpar_tile *x, co
     return dpari_comm_wrong_all(comm, DPAR_E_ARG, &why);
 }
 
+/* Checks a norm and two of its tiles. */
 static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm *norm,
                                                const dpar_tile *x, const dpar_tile *y)
 {
@@ -1552,26 +1699,27 @@ static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm 
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
     if (!dpari_is_wide(norm->type)) {
-        return dpari_comm_wrong(comm, "a norm of type %s: f64 or f32", dpar_type_name(norm->type));
+        return dpari_comm_wrong(comm, "a norm has type %s, but only f64 and f32 are possible",
+                                dpar_type_name(norm->type));
     }
     if (norm->samples < 1 || norm->channels < 1 || norm->groups < 0 ||
         (norm->groups > 0 && norm->channels % norm->groups != 0) || !fits ||
         (x->planes != 0 && x->planes != dpari_norm_planes(norm))) {
         return dpari_comm_wrong(
             comm,
-            "a norm of %d samples, %d channels, %d groups over %ld planes, the same points "
-            "in both tiles: does not fit",
+            "a norm of %d samples, %d channels and %d groups does not fit %ld planes, or its tiles "
+            "have different points",
             norm->samples, norm->channels, norm->groups, x->planes);
     }
     if (!(norm->epsilon >= 0.0 && norm->epsilon <= 1e300)) {
-        return dpari_comm_wrong(comm, "the epsilon of a norm is a number from 0 to 1e300");
+        return dpari_comm_wrong(comm, "the epsilon of a norm must be a number from 0 to 1e300");
     }
     return dpari_norm_check_data(comm, x, y);
 }
 
 /* ---- normalisation: over the ranks ----------------------------------------------------------- */
 
-/* A tile's points for layers.h; none where it has none. */
+/* Describes the points of a tile for layers.h. data stays NULL if it has none. */
 static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_planes *planes)
 {
     unsigned char *data = (unsigned char *)tile->data;
@@ -1584,6 +1732,7 @@ static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_p
         data != NULL ? data + dpari_tile_at(tile, 0, tile->box.lo) * dpar_type_bytes(type) : NULL;
 }
 
+/* Describes a norm of the points of x for layers.h. */
 static void dpari_norm_describe(const dpar_norm *norm, const dpar_tile *x, double *saved,
                                 dpar_mem_norm *work)
 {
@@ -1607,13 +1756,14 @@ static void dpari_norm_describe(const dpar_norm *norm, const dpar_tile *x, doubl
     }
 }
 
+/* True if the last two dims are adjacent in memory. */
 static int dpari_norm_joins(const dpar_mem_norm *work, const dpar_mem_planes *planes)
 {
     const int32_t last = work->dims - 1;
     return planes->stride[last - 1] == planes->stride[last] * work->extent[last];
 }
 
-/* Rows that follow each other in all tiles become one. */
+/* Joins the last dims as long as they are adjacent in all tiles, so that rows are long. */
 static void dpari_norm_join(dpar_mem_norm *work)
 {
     while (work->dims > 1 && dpari_norm_joins(work, &work->x) &&
@@ -1632,7 +1782,7 @@ static dpar_status dpari_norm_missing(dpar_comm *comm, const char *what)
     return comm == NULL ? DPAR_E_ARG : dpari_comm_wrong(comm, "%s", what);
 }
 
-/* A collective of `count` numbers in which ranks must have given n alike. */
+/* Runs a collective of `count` numbers, in which engines compare the norms of all ranks. */
 static dpar_status dpari_norm_post(dpar_comm *comm, const dpar_norm *norm, int32_t kind,
                                    const double *in, double *out, int64_t count)
 {
@@ -1661,7 +1811,7 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_no
     int32_t d;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->y == NULL ||
         arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm, "a norm, forward: n, x, y, saved or scratch is NULL");
+        return dpari_norm_missing(comm, "dpar_norm_forward: n, x, y, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->y);
     if (status != DPAR_OK) {
@@ -1684,17 +1834,24 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_no
         own.stride[d] = work.x.stride[d];
     }
     status = dpari_do_moments(comm, &own);
-    if (status == DPAR_OK) {
-        status = dpari_norm_post(comm, norm, DPAR_CALL_ALL_GATHER, arrays->scratch,
-                                 arrays->scratch + 3 * sets, 3 * sets);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_norm_post(comm, norm, DPAR_CALL_ALL_GATHER, arrays->scratch,
+                             arrays->scratch + 3 * sets, 3 * sets);
+    if (status != DPAR_OK) {
+        return status;
     }
     work.phase = DPAR_MEM_NORM_MERGE;
     work.all = arrays->scratch + 3 * sets;
     work.ranks = comm->size;
     dpari_norm_join(&work);
-    status = status == DPAR_OK ? dpari_do_norm(comm, &work) : status;
+    status = dpari_do_norm(comm, &work);
+    if (status != DPAR_OK) {
+        return status;
+    }
     work.phase = DPAR_MEM_NORM_APPLY;
-    return status == DPAR_OK ? dpari_do_norm(comm, &work) : status;
+    return dpari_do_norm(comm, &work);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *norm,
@@ -1705,10 +1862,14 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
     int64_t sets;
     if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->dy == NULL ||
         arrays->dx == NULL || arrays->saved == NULL || arrays->scratch == NULL) {
-        return dpari_norm_missing(comm, "a norm, backward: n, x, dy, dx, saved or scratch is NULL");
+        return dpari_norm_missing(comm,
+                                  "dpar_norm_backward: n, x, dy, dx, saved or scratch is NULL");
     }
     status = dpari_norm_check(comm, norm, arrays->x, arrays->dy);
-    status = status == DPAR_OK ? dpari_norm_check(comm, norm, arrays->x, arrays->dx) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_norm_check(comm, norm, arrays->x, arrays->dx);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1723,10 +1884,13 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_n
     work.shift_gradient = arrays->shift_gradient;
     work.phase = DPAR_MEM_NORM_SUMS;
     status = dpari_do_norm(comm, &work);
-    if (status == DPAR_OK) {
-        status =
-            dpari_norm_post(comm, norm, DPAR_CALL_ALL_REDUCE, work.total, work.total, 3 * sets);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_norm_post(comm, norm, DPAR_CALL_ALL_REDUCE, work.total, work.total, 3 * sets);
+    if (status != DPAR_OK) {
+        return status;
     }
     work.phase = DPAR_MEM_NORM_GRADIENT;
-    return status == DPAR_OK ? dpari_do_norm(comm, &work) : status;
+    return dpari_do_norm(comm, &work);
 }
