@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Attention in a sliding window. The tokens of the packed sequence are a one-dimensional grid with
- * a halo as wide as the window, so that one halo exchange brings keys and values, and its adjoint
- * returns their gradients. Queries are computed on own keys while the exchange is under way.
+/* Computes attention in a sliding window. The tokens of the packed sequence are a grid of one dim
+ * with a halo as wide as the window, so that one halo exchange brings keys and values, and its
+ * adjoint returns their gradients. Queries are computed on own keys while the exchange is in
+ * progress.
  *
- * dpar_attention_halo fills in the functions of a plan (attention_way.h); sequence.c calls them. */
+ * dpar_attention_halo sets the functions of a plan (attention_way.h); sequence.c calls them. */
 #include "window_attention.h"
 
 #include "../base/arith.h"
@@ -19,15 +20,15 @@
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
-    dpar_halo_plan *exchange[2]; /* keys and values come; their gradients go back */
-    void *memory[2];             /* of these */
+    dpar_halo_plan *exchange[2]; /* of keys and values, and of their gradients */
+    void *memory[2];             /* of the exchanges */
     int64_t bytes[2];
-    void *own[4], *beside[4];
-    int64_t points; /* of the halo */
-    int64_t lent;   /* bytes that forward's exchange sends */
+    void *own[4], *beside[4]; /* each field: own tokens, and those of the halo */
+    int64_t points;           /* tokens of the halo */
+    int64_t sent;             /* bytes that forward's exchange sends */
 } dpari_windows;
 
-/* Counts the tokens of [lo, hi) that are next to the slice of a rank, within the window. */
+/* Counts the tokens of [lo, hi) in the halo of a rank: those within the window around its slice. */
 static int64_t dpari_windows_beside(const dpar_attention_desc *layer, int32_t rank, int64_t lo,
                                     int64_t hi)
 {
@@ -39,8 +40,8 @@ static int64_t dpari_windows_beside(const dpar_attention_desc *layer, int32_t ra
     before =
         dpari_least(begin, hi) - dpari_most(layer->window < begin ? begin - layer->window : 0, lo);
     if (!layer->causal) {
-        const int64_t room = layer->tokens.ends[layer->tokens.docs] - end;
-        behind = dpari_least(end + dpari_least(room, layer->window), hi) - dpari_most(end, lo);
+        const int64_t left = layer->tokens.ends[layer->tokens.docs] - end;
+        behind = dpari_least(end + dpari_least(left, layer->window), hi) - dpari_most(end, lo);
     }
     return dpari_most(0, before) + dpari_most(0, behind);
 }
@@ -54,8 +55,8 @@ static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *lay
         each > 1 << 24) {
         return dpari_wrong(
             why,
-            "a halo for a window of %ld tokens (at least 1), cut by rule %d (CHUNK or "
-            "EVEN), of %ld elements a token (at most 2^24)",
+            "dpar_attention_halo: window %ld (1 or more), rule %d (CHUNK or EVEN) or %ld elements "
+            "a token (to 2^24) is out of range",
             layer->window, layer->tokens.rule, each);
     }
     return DPAR_OK;
@@ -77,8 +78,12 @@ static dpar_status dpari_windows_halo(const dpari_attention *plan, const dpar_co
     int32_t i;
     dpar_status status =
         dpar_mesh_init(&mesh, "tokens", &comm->size, DPAR_ORDER_LAST_FASTEST, 0, why);
-    if (status == DPAR_OK) {
-        status = dpar_layout_init(&windows->halo.grid, &mesh, 1, &all, &cut, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_layout_init(&windows->halo.grid, &mesh, 1, &all, &cut, why);
+    if (status != DPAR_OK) {
+        return status;
     }
     windows->halo.low[0] = dpari_most(dpari_least(layer->window, all - 1), 0);
     windows->halo.high[0] = layer->causal ? 0 : windows->halo.low[0];
@@ -89,9 +94,10 @@ static dpar_status dpari_windows_halo(const dpari_attention *plan, const dpar_co
         windows->field[i].components =
             (int32_t)((int64_t)layer->groups * (i % 2 == 0 ? layer->width : layer->value_width));
     }
-    return status == DPAR_OK ? dpar_halo_check(&windows->halo, why) : status;
+    return dpar_halo_check(&windows->halo, why);
 }
 
+/* Takes the memory of the fields and of partial results. buffers->at NULL only counts bytes. */
 static void dpari_windows_buffers(dpari_attention *plan, const dpar_comm *comm,
                                   dpari_windows *windows, dpari_room *buffers)
 {
@@ -108,11 +114,13 @@ static void dpari_windows_buffers(dpari_attention *plan, const dpar_comm *comm,
             windows->field[i].components * (int64_t)dpar_type_bytes(windows->field[i].type);
         windows->own[i] = dpari_room_take(buffers, plan->head.tokens * each, 1);
         windows->beside[i] = dpari_room_take(buffers, windows->points * each, 1);
-        if (plan->head.tokens > 0) { /* while bytes are counted: anywhere */
-            windows->field[i].data = buffers->at != NULL ? windows->own[i] : (void *)windows;
-            windows->field[i].compact_halo = windows->points == 0  ? NULL
-                                             : buffers->at != NULL ? windows->beside[i]
-                                                                   : (void *)windows;
+        if (plan->head.tokens > 0) {
+            /* While bytes are counted, any address will do. */
+            const int counts = buffers->at == NULL;
+            windows->field[i].data = counts ? (void *)windows : windows->own[i];
+            if (windows->points > 0) {
+                windows->field[i].compact_halo = counts ? (void *)windows : windows->beside[i];
+            }
         }
     }
     plan->part = dpari_room_take(buffers, heads * layer->value_width * sum, 1);
@@ -124,6 +132,7 @@ static void dpari_windows_buffers(dpari_attention *plan, const dpar_comm *comm,
     }
 }
 
+/* Takes all memory of a plan: its struct and exchanges from `behind`, its fields from `buffers`. */
 static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *plan, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
@@ -165,12 +174,14 @@ static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *plan, dpar_why
         status = dpar_halo_plan_init(windows->memory[i], windows->bytes[i], plan->comm, &desc,
                                      &windows->exchange[i], why);
     }
-    if (status != DPAR_OK) { /* on all ranks: the first of them is closed again */
+    if (status != DPAR_OK) { /* on all ranks, which close the first exchange again */
         (void)dpar_halo_plan_close(windows->exchange[0]);
         return status;
     }
     for (i = 0; dpari_hx_traffic_of(windows->exchange[0], i, &traffic); i++) {
-        windows->lent += traffic.peer != plan->comm->rank ? traffic.bytes : 0;
+        if (traffic.peer != plan->comm->rank) {
+            windows->sent += traffic.bytes;
+        }
     }
     return status;
 }
@@ -185,11 +196,13 @@ static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
+/* Advances the exchange while the caller computes. */
 static void dpari_windows_push(dpari_attention *plan)
 {
     (void)dpar_halo_plan_test(dpari_windows_of(plan)->exchange[0]);
 }
 
+/* Returns the address of a token in an array of a field, or NULL if there is no array. */
 static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *field)
 {
     return base != NULL ? (unsigned char *)base +
@@ -197,7 +210,7 @@ static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *
                         : NULL;
 }
 
-/* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
+/* Describes the keys and values (field 0) of own tokens, or their gradients (field 2). */
 static dpari_seq_block dpari_windows_own(const dpari_attention *plan, int32_t field)
 {
     const dpari_windows *windows = dpari_windows_of(plan);
@@ -211,8 +224,8 @@ static dpari_seq_block dpari_windows_own(const dpari_attention *plan, int32_t fi
     return block;
 }
 
-/* Describes the n-th piece of the rank's halo, without what is beyond the ends of the sequence.
- * Returns 0 if there is none. */
+/* Describes piece n of the rank's halo, without the part beyond the ends of the sequence. Returns 0
+ * if there is no such piece. */
 static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t field,
                               dpari_seq_block *block)
 {
@@ -238,7 +251,7 @@ static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t fi
 }
 
 /* Copies the rank's keys and values to the fields of the exchange, and begins the exchange. */
-static dpar_status dpari_windows_lend(dpari_attention *plan, const dpar_attention_arrays *arrays)
+static dpar_status dpari_windows_begin(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpari_windows *windows = dpari_windows_of(plan);
     const int64_t bytes = plan->head.tokens * dpar_type_bytes(plan->head.layer.type);
@@ -248,19 +261,25 @@ static dpar_status dpari_windows_lend(dpari_attention *plan, const dpar_attentio
         status = dpari_do_copy(plan->comm, windows->own[1], arrays->v,
                                bytes * windows->field[1].components);
     }
-    plan->head.sent_bytes += windows->lent;
-    return status == DPAR_OK ? dpar_halo_plan_begin(windows->exchange[0]) : status;
+    plan->head.sent_bytes += windows->sent;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_begin(windows->exchange[0]);
 }
 
+/* Computes on own keys first, while those of the halo arrive. */
 static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
     dpari_seq_block block = dpari_windows_own(plan, 0);
     int32_t n;
-    dpar_status status = dpari_windows_lend(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays), ended;
     if (status == DPAR_OK) {
         status = dpari_seq_attend(plan, arrays, &block);
         ended = dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]);
-        status = status == DPAR_OK ? ended : status;
+        if (status == DPAR_OK) {
+            status = ended;
+        }
     }
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         status = dpari_seq_attend(plan, arrays, &block);
@@ -268,6 +287,8 @@ static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_atten
     return status;
 }
 
+/* Exchanges keys and values once more, computes gradients of own tokens and of the halo, and adds
+ * the latter to those of their owners. */
 static dpar_status dpari_windows_backward(dpari_attention *plan,
                                           const dpar_attention_arrays *arrays, void *dq,
                                           dpari_seq_block *home)
@@ -276,7 +297,7 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
     const int64_t sum = dpar_type_bytes(plan->sums), all = windows->halo.grid.extent[0];
     dpari_seq_block block = dpari_windows_own(plan, 0), g;
     int32_t n;
-    dpar_status status = dpari_windows_lend(plan, arrays), ended;
+    dpar_status status = dpari_windows_begin(plan, arrays), ended;
     if (status != DPAR_OK) {
         return status;
     }
@@ -289,19 +310,28 @@ static dpar_status dpari_windows_backward(dpari_attention *plan,
                                    windows->points * windows->field[n].components * sum);
         }
     }
-    status = status == DPAR_OK ? dpari_seq_delta(plan, arrays) : status;
+    if (status == DPAR_OK) {
+        status = dpari_seq_delta(plan, arrays);
+    }
     dpari_seq_attend_back(plan, arrays, &block, home, dq);
     ended = dpar_halo_plan_end(windows->exchange[0]);
-    status = status == DPAR_OK ? ended : status;
+    if (status == DPAR_OK) {
+        status = ended;
+    }
     for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
         (void)dpari_windows_slab(plan, n, 2, &g);
         dpari_seq_attend_back(plan, arrays, &block, &g, dq);
     }
     plan->head.sent_bytes += dpari_windows_beside(&plan->head.layer, plan->comm->rank, 0, all) *
                              sum * (windows->field[2].components + windows->field[3].components);
-    status =
-        status == DPAR_OK ? dpar_halo_plan_reduce_begin(windows->exchange[1], DPAR_SUM) : status;
-    return status == DPAR_OK ? dpar_halo_plan_end(windows->exchange[1]) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_reduce_begin(windows->exchange[1], DPAR_SUM);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_end(windows->exchange[1]);
 }
 
 DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)
