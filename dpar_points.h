@@ -552,290 +552,334 @@ DPAR_API dpar_status dpar_points_migration_free(dpar_points_migration *moved);
 
 /* ==== points/points_list.h ==== */
 
-/* points_list - lists of local indices as runs, and the loops that copy and combine what they name.
- * Private: the floor of points. */
+/* points_list - stores lists of local indices as runs, and copies, clears and combines the values
+ * at these indices. Private: the lowest module of points. */
 
-/* Indices in order: one run, pairs (first, how many), or each by itself. */
+/* How a list stores its indices: as one run of consecutive indices, as pairs (first index, number
+ * of indices) of several runs, or each one. */
 enum { DPARI_PT_ONE, DPARI_PT_RUNS, DPARI_PT_EACH };
 typedef struct dpari_pt_list {
-    int64_t count, runs;
-    int32_t kind, first;
-    int32_t step;      /* EACH: from one index to the next; 0: not always the same */
-    const int32_t *at; /* ONE: NULL */
+    int64_t count, runs; /* indices, and runs of consecutive ones */
+    int32_t kind, first; /* DPARI_PT_ONE, ..., and the first index */
+    int32_t step;        /* for EACH: the distance between indices if it is constant, otherwise 0 */
+    const int32_t *at;   /* the pairs or indices; NULL for ONE */
 } dpari_pt_list;
 
-/* What lies at an index: `size` bytes at `at + index * stride`. */
+/* Where the values of a list are: `size` bytes at `at + index * stride` for each index. */
 typedef struct dpari_pt_side {
     unsigned char *at;
-    int64_t stride;
+    int64_t stride; /* bytes */
 } dpari_pt_side;
 
-/* The kind of these indices and their runs, without memory; the numbers that it needs. */
-DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n);
-/* The same indices written to `at`, of so many numbers. */
-DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at);
-/* The list of 0, 1, ... n - 1. */
+/* Sets all of a list except for `at`. Returns the int32_t numbers that dpari_pt_fill needs there.
+ */
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);
+/* Writes the pairs or indices of a measured list to `at`, which the list then uses. */
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
+/* Returns the list of 0, 1, ... n - 1. */
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
-/* The next run of a list: *cursor begins at 0, *within too. Indices left in it; *first: where. */
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+/* Returns how many consecutive indices follow at position `within` of run number `cursor`.
+ *
+ * first: receives the first of them. */
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first);
 
-/* Element k of list `into` becomes element k of list `from`. `size` bytes each. */
+/* Copies `size` bytes at each index of `from` to the index of `into` with the same position. */
 DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
                                   const dpari_pt_list *from, dpari_pt_side of, int64_t size);
-/* Zeroes what a list names. */
-DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size);
-/* Each element that a list names becomes itself op the next of `of`, one after another: an index
- * may come twice. `n` numbers of a type at each. */
-DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+/* Sets `size` bytes at each index to 0. */
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size);
+/* Combines the value at each index with the next value of `of` by `op`, one after the other,
+ * because an index may be listed twice. Each value has `n` numbers of a type. */
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op);
 
 /* ==== points/points_plan.h ==== */
 
-/* points_plan - what a plan of points is made of, and where things lie in it. Private: the floor of
- * these, lowest first,
+/* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
+ * points, lowest first, are
  *
- *     points_list     lists of indices, the loops over them
- *     points_owner    who owns an id, who reads it
- *     points_wait     waiting for peers
+ *     points_list     lists of indices, and the loops over them
+ *     points_owner    finds who owns and who reads an id
+ *     points_wait     waits for peers
  *     points_run      exchanges: begin, test, end
  *     points          checks, plans, numbering
- *     points_check    poison, stale ghosts
- *     points_simple   few lines
+ *     points_check    poisoned and stale ghosts
+ *     points_simple   exchanges of one vector
  *
- * How an exchange runs. Forward each rank gives its peers values of its own, which they take into
- * ghosts; adjoint they give ghosts, which their owner takes. What is given is packed into staging
- * memory, peer after peer, twice: exchanges take turns. With ranks that do not share memory one
- * message each way goes. Ranks that do tell each other in two words,
+ * How an exchange runs. Forward, each rank sends own values to its peers, which store them in their
+ * ghosts. Adjoint, each rank sends ghosts to their owners, which combine them with own values.
+ * Values are packed into staging memory, one peer after the other. The staging memory has two
+ * halves, called turns, and exchanges alternate between them. Peers that do not share memory get
+ * one message each. Peers that share memory read the packed values there. Each rank publishes two
+ * words for them:
  *
- *     ready = exchange << 16 | kind    what I give is packed, or lies where my turn says
- *     done  = exchange                 I have taken all that I take
+ *     ready = exchange << 16 | kind    my values are packed, or my turn says where they are
+ *     done  = exchange                 I have taken all values that are for me
  *
- * and staging memory of a turn is written again when those who read it are done with the exchange
- * before the last. A peer that is ready for one is done with all before it: where each gives and
- * takes nobody looks at `done` for that, nor is woken by it. Forward long runs of a vector in
- * registered memory are not packed: the turn has the vector's address, its reader has the giver's
- * list, and the giver waits at the end until it is done. Both decide so by the same numbers.
+ * A rank packs into a turn again when its readers are done with the exchange before the last one.
+ * Usually it need not wait for `done`: a peer that is ready for an exchange is done with all before
+ * it. `done` matters, and wakes waiting ranks, only if some peer only sends or only receives, or if
+ * vectors were read in place.
  *
- * Staging memory grows with the vectors. Where it lies is told anew with each exchange. */
+ * Forward, vectors in registered memory with long runs are not packed. The sender writes the
+ * address of the vector into its turn. The receiver knows the sender's list from planning and reads
+ * the vector in place, and the sender's end waits until the receiver is done. Both sides decide
+ * this by the same numbers (dpari_pt_is_direct), so they need not agree on it.
+ *
+ * The staging memory grows with the vectors. The receiver looks up its address in each exchange. */
 
 enum {
-    DPARI_PT_PAD = 16,        /* bytes: a vector begins there in what is packed for a peer */
-    DPARI_PT_RUN_BYTES = 64,  /* runs that are read where they lie */
-    DPARI_PT_CROWDED = 65536, /* bytes that are, where ranks share cores: as of halos, measured */
-    DPARI_PT_BITE = 1024,     /* bytes gathered before they are copied to memory that ranks share */
-    DPARI_PT_MOST = 4096,     /* vectors of an exchange */
-    DPARI_PT_PACKING = 0,     /* what the time goes to */
+    DPARI_PT_PAD = 16,        /* packed vectors begin at multiples of so many bytes */
+    DPARI_PT_RUN_BYTES = 64,  /* the default of desc.run_bytes */
+    DPARI_PT_CROWDED = 65536, /* if ranks share cores, the least bytes of a list that is read in
+                                 place; the same limit as for halos, where it was measured */
+    DPARI_PT_BITE = 1024,     /* bytes gathered in private memory before they are copied to memory
+                                 that ranks share */
+    DPARI_PT_MOST = 4096,     /* the most vectors of an exchange */
+    DPARI_PT_PACKING = 0,     /* phases that are timed: indices of dpari_points.seconds */
     DPARI_PT_COPYING,
     DPARI_PT_WAITING
 };
 
-/* What a rank says to its peers; registered memory. */
+/* What a rank publishes to its peers, in registered memory. `done` has a cache line of its own. */
 typedef struct dpari_pt_line {
     uint64_t ready;
-    uint64_t turns; /* ref of the memory of both turns, as long as no peer reads it: in each the */
-    int64_t turn_bytes; /* places of the vectors, then what is packed */
-    char room_0[DPARI_LINE - 24];
+    uint64_t turns;     /* reference to the memory of both turns; changes only while no peer reads
+                           it. A turn has the places of the vectors, then the packed values */
+    int64_t turn_bytes; /* of one turn */
+    char padding_0[DPARI_LINE - 24];
     uint64_t done;
-    char room_1[DPARI_LINE - 8];
+    char padding_1[DPARI_LINE - 8];
 } dpari_pt_line;
 
-/* The kind in a rank's word: the operation, a hash of what the vectors hold, and whether peers find
- * places in its turn, for some vector is not packed. */
+/* The kind in the word `ready`: the operation (DPARI_PT_OP: forward, sum, max or min), a hash of
+ * the types and components of the vectors, and DPARI_PT_LENT if some vector is not packed, so that
+ * peers find places in the turn. */
 enum { DPARI_PT_OP = 3, DPARI_PT_KIND = 0x7fff, DPARI_PT_LENT = 0x8000 };
 
-/* A vector as the exchange under way sees it: `pieces` passes of `size` bytes at each point. */
+/* A vector in the current exchange. Each point has `pieces` pieces of `size` bytes: one piece if
+ * its components are adjacent, otherwise one for each component. */
 typedef struct dpari_pt_vector {
     unsigned char *own, *ghosts;
-    int64_t stride, component; /* bytes between points, between passes (of one: between numbers) */
-    int64_t size, point;       /* of a pass; of all of them at a point */
-    int32_t pieces, numbers;   /* passes; numbers of `type` in each */
+    int64_t stride, component; /* bytes between points, and between components */
+    int64_t size, point;       /* bytes of a piece, and of all pieces of a point */
+    int32_t pieces, numbers;   /* pieces of a point, and numbers of `type` in each piece */
     int32_t type;
-    uint64_t ref; /* of own, where peers may read it */
+    uint64_t ref; /* reference to own if peers may read it in place, otherwise 0 */
 } dpari_pt_vector;
 
-/* The same for the peers, in a turn's memory. */
+/* What peers need to know to read a vector in place. It is written into a turn. */
 typedef struct dpari_pt_place {
-    uint64_t ref; /* 0: packed */
+    uint64_t ref; /* 0 if the vector is not in registered memory */
     int64_t stride, component, size;
 } dpari_pt_place;
 
-/* What two ranks tell each other at init. */
+/* What each rank sends to each peer during planning. References are 0 if the peer cannot reach this
+ * rank's memory. */
 typedef struct dpari_pt_record {
-    int64_t line;                          /* ref */
-    int64_t number;                        /* which peer the other is to this one, */
-    int64_t sends, receives;               /* values to it, from it, */
-    int64_t sends_before, receives_before; /* and to and from peers before it */
-    int64_t runs, kind, first, at;         /* the list of what is sent; at: ref */
+    int64_t line;                          /* reference to the sender's line */
+    int64_t number;                        /* index of the receiver among the sender's peers */
+    int64_t sends, receives;               /* values to the receiver and from it */
+    int64_t sends_before, receives_before; /* values to and from the sender's peers before it */
+    int64_t runs, kind, first, at;         /* the sender's list; `at` is a reference */
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
 typedef struct dpari_pt_peer {
     int32_t rank;
-    int32_t world;                         /* its number where memory is shared; -1: messages */
-    dpari_pt_list send, receive;           /* own values, ghosts */
-    int64_t sends_before, receives_before; /* values of peers before it */
+    int32_t world;                         /* its number in the world; -1 if it gets messages */
+    dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
+    int64_t sends_before, receives_before; /* values to and from the peers before it */
     dpari_pt_line *line;
     dpari_pt_record theirs;
-    dpari_pt_list source; /* the list by which it gives, where this rank reads its vectors */
-    int64_t seen;         /* the last exchange that it was ready for */
-    uint64_t turns;       /* its line's, */
-    unsigned char *at;    /* here */
-    int32_t taken;
-    int32_t lends;          /* its turn says where its vectors lie */
-    int32_t reads;          /* it reads vectors of the exchange under way where they lie */
-    unsigned char *arrives; /* messages: where, */
-    int32_t in_place;       /* and that is the vector itself */
+    dpari_pt_list source;   /* the list by which it sends, for reading its vectors in place */
+    int64_t seen;           /* the last exchange for which it was ready */
+    uint64_t turns;         /* the reference in its line, when it was mapped last */
+    unsigned char *mapped;  /* the address of these turns in this process */
+    int32_t taken;          /* 1 if its values of the current exchange were taken */
+    int32_t lends;          /* 1 if its turn has places of vectors to read in place */
+    int32_t reads;          /* 1 if it reads vectors of this rank in place */
+    unsigned char *arrives; /* where its message is received */
+    int32_t in_place;       /* 1 if that is in the ghosts, so that nothing is unpacked */
 } dpari_pt_peer;
 
-/* An id and where it lies; at < 0: free. */
+/* An id and its local index; at < 0 if the entry is free. */
 typedef struct dpari_pt_entry {
     int64_t id;
     int64_t at;
 } dpari_pt_entry;
 
-/* Ids of this rank, by hashing with steps of one. */
+/* A hash table of the ids of this rank, own ones (if they are listed) and ghosts, with linear
+ * probing. */
 typedef struct dpari_pt_table {
     dpari_pt_entry *entry;
-    int64_t mask; /* entries - 1; -1: there are none */
+    int64_t mask; /* entries - 1; -1 if there are none */
 } dpari_pt_table;
 
 typedef struct dpari_points {
-    dpar_points head; /* first: the handle */
+    dpar_points head; /* the public struct; it must be first */
     dpar_comm *node;
-    void *owned;        /* memory of this struct that make has allocated; NULL: the caller's */
-    dpari_world *world; /* NULL: messages alone */
-    int32_t way, tag, timers;
-    int32_t listed;      /* planned by lists: there are no ids */
-    int32_t hashed;      /* own ids are in the table */
-    int32_t given_owner; /* the caller said who owns each ghost */
-    int32_t self;        /* the peer that is the rank itself; -1: none */
-    int32_t shared;      /* peers that share memory, itself apart; */
-    int32_t oneway;      /* some of them only give to this rank or only take */
-    int32_t lent;        /* some has lent it vectors in the exchange under way */
-    int32_t messages_to; /* peers that do not */
+    void *owned;        /* memory of this struct if make has allocated it; NULL if the caller has */
+    dpari_world *world; /* memory shared in the node; NULL if only messages are used */
+    int32_t method, tag, timers;
+    int32_t listed;      /* 1 if planned by lists, so that there are no ids */
+    int32_t hashed;      /* 1 if own ids are in the table */
+    int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
+    int32_t self;        /* index of this rank among its peers; -1 if it is none of them */
+    int32_t shared;      /* number of peers that share memory, without this rank */
+    int32_t oneway;      /* 1 if one of them only sends to this rank or only receives from it */
+    int32_t lent;        /* 1 if one of them has vectors to be read in place in this exchange */
+    int32_t messages_to; /* number of peers that do not share memory */
     int64_t run_bytes;
-    dpar_layout rule; /* of own_id NULL */
-    int32_t ruled;
+    dpar_layout layout; /* a copy of desc.layout, */
+    int32_t has_layout; /* if this is 1 */
     dpari_pt_table table;
     dpari_pt_peer *peer;
     dpar_call *call;
-    dpar_work *work;         /* receives, then sends */
-    unsigned char *lists;    /* registered: what follows, and peers, call, work */
-    dpari_pt_record *record; /* [2 * peers] */
-    int32_t *numbers;        /* of lists */
+    dpar_work *work;         /* of the receives, then of the sends */
+    unsigned char *lists;    /* registered memory of line, peer, call, work, record and numbers */
+    dpari_pt_record *record; /* [2 * peers]: those sent, then those received */
+    int32_t *numbers;        /* of the lists of all peers */
     dpari_pt_line *line;
-    int64_t sends, receives; /* values in all */
-    unsigned char *staging;  /* registered: vectors, two turns, what arrives */
-    int64_t staging_vectors, staging_turn;
+    int64_t sends, receives; /* number of values in an exchange */
+    unsigned char *staging;  /* registered memory of vector, turns, aside and arrivals */
+    int64_t staging_vectors; /* vectors for which it is large enough */
+    int64_t staging_turn;    /* bytes of a turn */
     dpari_pt_vector *vector;
-    unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
-    int32_t vectors;
-    dpar_points_field named; /* the only vector of the exchange before; type 0: there were more */
-    int64_t point;           /* bytes at a point, of all of them */
-    int64_t count;           /* exchanges begun */
-    uint64_t kind;           /* of the one under way */
+    unsigned char *turns, *arrivals;
+    unsigned char *aside;         /* memory that no peer reads, for the values of one peer */
+    int32_t vectors;              /* in the current exchange */
+    dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
+    int64_t point;                /* bytes at a point, of all vectors together */
+    int64_t count;                /* exchanges begun */
+    uint64_t kind;                /* of the current exchange */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
-    int32_t again; /* what is posted for the next, if it is like this one */
-    double looked;
-    double seconds[3];
+    int32_t again;     /* 1 if the calls can be posted again, with other addresses */
+    double looked;     /* when dpar_points_test last looked for failed peers, in seconds */
+    double seconds[3]; /* spent in each phase */
 } dpari_points;
 
-/* Of a handle. */
-DPARI_FN dpari_points *dpari_pt_of(const dpar_points *p)
+/* Returns the plan of a handle. */
+DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
-    return (dpari_points *)(uintptr_t)p;
+    return (dpari_points *)(uintptr_t)points;
 }
 
-/* Where the values for peer number k begin in what is packed, `before` values for those before it:
- * a multiple of DPARI_LINE. Each vector may take up to DPARI_PT_PAD bytes more. */
+/* Returns the components of a vector at each point. */
+DPARI_FN int32_t dpari_pt_components(const dpar_points_field *field)
+{
+    return field->components > 0 ? field->components : 1;
+}
+
+/* Returns the elements from one point of a vector to the next. */
+DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
+{
+    if (field->stride > 0) {
+        return field->stride;
+    }
+    return field->component_stride <= 1 ? dpari_pt_components(field) : 1;
+}
+
+/* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. `before`
+ * values of the peers before it precede them, and each vector of these may take up to DPARI_PT_PAD
+ * bytes more. Both ranks compute it, so that offsets need not be sent. */
 DPARI_FN int64_t dpari_pt_begins(int64_t before, int64_t k, int64_t point, int64_t vectors)
 {
     const int64_t at = before * point + k * (DPARI_PT_PAD * vectors + DPARI_LINE);
     return at / DPARI_LINE * DPARI_LINE;
 }
 
-/* Bytes of a vector in what is packed, with those behind it. */
+/* Returns the bytes that a vector takes in a turn, with padding up to the next one. */
 DPARI_FN int64_t dpari_pt_block(int64_t values, int64_t point)
 {
     return (values * point + DPARI_PT_PAD - 1) / DPARI_PT_PAD * DPARI_PT_PAD;
 }
 
-/* True if `values` values of a sender's vector, in `runs` runs, are read in place. */
-DPARI_FN int dpari_pt_is_direct(const dpari_points *x, uint64_t ref, int64_t size, int64_t values,
-                                int64_t runs)
+/* True if a vector is read in place, of which `values` values in `runs` runs are sent. The sender
+ * and the receiver call it with the same arguments. */
+DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t size,
+                                int64_t values, int64_t runs)
 {
-    return ref != 0 && x->way != DPAR_POINTS_PACKED && values * size >= runs * x->run_bytes &&
-           (!x->world->crowded || values * size >= DPARI_PT_CROWDED);
+    return ref != 0 && plan->method != DPAR_POINTS_PACKED &&
+           values * size >= runs * plan->run_bytes &&
+           (!plan->world->crowded || values * size >= DPARI_PT_CROWDED);
 }
 
 /* ==== points/points_owner.h ==== */
 
-/* points_owner - who owns an id, and who reads it: the lists of both sides of an exchange. Private.
+/* points_owner - finds who owns and who reads each id, which gives the lists of both sides of an
+ * exchange. Private.
  *
- * Three rounds, each an all-to-all of counts and one of numbers:
+ * There are three rounds, each an all-to-all of counts and one of ids:
  *
- *     register   every rank tells rank hash(id) mod size, the id's home, that it owns it
- *     ask        every rank asks the homes of its ghosts, which answer with the owner
- *     tell       every rank tells the owners which ids it reads, in the order of its ghosts
+ *     register   each rank sends its own ids to their homes: rank hash(id) mod size is the home of
+ * id ask        each rank sends the ids of its ghosts to their homes, which answer with the owners
+ *     tell       each rank sends the owners the ids that it reads, in the order of its ghosts
  *
- * Where owners are known otherwise (consecutive ids, a list, a rule) the third is all there is.
- * What a rank finds wrong in a round all hear at its end. */
+ * If owners are known otherwise (consecutive ids, desc.owner or desc.layout), only the third round
+ * is needed. If a rank finds an error, all ranks get it at the end of the round. */
 
-/* What goes to each rank and comes from each, by rank. Own memory, until dpari_pt_both_free. */
+/* The lists of both sides, sorted by rank. Free them with dpari_pt_both_free. */
 typedef struct dpari_pt_both {
-    int64_t *sends, *receives; /* [size] */
-    int32_t *send_at;          /* own values, for rank 0, for rank 1, ... */
-    int32_t *receive_at;       /* ghosts, from rank 0, ... */
+    int64_t *sends, *receives; /* [size] values to and from each rank */
+    int32_t *send_at;          /* own values for rank 0, for rank 1, ... */
+    int32_t *receive_at;       /* ghosts from rank 0, from rank 1, ... */
     int64_t sent;              /* values in send_at */
-    void *pages[2];
+    void *pages[2];            /* the memory of the arrays */
     int64_t bytes[2];
 } dpari_pt_both;
 
-/* Numbers of entries for n ids. */
+/* Returns the number of table entries for n ids: a power of two, at least 1.5 n. */
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
-/* Where an own id lies; -1: it is none. */
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id);
-/* Where an id of this rank lies: own, or a ghost; -1: it has none such. */
-DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id);
+/* Returns the local index of an own id, or -1 if this rank does not own it. */
+DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id);
+/* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
+DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
-/* By ids: fills x's table and head.first, too. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+/* Finds the lists from ids. Also fills the plan's table and sets head.first_id. Collective. */
+DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points_desc *desc,
                                            dpari_pt_both *both, dpar_why *why);
-/* By lists that were checked. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+/* Copies desc.lists, which must have been checked, and compares the counts of both sides.
+ * Collective. */
+DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
-/* Returns st; if it is an error, *why receives the message of c. */
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why);
+/* Returns st; if it is an error, *why receives the message of comm. */
+DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
 
 /* ==== points/points_wait.h ==== */
 
-/* points_wait - waiting for peers that share memory: they are gone, late, or do something else.
- * Private. */
+/* points_wait - waits for peers that share memory, and reports peers that have died, are late, or
+ * run something else. Private. */
 
-/* How the plan's communicators broke; OK. */
-DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x);
-/* Waits until *word of peer i is at least value. Unless wait is 1, returns DPAR_MORE if it is not
- * yet. Errors break the communicator; PEEK does not look for errors. */
+/* Returns the status of the plan's communicators: DPAR_OK unless one of them is broken. */
+DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan);
+/* Waits until *word, a word of peer i, is at least `value`. Unless wait is 1, it does not wait but
+ * returns DPAR_MORE. Errors break the communicator. DPARI_PT_PEEK does not look for errors. */
 enum { DPARI_PT_PEEK = -1 };
-DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
                                           uint64_t value, int wait);
-/* The peer runs another exchange than this rank: E_MISMATCH. */
-DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
-/* dpari_at gave NULL for this ref of a peer. */
-DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref);
-/* Timers: 0 where there are none. */
-DPARI_INTERNAL double dpari_pt_clock(const dpari_points *x);
-DPARI_INTERNAL void dpari_pt_count(dpari_points *x, int32_t phase, double began);
+/* Reports that peer i runs another exchange than this rank. Breaks the communicator with
+ * DPAR_E_MISMATCH, and returns it. kind: that of the peer's exchange. */
+DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *plan, int32_t i, uint64_t kind);
+/* Reports that memory of a peer cannot be mapped: dpari_at returned NULL for `ref`. Breaks the
+ * communicator and returns its status. */
+DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *plan, uint64_t ref);
+/* Return the time in seconds, and add the time since `began` to a phase (DPARI_PT_PACKING, ...).
+ * Without timers they return 0 and do nothing. */
+DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan);
+DPARI_INTERNAL void dpari_pt_count(dpari_points *plan, int32_t phase, double began);
 
 /* ==== points/points_order.h ==== */
 
-/* points_order - what partitions and movements share: sorting, the curve, numbers from rank to
- * rank, pages for a while. Private: it stands on comm alone. */
+/* points_order - sorts, numbers items from rank to rank, and allocates temporary memory, for
+ * partitions and movements. It also declares the curve of points_part.c, for tests. Private. It
+ * uses comm, but no plans. */
 
-/* What is sorted: by key, then by id. `at` says where it was. */
+/* An item to be sorted by key, then by id. `at` is its index before the sort. */
 typedef struct dpari_po_item {
     int64_t key, id, at;
 } dpari_po_item;
@@ -843,80 +887,99 @@ typedef struct dpari_po_item {
 /* Compares an item with a key and an id: -1 if it is before them, 0 if equal, 1 if behind. */
 DPARI_FN int32_t dpari_po_compare(const dpari_po_item *a, int64_t key, int64_t id)
 {
-    return a->key != key ? (a->key < key ? -1 : 1) : a->id != id ? (a->id < id ? -1 : 1) : 0;
+    if (a->key != key) {
+        return a->key < key ? -1 : 1;
+    }
+    if (a->id != id) {
+        return a->id < id ? -1 : 1;
+    }
+    return 0;
 }
-/* Sorts n items, equal ones as they are; spare: room for n. Returns where they are then: one of
- * both. O(n): a pass for each byte
- * in which they differ. */
+/* Sorts n items. Equal ones keep their order. spare: memory for n items. Returns the sorted items,
+ * which are in `item` or in `spare`. Costs O(n): one pass for each byte in which items differ. */
 DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n);
 
-/* Pages that are needed for a while. Zero it; dpari_po_free gives all of them back. */
-enum { DPARI_PO_PAGES = 8 };
+/* Temporary memory. Zero it before the first dpari_po_take. dpari_po_free frees all of it. */
+enum { DPARI_PO_PAGES = 8 }; /* the most calls of dpari_po_take */
 typedef struct dpari_po_pages {
     void *at[DPARI_PO_PAGES];
     int64_t bytes[DPARI_PO_PAGES];
     int32_t used;
 } dpari_po_pages;
-/* n things of so many bytes, zeroed. Nothing after a failure: *st, with a message. */
-DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes, dpar_status *st,
-                                   dpar_why *why);
-DPARI_INTERNAL void dpari_po_free(dpari_po_pages *p);
+/* Allocates n * bytes zeroed bytes. Returns NULL if that fails, which sets *st and a message, or if
+ * *st is an error already, so that callers check the status once, after several calls. */
+DPARI_INTERNAL void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
+                                   dpar_status *status, dpar_why *why);
+DPARI_INTERNAL void dpari_po_free(dpari_po_pages *pages);
 
 /* Returns the position of a cell on Hilbert's curve, through a square of 2^31 cells a side or a
  * cube of 2^21. Returns -1 if dims is not 2 or 3, or the cell is outside. Consecutive cells of the
  * curve share a side. */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell);
 
-/* E_ARG: the communicator reaches a device's memory alone. */
-DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why);
-/* st, with the message of c where it is an error. */
-DPARI_INTERNAL dpar_status dpari_po_said(const dpar_comm *c, dpar_status st, dpar_why *why);
-/* How many come before this rank's n, numbered from rank to rank. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first, dpar_why *why);
+/* Checks that the communicator can send memory of the host. Returns DPAR_E_ARG if it has a
+ * device's. */
+DPARI_INTERNAL dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why);
+/* Returns status; if it is an error, *why receives the message of comm. */
+DPARI_INTERNAL dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
+/* Sets *first to the sum of n over all lower ranks, which is the number of this rank's first item
+ * if items are numbered from rank to rank. Collective. */
+DPARI_INTERNAL dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
+                                          dpar_why *why);
 
 /* ==== points/points_list.c ==== */
 
-/* Stores lists of local indices as runs, and copies, compares and combines what they name.
+/* Stores lists of local indices as runs, and copies, clears and combines the values at them.
  *
  * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
- * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c
- * and points_check.c. */
+ * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c;
+ * points.c makes the lists. */
 
 /* ---- lists ---- */
 
-enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
+/* The average length of runs from which pairs are stored: they then take at most half as much
+ * memory as the indices. */
+enum { DPARI_PT_LONG = 4 };
 
-DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n)
 {
     int64_t i;
-    l->count = n;
-    l->runs = n > 0;
-    l->first = n > 0 ? index[0] : 0;
-    l->at = NULL;
-    l->step = n > 1 ? index[1] - index[0] : 0;
+    list->count = n;
+    list->runs = n > 0;
+    list->first = n > 0 ? index[0] : 0;
+    list->at = NULL;
+    list->step = n > 1 ? index[1] - index[0] : 0;
     for (i = 1; i < n; i++) {
-        l->runs += index[i] != index[i - 1] + 1;
-        l->step = (int64_t)index[i] - index[i - 1] == l->step ? l->step : 0;
+        list->runs += index[i] != index[i - 1] + 1;
+        list->step = (int64_t)index[i] - index[i - 1] == list->step ? list->step : 0;
     }
-    l->kind = l->runs <= 1                   ? DPARI_PT_ONE
-              : l->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
-                                             : DPARI_PT_EACH;
-    l->step = l->kind == DPARI_PT_EACH ? l->step : 0;
-    return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
+    if (list->runs <= 1) {
+        list->kind = DPARI_PT_ONE;
+        list->step = 0;
+        return 0;
+    }
+    if (list->runs <= n / DPARI_PT_LONG) {
+        list->kind = DPARI_PT_RUNS;
+        list->step = 0;
+        return 2 * list->runs;
+    }
+    list->kind = DPARI_PT_EACH;
+    return n;
 }
 
-DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at)
 {
     int64_t i, r = -1;
-    if (l->kind == DPARI_PT_ONE) {
+    if (list->kind == DPARI_PT_ONE) {
         return;
     }
-    l->at = at;
-    if (l->kind == DPARI_PT_EACH) {
-        dpari_kern_copy(at, index, l->count * (int64_t)sizeof *at, 0);
+    list->at = at;
+    if (list->kind == DPARI_PT_EACH) {
+        dpari_kern_copy(at, index, list->count * (int64_t)sizeof *at, 0);
         return;
     }
-    for (i = 0; i < l->count; i++) {
+    for (i = 0; i < list->count; i++) {
         if (i == 0 || index[i] != index[i - 1] + 1) {
             r++;
             at[2 * r] = index[i];
@@ -928,34 +991,35 @@ DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_
 
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n)
 {
-    dpari_pt_list l;
-    l.count = n;
-    l.runs = 1;
-    l.kind = DPARI_PT_ONE;
-    l.first = 0;
-    l.step = 0;
-    l.at = NULL;
-    return l;
+    dpari_pt_list list;
+    list.count = n;
+    list.runs = 1;
+    list.kind = DPARI_PT_ONE;
+    list.first = 0;
+    list.step = 0;
+    list.at = NULL;
+    return list;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first)
 {
-    if (l->kind == DPARI_PT_EACH) {
-        *first = l->at[cursor];
+    if (list->kind == DPARI_PT_EACH) {
+        *first = list->at[cursor];
         return 1;
     }
-    if (l->kind == DPARI_PT_RUNS) {
-        *first = l->at[2 * cursor] + (int32_t)within;
-        return l->at[2 * cursor + 1] - within;
+    if (list->kind == DPARI_PT_RUNS) {
+        *first = list->at[2 * cursor] + (int32_t)within;
+        return list->at[2 * cursor + 1] - within;
     }
-    *first = l->first + (int32_t)within;
-    return l->count - within;
+    *first = list->first + (int32_t)within;
+    return list->count - within;
 }
 
 /* ---- copies ---- */
 
-/* Inlined for each size that is a constant. */
+/* These three copy n values of `size` bytes: from indices to one place after the other, the
+ * reverse, and between two strides. They are inlined so that the compiler knows common sizes. */
 DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
                                          int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
@@ -984,7 +1048,8 @@ DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const uns
     }
 }
 
-/* Four at a time: three instructions a value in place of seven. */
+/* Gathers adjacent doubles, four at a time, which takes three instructions a value instead of
+ * seven. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
@@ -998,7 +1063,7 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }
 
-/* The same from places that are equally far apart. */
+/* Does the same from addresses at a constant distance. */
 static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
                                     int64_t n)
 {
@@ -1014,6 +1079,7 @@ static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from
     dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
+/* Choose the loop for a size: 8 and 4 bytes are one number, 24 are three doubles at a point. */
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
                                 int64_t stride, const int32_t *at, int64_t n, int64_t size)
 {
@@ -1058,7 +1124,7 @@ static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned cha
     }
 }
 
-/* Run after run, each as far as both lists have it in one piece. */
+/* Copies one run after the other, each up to the end of the shorter run of both lists. */
 static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
                                const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {
@@ -1094,12 +1160,12 @@ DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
     }
 }
 
-DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size)
 {
     int64_t k, n, i, cursor = 0;
-    for (k = 0; k < l->count; k += n, cursor++) {
+    for (k = 0; k < list->count; k += n, cursor++) {
         int32_t at;
-        n = dpari_pt_next(l, cursor, 0, &at);
+        n = dpari_pt_next(list, cursor, 0, &at);
         for (i = 0; i < n; i++) {
             dpari_zero(to.at + (at + i) * to.stride, (size_t)size);
         }
@@ -1108,7 +1174,7 @@ DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int
 
 /* ---- sums ---- */
 
-/* The numbers of a run lie together on both sides. */
+/* Combines n numbers that are adjacent on both sides. */
 static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int64_t n,
                                  int32_t type, int32_t op)
 {
@@ -1129,30 +1195,33 @@ DPARI_ALWAYS_INLINE void dpari_pt_add_f64(unsigned char *to, const unsigned char
     dpari_elements_bits(to, &a, 8);
 }
 
-static void dpari_pt_sum_f64(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of, int32_t n)
+/* Adds doubles at single indices, the most frequent case of an adjoint. */
+static void dpari_pt_sum_f64(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
+                             int32_t n)
 {
     int64_t k;
     int32_t i;
-    for (k = 0; k < l->count; k++) {
+    for (k = 0; k < list->count; k++) {
         for (i = 0; i < n; i++) {
-            dpari_pt_add_f64(to.at + l->at[k] * to.stride + 8 * i, of.at + k * of.stride + 8 * i);
+            dpari_pt_add_f64(to.at + list->at[k] * to.stride + 8 * i,
+                             of.at + k * of.stride + 8 * i);
         }
     }
 }
 
-DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op)
 {
     const int64_t size = n * (int64_t)dpar_type_bytes(type);
     int64_t k, run, i, cursor = 0;
-    if (type == DPAR_F64 && op == DPAR_SUM && l->kind == DPARI_PT_EACH) {
-        dpari_pt_sum_f64(l, to, of, n);
+    if (type == DPAR_F64 && op == DPAR_SUM && list->kind == DPARI_PT_EACH) {
+        dpari_pt_sum_f64(list, to, of, n);
         return;
     }
-    for (k = 0; k < l->count; k += run, cursor++) {
+    for (k = 0; k < list->count; k += run, cursor++) {
         int32_t first;
         unsigned char *at;
-        run = dpari_pt_next(l, cursor, 0, &first);
+        run = dpari_pt_next(list, cursor, 0, &first);
         at = to.at + first * to.stride;
         if (to.stride == size && of.stride == size) {
             dpari_pt_combine_row(at, of.at + k * size, run * n, type, op);
@@ -1181,110 +1250,116 @@ DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n)
     return n > 0 ? room : 0;
 }
 
-static void dpari_pt_table_init(dpari_pt_table *t, dpari_pt_entry *entry, int64_t n)
+static void dpari_pt_table_init(dpari_pt_table *table, dpari_pt_entry *entry, int64_t n)
 {
     int64_t i;
-    t->entry = entry;
-    t->mask = dpari_pt_table_room(n) - 1;
-    for (i = 0; i <= t->mask; i++) {
+    table->entry = entry;
+    table->mask = dpari_pt_table_room(n) - 1;
+    for (i = 0; i <= table->mask; i++) {
         entry[i].at = -1;
     }
 }
 
-/* Twice: ids may differ in high bits alone, as those that are packed of several numbers, and once
- * does not bring these down. */
+/* Hashes an id twice. Ids that are packed from several numbers may differ in high bits only, and
+ * one round does not carry these to the low bits. */
 static uint64_t dpari_pt_hash(uint64_t seed, int64_t id)
 {
     return dpari_hash(dpari_hash(seed, id), 0);
 }
 
-/* Where the id is, or the free entry where it would be. */
-static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *t, int64_t id)
+/* Returns the entry of an id, or the free entry where it belongs. */
+static dpari_pt_entry *dpari_pt_seek(const dpari_pt_table *table, int64_t id)
 {
-    int64_t i = (int64_t)(dpari_pt_hash(1, id) >> 16) & t->mask;
-    while (t->entry[i].at >= 0 && t->entry[i].id != id) {
-        i = (i + 1) & t->mask;
+    int64_t i = (int64_t)(dpari_pt_hash(1, id) >> 16) & table->mask;
+    while (table->entry[i].at >= 0 && table->entry[i].id != id) {
+        i = (i + 1) & table->mask;
     }
-    return &t->entry[i];
+    return &table->entry[i];
 }
 
-static int64_t dpari_pt_find(const dpari_pt_table *t, int64_t id)
+/* Returns what is stored for an id, or -1. */
+static int64_t dpari_pt_find(const dpari_pt_table *table, int64_t id)
 {
-    return t->mask < 0 ? -1 : dpari_pt_seek(t, id)->at;
+    return table->mask < 0 ? -1 : dpari_pt_seek(table, id)->at;
 }
 
-/* Puts it there unless it is there already; what was there, or -1. */
-static int64_t dpari_pt_put(dpari_pt_table *t, int64_t id, int64_t at)
+/* Stores `at` for an id, unless the id is there already. Returns what was there, or -1. */
+static int64_t dpari_pt_put(dpari_pt_table *table, int64_t id, int64_t at)
 {
-    dpari_pt_entry *e = dpari_pt_seek(t, id);
-    const int64_t was = e->at;
+    dpari_pt_entry *entry = dpari_pt_seek(table, id);
+    const int64_t was = entry->at;
     if (was < 0) {
-        e->id = id;
-        e->at = at;
+        entry->id = id;
+        entry->at = at;
     }
     return was;
 }
 
-/* Element `id` of the rule's array, in C order. 0: it has no such element. */
-static int dpari_pt_element(const dpar_layout *l, int64_t id, int64_t *index)
+/* Converts an id to the index of the element with that number in C order. Returns 0 if the array of
+ * the layout has no such element. */
+static int dpari_pt_element(const dpar_layout *layout, int64_t id, int64_t *index)
 {
     int32_t d;
-    for (d = l->dims - 1; d >= 0 && id >= 0; d--) {
-        if (l->extent[d] == 0) {
+    for (d = layout->dims - 1; d >= 0 && id >= 0; d--) {
+        if (layout->extent[d] == 0) {
             return 0;
         }
-        index[d] = id % l->extent[d];
-        id /= l->extent[d];
+        index[d] = id % layout->extent[d];
+        id /= layout->extent[d];
     }
     return id == 0;
 }
 
-static int64_t dpari_pt_ruled_index(const dpari_points *x, int64_t id)
+/* Returns the local index of an id that a layout gives this rank, or -1. */
+static int64_t dpari_pt_layout_index(const dpari_points *plan, int64_t id)
 {
     int64_t index[DPAR_MAX_DIMS], local[DPAR_MAX_DIMS], shape[DPAR_MAX_DIMS], at = 0;
     int32_t d;
-    if (!dpari_pt_element(&x->rule, id, index) ||
-        dpar_layout_owner(&x->rule, index, 0, local) != x->head.comm->rank) {
+    if (!dpari_pt_element(&plan->layout, id, index) ||
+        dpar_layout_owner(&plan->layout, index, 0, local) != plan->head.comm->rank) {
         return -1;
     }
-    dpar_layout_local(&x->rule, x->head.comm->rank, shape, NULL);
-    for (d = 0; d < x->rule.dims; d++) {
+    dpar_layout_local(&plan->layout, plan->head.comm->rank, shape, NULL);
+    for (d = 0; d < plan->layout.dims; d++) {
         at = at * shape[d] + local[d];
     }
     return at;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id)
+DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id)
 {
     int64_t at;
-    if (x->ruled && !x->hashed) {
-        return dpari_pt_ruled_index(x, id);
+    if (plan->has_layout && !plan->hashed) {
+        return dpari_pt_layout_index(plan, id);
     }
-    if (!x->hashed) {
-        at = id - x->head.first_id;
-        return id >= x->head.first_id && at < x->head.own_count ? at : -1;
+    if (!plan->hashed) {
+        at = id - plan->head.first_id;
+        return id >= plan->head.first_id && at < plan->head.own_count ? at : -1;
     }
-    at = dpari_pt_find(&x->table, id);
-    return at < x->head.own_count ? at : -1;
+    at = dpari_pt_find(&plan->table, id);
+    return at < plan->head.own_count ? at : -1;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id)
+DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id)
 {
-    const int64_t at = x->hashed ? -1 : dpari_pt_own_index(x, id);
-    return at >= 0 ? at : dpari_pt_find(&x->table, id);
+    const int64_t at = plan->hashed ? -1 : dpari_pt_own_index(plan, id);
+    return at >= 0 ? at : dpari_pt_find(&plan->table, id);
 }
 
 /* ---- mail -------------------------------------------------------------------------------------
  *
- * Numbers for other ranks, sorted by rank, and what comes of theirs. */
+ * An all-to-all of numbers whose counts only the senders know: what is sent and what is received,
+ * both sorted by rank. */
 typedef struct dpari_pt_mail {
-    dpar_comm *c;
-    int64_t *count; /* [4 * size]: out, where; in, where */
+    dpar_comm *comm;
+    int64_t *count; /* [4 * size]: numbers sent to each rank, where they begin in `out`, numbers
+                       received from each rank, where they begin in `in` */
     int64_t *out, *in;
-    int64_t outs, ins;
+    int64_t outs, ins; /* numbers in `out` and in `in` */
     void *memory;
 } dpari_pt_mail;
 
+/* Sets at[i] to the sum of the counts before i, and *all to the sum of all. */
 static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_t *all)
 {
     int32_t i;
@@ -1295,75 +1370,89 @@ static void dpari_pt_add_up(const int64_t *count, int64_t *at, int32_t n, int64_
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_repeat(st, why, c->why.text);
+    return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
 }
 
 /* Begins an all-to-all of n numbers: counts them by destination, exchanges the counts and allocates
- * both sides. m->count + size then has the place of the next number for each rank. st is an error
- * from before. Collective. */
-static dpar_status dpari_pt_open(dpari_pt_mail *m, dpar_comm *c, const int32_t *to, int64_t n,
-                                 dpar_status st, dpar_why *why)
+ * both sides. mail->count + size then has the place of the next number for each rank.
+ *
+ * to:     [n], the destination of each number.
+ * status: an error of this rank from before, which all ranks then return.
+ *
+ * Collective. dpari_pt_close frees the memory, also after a failure. */
+static dpar_status dpari_pt_open(dpari_pt_mail *mail, dpar_comm *comm, const int32_t *to, int64_t n,
+                                 dpar_status status, dpar_why *why)
 {
-    const int32_t p = c->size;
+    const int32_t p = comm->size;
     void *counts = NULL;
     int64_t i;
-    dpari_zero(m, sizeof *m);
-    m->c = c;
-    if (st == DPAR_OK) {
-        st = dpari_pt_said(c, dpar_comm_alloc(c, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
+    dpari_zero(mail, sizeof *mail);
+    mail->comm = comm;
+    if (status == DPAR_OK) {
+        status = dpari_pt_explain(
+            comm, dpar_comm_alloc(comm, 4 * (int64_t)sizeof(int64_t) * p, &counts), why);
     }
-    m->count = (int64_t *)counts;
-    st = dpari_agree_on(c, st, "points", NULL, NULL, why);
-    if (st != DPAR_OK) {
-        return st;
+    mail->count = (int64_t *)counts;
+    status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
+    if (status != DPAR_OK) {
+        return status;
     }
     for (i = 0; i < n; i++) {
-        m->count[to[i]]++;
+        mail->count[to[i]]++;
     }
-    st = dpari_pt_said(c, dpar_all_to_all(c, m->count, m->count + 2 * p, 1, DPAR_I64, NULL), why);
-    if (st == DPAR_OK) {
-        dpari_pt_add_up(m->count, m->count + p, p, &m->outs);
-        dpari_pt_add_up(m->count + 2 * p, m->count + 3 * p, p, &m->ins);
-        st = dpari_pt_said(
-            c, dpar_comm_alloc(c, (int64_t)sizeof(int64_t) * (m->outs + m->ins + 1), &m->memory),
+    status = dpari_pt_explain(
+        comm, dpar_all_to_all(comm, mail->count, mail->count + 2 * p, 1, DPAR_I64, NULL), why);
+    if (status == DPAR_OK) {
+        dpari_pt_add_up(mail->count, mail->count + p, p, &mail->outs);
+        dpari_pt_add_up(mail->count + 2 * p, mail->count + 3 * p, p, &mail->ins);
+        status = dpari_pt_explain(
+            comm,
+            dpar_comm_alloc(comm, (int64_t)sizeof(int64_t) * (mail->outs + mail->ins + 1),
+                            &mail->memory),
             why);
     }
-    m->out = (int64_t *)m->memory;
-    m->in = m->out ? m->out + m->outs : NULL;
-    return dpari_agree_on(c, st, "points", NULL, NULL, why);
+    mail->out = (int64_t *)mail->memory;
+    mail->in = mail->out ? mail->out + mail->outs : NULL;
+    return dpari_agree_on(comm, status, "points", NULL, NULL, why);
 }
 
-/* out to their ranks; back: answers, which take the place of what came in. */
-static dpar_status dpari_pt_go(dpari_pt_mail *m, int back, dpar_why *why)
+/* Sends the numbers. back: 1 sends the answers, which have replaced the numbers received, to those
+ * who asked. */
+static dpar_status dpari_pt_go(dpari_pt_mail *mail, int back, dpar_why *why)
 {
-    int64_t *n = m->count, *in = m->count + 2 * m->c->size;
-    dpar_status st;
+    int64_t *n = mail->count, *in = mail->count + 2 * mail->comm->size;
+    dpar_status status;
     if (back) {
-        st = dpar_all_to_all_v(m->c, m->in, in, NULL, m->out, n, NULL, DPAR_I64, NULL);
+        status =
+            dpar_all_to_all_v(mail->comm, mail->in, in, NULL, mail->out, n, NULL, DPAR_I64, NULL);
     } else {
-        st = dpar_all_to_all_v(m->c, m->out, n, NULL, m->in, in, NULL, DPAR_I64, NULL);
+        status =
+            dpar_all_to_all_v(mail->comm, mail->out, n, NULL, mail->in, in, NULL, DPAR_I64, NULL);
     }
-    return dpari_pt_said(m->c, st, why);
+    return dpari_pt_explain(mail->comm, status, why);
 }
 
-static void dpari_pt_close(dpari_pt_mail *m)
+static void dpari_pt_close(dpari_pt_mail *mail)
 {
-    dpar_comm_release(m->c, m->memory);
-    dpar_comm_release(m->c, m->count);
+    dpar_comm_release(mail->comm, mail->memory);
+    dpar_comm_release(mail->comm, mail->count);
 }
 
 /* ---- owners -----------------------------------------------------------------------------------
  */
 
-static dpar_status dpari_pt_nobody(const dpari_points *x, int64_t id, int64_t ghost, dpar_why *why)
+/* Reports a ghost that no rank owns. */
+static dpar_status dpari_pt_no_owner(const dpari_points *plan, int64_t id, int64_t ghost,
+                                     dpar_why *why)
 {
     return dpari_wrong(why, "id %ld, ghost %ld of rank %d, is owned by no rank", id, ghost,
-                       x->head.comm->rank);
+                       plan->head.comm->rank);
 }
 
-/* The last rank whose first id is not above. */
+/* Returns the last of n ranks whose first id is not above `id`, by bisection. */
 static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
 {
     int32_t low = 0, high = n;
@@ -1378,51 +1467,58 @@ static int32_t dpari_pt_holder(const int64_t *first, int32_t n, int64_t id)
     return low;
 }
 
-/* Ids go on from rank to rank. */
-static dpar_status dpari_pt_by_range(dpari_points *x, const dpar_points_desc *d, int32_t *owner,
-                                     dpar_why *why)
-{
-    dpar_comm *c = x->head.comm;
-    const int64_t bytes = (int64_t)sizeof(int64_t) * 2 * c->size;
-    int64_t *count, g, all = 0;
-    void *memory = NULL;
-    dpar_status st = dpari_pt_said(c, dpar_comm_alloc(c, bytes, &memory), why);
-    st = dpari_agree_on(c, st, "points", NULL, NULL, why);
-    if (st != DPAR_OK) {
-        dpar_comm_release(c, memory);
-        return st;
-    }
-    count = (int64_t *)memory;
-    st = dpari_pt_said(c, dpar_all_gather(c, &d->own_count, count, 1, DPAR_I64, NULL), why);
-    dpari_pt_add_up(count, count + c->size, c->size, &all);
-    x->head.first_id = count[c->size + c->rank];
-    for (g = 0; g < d->ghost_count && st == DPAR_OK; g++) {
-        const int64_t id = d->ghost_id[g];
-        if (id < 0 || id >= all) {
-            st = dpari_pt_nobody(x, id, g, why);
-        } else {
-            owner[g] = dpari_pt_holder(count + c->size, c->size, id);
-        }
-    }
-    dpar_comm_release(c, memory);
-    return st;
-}
-
-static dpar_status dpari_pt_by_owner(const dpari_points *x, const dpar_points_desc *d,
+/* Finds the owners of ghosts if ids are consecutive from rank to rank. */
+static dpar_status dpari_pt_by_range(dpari_points *plan, const dpar_points_desc *desc,
                                      int32_t *owner, dpar_why *why)
 {
-    int64_t g, index[DPAR_MAX_DIMS];
-    for (g = 0; g < d->ghost_count; g++) {
-        owner[g] = d->owner ? d->owner[g]
-                   : dpari_pt_element(d->layout, d->ghost_id[g], index)
-                       ? dpar_layout_owner(d->layout, index, 0, NULL)
-                       : -1;
-        if (!d->owner && owner[g] < 0) {
-            return dpari_pt_nobody(x, d->ghost_id[g], g, why);
+    dpar_comm *comm = plan->head.comm;
+    const int64_t bytes = (int64_t)sizeof(int64_t) * 2 * comm->size;
+    int64_t *count, g, all = 0;
+    void *memory = NULL;
+    dpar_status status = dpari_pt_explain(comm, dpar_comm_alloc(comm, bytes, &memory), why);
+    status = dpari_agree_on(comm, status, "points", NULL, NULL, why);
+    if (status != DPAR_OK) {
+        dpar_comm_release(comm, memory);
+        return status;
+    }
+    count = (int64_t *)memory;
+    status = dpari_pt_explain(
+        comm, dpar_all_gather(comm, &desc->own_count, count, 1, DPAR_I64, NULL), why);
+    dpari_pt_add_up(count, count + comm->size, comm->size, &all);
+    plan->head.first_id = count[comm->size + comm->rank];
+    for (g = 0; g < desc->ghost_count && status == DPAR_OK; g++) {
+        const int64_t id = desc->ghost_id[g];
+        if (id < 0 || id >= all) {
+            status = dpari_pt_no_owner(plan, id, g, why);
+        } else {
+            owner[g] = dpari_pt_holder(count + comm->size, comm->size, id);
         }
-        if (owner[g] < 0 || owner[g] >= x->head.comm->size) {
-            return dpari_wrong(why, "ghost %ld, id %ld: its owner is rank %d of %d", g,
-                               d->ghost_id[g], owner[g], x->head.comm->size);
+    }
+    dpar_comm_release(comm, memory);
+    return status;
+}
+
+/* Returns the rank that a layout gives an id, or -1. */
+static int32_t dpari_pt_layout_owner(const dpar_layout *layout, int64_t id)
+{
+    int64_t index[DPAR_MAX_DIMS];
+    return dpari_pt_element(layout, id, index) ? dpar_layout_owner(layout, index, 0, NULL) : -1;
+}
+
+/* Takes the owners of ghosts from desc.owner or desc.layout. */
+static dpar_status dpari_pt_by_owner(const dpari_points *plan, const dpar_points_desc *desc,
+                                     int32_t *owner, dpar_why *why)
+{
+    int64_t g;
+    for (g = 0; g < desc->ghost_count; g++) {
+        const int64_t id = desc->ghost_id[g];
+        owner[g] = desc->owner ? desc->owner[g] : dpari_pt_layout_owner(desc->layout, id);
+        if (!desc->owner && owner[g] < 0) {
+            return dpari_pt_no_owner(plan, id, g, why);
+        }
+        if (owner[g] < 0 || owner[g] >= plan->head.comm->size) {
+            return dpari_wrong(why, "ghost %ld, id %ld: owner %d is not one of the %d ranks", g, id,
+                               owner[g], plan->head.comm->size);
         }
     }
     return DPAR_OK;
@@ -1433,7 +1529,7 @@ static int32_t dpari_pt_home(int64_t id, int32_t ranks)
     return (int32_t)((dpari_pt_hash(0, id) >> 20) % (uint64_t)ranks);
 }
 
-/* Computes the home of each of n ids; it is later replaced by the place in what is sent there. */
+/* Computes the home of each of n ids. dpari_pt_deal later replaces it by a place. */
 static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t *home)
 {
     int64_t i;
@@ -1442,87 +1538,127 @@ static void dpari_pt_homes(const int64_t *id, int64_t n, int32_t ranks, int32_t 
     }
 }
 
-/* Puts the numbers of each where they go, and in place of the rank its place. */
-static void dpari_pt_deal(dpari_pt_mail *m, const int64_t *number, int64_t n, int32_t *to)
+/* Stores n numbers in the part of mail->out for their destinations. In `to` it replaces the
+ * destination of each by its place in mail->out. */
+static void dpari_pt_deal(dpari_pt_mail *mail, const int64_t *number, int64_t n, int32_t *to)
 {
-    int64_t i, *next = m->count + m->c->size;
+    int64_t i, *next = mail->count + mail->comm->size;
     for (i = 0; i < n; i++) {
         const int64_t at = next[to[i]]++;
-        m->out[at] = number[i];
+        mail->out[at] = number[i];
         to[i] = (int32_t)at;
     }
 }
 
-/* Enters the ids that owners have registered into the table of this home. */
-static dpar_status dpari_pt_note(dpari_pt_table *t, const dpari_pt_mail *m, dpar_why *why)
+/* Enters the ids that owners have sent to this home into its table. */
+static dpar_status dpari_pt_register(dpari_pt_table *table, const dpari_pt_mail *mail,
+                                     dpar_why *why)
 {
-    const int64_t *n = m->count + 2 * m->c->size;
-    dpar_status st = DPAR_OK;
+    const int64_t *n = mail->count + 2 * mail->comm->size;
+    dpar_status status = DPAR_OK;
     int64_t k = 0, end = 0;
     int32_t r;
-    for (r = 0; r < m->c->size; r++) {
-        for (end += n[r]; k < end; k++) {
-            const int64_t was = dpari_pt_put(t, m->in[k], r);
+    for (r = 0; r < mail->comm->size; r++) {
+        end += n[r];
+        for (; k < end; k++) {
+            const int64_t was = dpari_pt_put(table, mail->in[k], r);
             if (was == r) {
-                st = dpari_wrong(why, "id %ld is twice among the own ids of rank %d", m->in[k], r);
+                status = dpari_wrong(why, "id %ld is listed twice among the own ids of rank %d",
+                                     mail->in[k], r);
             } else if (was >= 0) {
-                st = dpari_wrong(why, "id %ld is owned by two ranks, %ld and %d", m->in[k], was, r);
+                status = dpari_wrong(why, "id %ld is owned by two ranks, %ld and %d", mail->in[k],
+                                     was, r);
             }
         }
     }
-    return st;
+    return status;
 }
 
-/* Runs rounds 1 and 2. `to` has as many elements as the larger of own and ghosts. */
-static dpar_status dpari_pt_by_directory(dpari_points *x, const dpar_points_desc *d, int32_t *owner,
-                                         int32_t *to, dpar_why *why)
+/* The table of a home: the ids whose owners have registered here, with their ranks. */
+typedef struct dpari_pt_directory {
+    dpari_pt_table table;
+    void *pages;
+    int64_t bytes;
+} dpari_pt_directory;
+
+/* Runs round 1: sends own ids to their homes, which enter them in their directories. */
+static dpar_status dpari_pt_register_all(dpari_pt_directory *directory, dpar_comm *comm,
+                                         const dpar_points_desc *desc, int32_t *to, dpar_why *why)
 {
-    dpar_comm *c = x->head.comm;
-    dpari_pt_mail m;
-    dpari_pt_table t;
-    int64_t bytes = 0, i;
-    void *pages = NULL;
-    dpar_status st;
-    dpari_pt_homes(d->own_id, d->own_count, c->size, to);
-    st = dpari_pt_open(&m, c, to, d->own_count, DPAR_OK, why);
-    if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->own_id, d->own_count, to);
-        st = dpari_pt_go(&m, 0, why);
-        bytes = dpari_pt_table_room(m.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
-        pages = st == DPAR_OK ? dpari_os_pages(bytes) : NULL;
+    dpari_pt_mail mail;
+    dpar_status status;
+    dpari_pt_homes(desc->own_id, desc->own_count, comm->size, to);
+    status = dpari_pt_open(&mail, comm, to, desc->own_count, DPAR_OK, why);
+    if (status == DPAR_OK) {
+        dpari_pt_deal(&mail, desc->own_id, desc->own_count, to);
+        status = dpari_pt_go(&mail, 0, why);
     }
-    if (pages) {
-        dpari_pt_table_init(&t, (dpari_pt_entry *)pages, m.ins + 1);
-        st = dpari_pt_note(&t, &m, why);
-    } else if (st == DPAR_OK) {
-        st = dpari_say(DPAR_E_MEMORY, why, "no memory for %ld ids", m.ins);
-    }
-    dpari_pt_close(&m);
-    dpari_pt_homes(d->ghost_id, d->ghost_count, c->size, to);
-    st = dpari_pt_open(&m, c, to, d->ghost_count, st, why);
-    if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->ghost_id, d->ghost_count, to);
-        st = dpari_pt_go(&m, 0, why);
-        for (i = 0; i < m.ins && st == DPAR_OK; i++) {
-            m.in[i] = dpari_pt_find(&t, m.in[i]);
-        }
-        st = st == DPAR_OK ? dpari_pt_go(&m, 1, why) : st;
-        for (i = 0; i < d->ghost_count && st == DPAR_OK; i++) {
-            owner[i] = (int32_t)m.out[to[i]];
-            st = owner[i] < 0 ? dpari_pt_nobody(x, d->ghost_id[i], i, why) : st;
+    if (status == DPAR_OK) {
+        directory->bytes = dpari_pt_table_room(mail.ins + 1) * (int64_t)sizeof(dpari_pt_entry);
+        directory->pages = dpari_os_pages(directory->bytes);
+        if (directory->pages) {
+            dpari_pt_table_init(&directory->table, (dpari_pt_entry *)directory->pages,
+                                mail.ins + 1);
+            status = dpari_pt_register(&directory->table, &mail, why);
+        } else {
+            status = dpari_say(DPAR_E_MEMORY, why, "no memory for a table of %ld ids", mail.ins);
         }
     }
-    dpari_pt_close(&m);
-    if (pages) {
-        dpari_os_unmap(pages, bytes);
+    dpari_pt_close(&mail);
+    return status;
+}
+
+/* Runs round 2: asks the homes of ghosts for their owners. status: of round 1, which all ranks get.
+ */
+static dpar_status dpari_pt_ask_all(const dpari_pt_directory *directory, const dpari_points *plan,
+                                    const dpar_points_desc *desc, int32_t *owner, int32_t *to,
+                                    dpar_status status, dpar_why *why)
+{
+    dpari_pt_mail mail;
+    int64_t i;
+    dpari_pt_homes(desc->ghost_id, desc->ghost_count, plan->head.comm->size, to);
+    status = dpari_pt_open(&mail, plan->head.comm, to, desc->ghost_count, status, why);
+    if (status == DPAR_OK) {
+        dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, to);
+        status = dpari_pt_go(&mail, 0, why);
     }
-    return st;
+    if (status == DPAR_OK) {
+        for (i = 0; i < mail.ins; i++) {
+            mail.in[i] = dpari_pt_find(&directory->table, mail.in[i]);
+        }
+        status = dpari_pt_go(&mail, 1, why);
+    }
+    for (i = 0; i < desc->ghost_count && status == DPAR_OK; i++) {
+        owner[i] = (int32_t)mail.out[to[i]];
+        if (owner[i] < 0) {
+            status = dpari_pt_no_owner(plan, desc->ghost_id[i], i, why);
+        }
+    }
+    dpari_pt_close(&mail);
+    return status;
+}
+
+/* Finds the owners of ghosts by rounds 1 and 2. `to` has as many elements as the larger of own ids
+ * and ghosts. */
+static dpar_status dpari_pt_by_directory(dpari_points *plan, const dpar_points_desc *desc,
+                                         int32_t *owner, int32_t *to, dpar_why *why)
+{
+    dpari_pt_directory directory;
+    dpar_status status;
+    dpari_zero(&directory, sizeof directory);
+    status = dpari_pt_register_all(&directory, plan->head.comm, desc, to, why);
+    status = dpari_pt_ask_all(&directory, plan, desc, owner, to, status, why);
+    if (directory.pages) {
+        dpari_os_unmap(directory.pages, directory.bytes);
+    }
+    return status;
 }
 
 /* ---- order ------------------------------------------------------------------------------------
  */
 
-/* Sorts id[0 .. n - 1] and what goes with each, by id, equal ones as they are; spare: n of each. */
+/* Sorts n ids, each with the number in `with`, by merging. Equal ids keep their order. The spares
+ * have n elements each. */
 static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
                           int32_t *spare_with)
 {
@@ -1535,7 +1671,12 @@ static void dpari_pt_sort(int64_t *id, int32_t *with, int64_t n, int64_t *spare,
             const int64_t high = dpari_least(low + 2 * width, n);
             int64_t a = low, b = middle, k;
             for (k = low; k < high; k++) {
-                const int64_t from = b >= high || (a < middle && id[a] <= id[b]) ? a++ : b++;
+                int64_t from;
+                if (b >= high || (a < middle && id[a] <= id[b])) {
+                    from = a++;
+                } else {
+                    from = b++;
+                }
                 spare[k] = id[from];
                 spare_with[k] = with[from];
             }
@@ -1560,51 +1701,52 @@ DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both)
     }
 }
 
-/* Pages for n numbers of 4 bytes and `more` of 8. */
+/* Allocates both->pages[i] for n numbers of 4 bytes and `more` of 8. */
 static dpar_status dpari_pt_pages(dpari_pt_both *both, int32_t i, int64_t n, int64_t more,
                                   dpar_why *why)
 {
     both->bytes[i] = 4 * n + 8 * more + 8;
     both->pages[i] = dpari_os_pages(both->bytes[i]);
-    return both->pages[i]
-               ? DPAR_OK
-               : dpari_say(DPAR_E_MEMORY, why, "no memory: %ld bytes are needed for a while",
-                           both->bytes[i]);
+    if (both->pages[i] == NULL) {
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", both->bytes[i]);
+    }
+    return DPAR_OK;
 }
 
-/* Sets the counts of both sides, and the list of what is sent. */
-static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *m, int32_t size,
+/* Allocates both sides and sets their counts, when the ids of round 3 have arrived. */
+static dpar_status dpari_pt_set_both(dpari_pt_both *both, const dpari_pt_mail *mail, int32_t size,
                                      dpar_why *why)
 {
-    const dpar_status st = dpari_pt_pages(both, 1, m->ins, 2 * size, why);
+    const dpar_status status = dpari_pt_pages(both, 1, mail->ins, 2 * size, why);
     int32_t r;
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
     both->sends = (int64_t *)both->pages[1];
     both->receives = both->sends + size;
     both->send_at = (int32_t *)(void *)(both->receives + size);
-    both->sent = m->ins;
+    both->sent = mail->ins;
     for (r = 0; r < size; r++) {
-        both->receives[r] = m->count[r];
-        both->sends[r] = m->count[2 * size + r];
+        both->receives[r] = mail->count[r];
+        both->sends[r] = mail->count[2 * size + r];
     }
-    return st;
+    return status;
 }
 
-/* Round 3, the owner's part: the ids that others read, as own values. */
-static dpar_status dpari_pt_look_up(const dpari_points *x, const dpari_pt_mail *m,
+/* Converts the ids that other ranks read to indices of own values. */
+static dpar_status dpari_pt_look_up(const dpari_points *plan, const dpari_pt_mail *mail,
                                     dpari_pt_both *both, dpar_why *why)
 {
     int64_t k = 0, end = 0;
     int32_t r;
-    for (r = 0; r < m->c->size; r++) {
-        for (end += both->sends[r]; k < end; k++) {
-            const int64_t at = dpari_pt_own_index(x, m->in[k]);
+    for (r = 0; r < mail->comm->size; r++) {
+        end += both->sends[r];
+        for (; k < end; k++) {
+            const int64_t at = dpari_pt_own_index(plan, mail->in[k]);
             if (at < 0) {
                 return dpari_wrong(
                     why, "id %ld, which rank %d reads, is not among the own ids of rank %d",
-                    m->in[k], r, m->c->rank);
+                    mail->in[k], r, mail->comm->rank);
             }
             both->send_at[k] = (int32_t)at;
         }
@@ -1612,293 +1754,338 @@ static dpar_status dpari_pt_look_up(const dpari_points *x, const dpari_pt_mail *
     return DPAR_OK;
 }
 
-/* Sets the places of ghosts, in the order of what each rank sends, and enters them in the table.
- * `to` has their places in m->out. */
-static void dpari_pt_set_places(dpari_points *x, const dpar_points_desc *d, dpari_pt_mail *m,
-                                const int32_t *to, int32_t *spare, int64_t *spare_id,
-                                dpari_pt_both *both)
+/* Sets the ghosts that receive what each rank sends, and enters ghosts in the table.
+ *
+ * to: the place of each ghost in mail->out.
+ *
+ * With DPAR_POINTS_ORDER_BY_OWNER the ids for each rank are sorted first. Ghosts are then numbered
+ * in that order, so that each rank's ghosts are consecutive. */
+static void dpari_pt_set_places(dpari_points *plan, const dpar_points_desc *desc,
+                                dpari_pt_mail *mail, const int32_t *to, int32_t *spare,
+                                int64_t *spare_id, dpari_pt_both *both)
 {
     int64_t g, at = 0;
     int32_t r;
-    for (g = 0; g < d->ghost_count; g++) {
+    for (g = 0; g < desc->ghost_count; g++) {
         both->receive_at[to[g]] = (int32_t)g;
     }
-    for (r = 0; r < m->c->size && d->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
-        dpari_pt_sort(m->out + at, both->receive_at + at, m->count[r], spare_id, spare);
-        at += m->count[r];
+    for (r = 0; r < mail->comm->size && desc->order == DPAR_POINTS_ORDER_BY_OWNER; r++) {
+        dpari_pt_sort(mail->out + at, both->receive_at + at, mail->count[r], spare_id, spare);
+        at += mail->count[r];
     }
-    for (g = 0; g < d->ghost_count; g++) {
-        const int sorted = d->order == DPAR_POINTS_ORDER_BY_OWNER;
-        (void)dpari_pt_put(&x->table, sorted ? m->out[g] : d->ghost_id[g], d->own_count + g);
+    for (g = 0; g < desc->ghost_count; g++) {
+        const int sorted = desc->order == DPAR_POINTS_ORDER_BY_OWNER;
+        (void)dpari_pt_put(&plan->table, sorted ? mail->out[g] : desc->ghost_id[g],
+                           desc->own_count + g);
         both->receive_at[g] = sorted ? (int32_t)g : both->receive_at[g];
     }
 }
 
-/* Own ids into the table. */
-static dpar_status dpari_pt_enter(dpari_points *x, const dpar_points_desc *d, dpar_why *why)
+/* Enters own ids in the plan's table, which also has capacity for the ghosts. */
+static dpar_status dpari_pt_enter(dpari_points *plan, const dpar_points_desc *desc, dpar_why *why)
 {
     int64_t i;
-    dpari_pt_table_init(&x->table, x->table.entry, (x->hashed ? d->own_count : 0) + d->ghost_count);
-    for (i = 0; i < d->own_count && x->hashed; i++) {
-        const int64_t was = dpari_pt_put(&x->table, d->own_id[i], i);
+    dpari_pt_table_init(&plan->table, plan->table.entry,
+                        (plan->hashed ? desc->own_count : 0) + desc->ghost_count);
+    for (i = 0; i < desc->own_count && plan->hashed; i++) {
+        const int64_t was = dpari_pt_put(&plan->table, desc->own_id[i], i);
         if (was >= 0) {
-            return dpari_wrong(why, "id %ld is twice among the own ids of rank %d: %ld and %ld",
-                               d->own_id[i], x->head.comm->rank, was, i);
+            return dpari_wrong(
+                why, "id %ld is listed twice among the own ids of rank %d, at %ld and %ld",
+                desc->own_id[i], plan->head.comm->rank, was, i);
         }
     }
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
-                                                      dpari_pt_both *both, dpar_why *why)
+/* Runs round 3: sends the ids of ghosts to their owners, and sets the lists of both sides. */
+static dpar_status dpari_pt_send_ids(const dpari_points *plan, dpari_pt_mail *mail,
+                                     dpari_pt_both *both, dpar_why *why)
 {
-    const int64_t most = dpari_most(d->own_count, d->ghost_count);
-    dpari_pt_mail m;
-    int32_t *owner, *to;
-    int64_t *spare;
-    dpar_status st = dpari_pt_pages(both, 0, 2 * d->ghost_count + most, d->ghost_count, why);
-    st = st == DPAR_OK ? dpari_pt_enter(x, d, why) : st;
-    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_pt_go(mail, 0, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    spare = (int64_t *)both->pages[0];
-    both->receive_at = (int32_t *)(void *)(spare + d->ghost_count);
-    owner = both->receive_at + d->ghost_count;
-    to = owner + d->ghost_count;
-    st = x->given_owner || x->ruled ? dpari_pt_by_owner(x, d, owner, why)
-         : x->hashed                ? dpari_pt_by_directory(x, d, owner, to, why)
-                                    : dpari_pt_by_range(x, d, owner, why);
-    st = dpari_pt_open(&m, x->head.comm, owner, d->ghost_count, st, why);
-    if (st == DPAR_OK) {
-        dpari_pt_deal(&m, d->ghost_id, d->ghost_count, owner);
-        dpari_pt_set_places(x, d, &m, owner, to, spare, both);
-        st = dpari_pt_go(&m, 0, why);
-        st = st == DPAR_OK ? dpari_pt_set_both(both, &m, x->head.comm->size, why) : st;
-        st = st == DPAR_OK ? dpari_pt_look_up(x, &m, both, why) : st;
-        st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
+    status = dpari_pt_set_both(both, mail, plan->head.comm->size, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_pt_close(&m);
-    return st;
+    return dpari_pt_look_up(plan, mail, both, why);
 }
 
-/* The lists of the caller, sorted by rank. */
-static void dpari_pt_sort_lists(const dpar_points_desc *d, dpari_pt_both *both, int32_t size)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_ids(dpari_points *plan,
+                                                      const dpar_points_desc *desc,
+                                                      dpari_pt_both *both, dpar_why *why)
 {
-    const dpar_points_lists *l = d->lists;
+    const int64_t most = dpari_most(desc->own_count, desc->ghost_count);
+    dpari_pt_mail mail;
+    int32_t *owner, *to;
+    int64_t *spare;
+    dpar_status status =
+        dpari_pt_pages(both, 0, 2 * desc->ghost_count + most, desc->ghost_count, why);
+    if (status == DPAR_OK) {
+        status = dpari_pt_enter(plan, desc, why);
+    }
+    status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    spare = (int64_t *)both->pages[0];
+    both->receive_at = (int32_t *)(void *)(spare + desc->ghost_count);
+    owner = both->receive_at + desc->ghost_count;
+    to = owner + desc->ghost_count;
+    if (plan->given_owner || plan->has_layout) {
+        status = dpari_pt_by_owner(plan, desc, owner, why);
+    } else if (plan->hashed) {
+        status = dpari_pt_by_directory(plan, desc, owner, to, why);
+    } else {
+        status = dpari_pt_by_range(plan, desc, owner, why);
+    }
+    status = dpari_pt_open(&mail, plan->head.comm, owner, desc->ghost_count, status, why);
+    if (status == DPAR_OK) { /* round 3 */
+        dpari_pt_deal(&mail, desc->ghost_id, desc->ghost_count, owner);
+        dpari_pt_set_places(plan, desc, &mail, owner, to, spare, both);
+        status = dpari_pt_send_ids(plan, &mail, both, why);
+        status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
+    }
+    dpari_pt_close(&mail);
+    return status;
+}
+
+/* Copies the caller's lists, sorted by rank. */
+static void dpari_pt_sort_lists(const dpar_points_desc *desc, dpari_pt_both *both, int32_t size)
+{
+    const dpar_points_lists *lists = desc->lists;
     int64_t *send_next = (int64_t *)both->pages[0], *receive_next = send_next + size;
     int64_t all, s = 0, r = 0, k;
     int32_t i;
     dpari_pt_add_up(both->sends, send_next, size, &all);
     dpari_pt_add_up(both->receives, receive_next, size, &all);
-    for (i = 0; i < l->peer_count; i++) {
-        int64_t *send = &send_next[l->peer[i]], *receive = &receive_next[l->peer[i]];
-        for (k = 0; k < l->send_count[i]; k++) {
-            both->send_at[(*send)++] = l->send_index[s++];
+    for (i = 0; i < lists->peer_count; i++) {
+        int64_t *send = &send_next[lists->peer[i]], *receive = &receive_next[lists->peer[i]];
+        for (k = 0; k < lists->send_count[i]; k++) {
+            both->send_at[(*send)++] = lists->send_index[s++];
         }
-        for (k = 0; k < l->receive_count[i]; k++, r++) {
+        for (k = 0; k < lists->receive_count[i]; k++, r++) {
             both->receive_at[(*receive)++] =
-                l->receive_index ? l->receive_index[r] - (int32_t)d->own_count : (int32_t)r;
+                lists->receive_index ? lists->receive_index[r] - (int32_t)desc->own_count
+                                     : (int32_t)r;
         }
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_by_lists(dpari_points *plan,
+                                                        const dpar_points_desc *desc,
                                                         dpari_pt_both *both, dpar_why *why)
 {
-    const dpar_points_lists *l = d->lists;
-    const int32_t size = x->head.comm->size;
-    int64_t sent = 0, *told = NULL;
-    dpar_status st;
+    const dpar_points_lists *lists = desc->lists;
+    const int32_t size = plan->head.comm->size;
+    int64_t sent = 0, *announced;
+    dpar_status status;
     int32_t i;
-    for (i = 0; i < l->peer_count; i++) {
-        sent += l->send_count[i];
+    for (i = 0; i < lists->peer_count; i++) {
+        sent += lists->send_count[i];
     }
-    st = dpari_pt_pages(both, 0, d->ghost_count, 4 * size, why);
-    st = st == DPAR_OK ? dpari_pt_pages(both, 1, sent, 2 * size, why) : st;
-    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_pt_pages(both, 0, desc->ghost_count, 4 * size, why);
+    if (status == DPAR_OK) {
+        status = dpari_pt_pages(both, 1, sent, 2 * size, why);
     }
-    told = (int64_t *)both->pages[0] + 2 * size;
-    both->receive_at = (int32_t *)(void *)(told + 2 * size);
+    status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    announced = (int64_t *)both->pages[0] + 2 * size;
+    both->receive_at = (int32_t *)(void *)(announced + 2 * size);
     both->sends = (int64_t *)both->pages[1];
     both->receives = both->sends + size;
     both->send_at = (int32_t *)(void *)(both->receives + size);
     both->sent = sent;
-    for (i = 0; i < l->peer_count; i++) {
-        both->sends[l->peer[i]] = l->send_count[i];
-        both->receives[l->peer[i]] = l->receive_count[i];
+    for (i = 0; i < lists->peer_count; i++) {
+        both->sends[lists->peer[i]] = lists->send_count[i];
+        both->receives[lists->peer[i]] = lists->receive_count[i];
     }
-    st = dpari_pt_said(x->head.comm,
-                       dpar_all_to_all(x->head.comm, both->sends, told, 1, DPAR_I64, NULL), why);
-    for (i = 0; i < size && st == DPAR_OK; i++) {
-        if (told[i] != both->receives[i]) {
-            st = dpari_say(DPAR_E_MISMATCH, why,
-                           "rank %d sends %ld values to rank %d, which receives %ld", i, told[i],
-                           x->head.comm->rank, both->receives[i]);
+    status = dpari_pt_explain(
+        plan->head.comm,
+        dpar_all_to_all(plan->head.comm, both->sends, announced, 1, DPAR_I64, NULL), why);
+    for (i = 0; i < size && status == DPAR_OK; i++) {
+        if (announced[i] != both->receives[i]) {
+            status = dpari_say(DPAR_E_MISMATCH, why,
+                               "rank %d sends %ld values to rank %d, which expects %ld", i,
+                               announced[i], plan->head.comm->rank, both->receives[i]);
         }
     }
-    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
-    if (st == DPAR_OK) {
-        dpari_pt_sort_lists(d, both, size);
+    status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
+    if (status == DPAR_OK) {
+        dpari_pt_sort_lists(desc, both, size);
     }
-    return st;
+    return status;
 }
 
 /* ==== points/points_wait.c ==== */
 
-/* Waits for peers that share memory, and reports those that have died, are late or do something
- * else. It uses the waits of ../comm/group.h. Called by points_run.c. */
+/* Waits for peers that share memory, and reports those that have died, are late or run something
+ * else. It uses the waits of ../comm/group.h. Called by points_run.c, and by points.c for memory
+ * that cannot be mapped. */
 
-#define DPARI_PT_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+#define DPARI_PT_LOOK_EVERY                                                                        \
+    10e-3 /* seconds after which dpar_points_test looks for failed peers again */
 
-DPARI_INTERNAL double dpari_pt_clock(const dpari_points *x)
+DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan)
 {
-    return x->timers ? dpari_os_now() : 0.0;
+    return plan->timers ? dpari_os_now() : 0.0;
 }
 
-DPARI_INTERNAL void dpari_pt_count(dpari_points *x, int32_t phase, double began)
+DPARI_INTERNAL void dpari_pt_count(dpari_points *plan, int32_t phase, double began)
 {
-    if (x->timers) {
-        x->seconds[phase] += dpari_os_now() - began;
+    if (plan->timers) {
+        plan->seconds[phase] += dpari_os_now() - began;
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x)
+DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan)
 {
-    return x->head.comm->status != DPAR_OK ? x->head.comm->status : x->node->status;
+    return plan->head.comm->status != DPAR_OK ? plan->head.comm->status : plan->node->status;
 }
 
-/* The rank in the plan's communicator of one of the world; -1: no peer. */
-static int32_t dpari_pt_rank_of(const dpari_points *x, int32_t world)
+/* Returns the rank in the plan's communicator of a rank of the world, or -1 if it is no peer. */
+static int32_t dpari_pt_rank_of(const dpari_points *plan, int32_t world)
 {
     int32_t i;
-    for (i = 0; i < x->head.peer_count; i++) {
-        if (x->peer[i].world == world) {
-            return x->peer[i].rank;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        if (plan->peer[i].world == world) {
+            return plan->peer[i].rank;
         }
     }
     return -1;
 }
 
-static void dpari_pt_put_kind(dpar_text *t, uint64_t kind)
+/* Appends a description of a kind of exchange to a message. */
+static void dpari_pt_put_kind(dpar_text *text, uint64_t kind)
 {
     static const char name[4][20] = {"a forward exchange", "an adjoint (sum)", "an adjoint (max)",
                                      "an adjoint (min)"};
-    dpar_text_put(t, name[kind & DPARI_PT_OP]);
+    dpar_text_put(text, name[kind & DPARI_PT_OP]);
 }
 
-static dpar_status dpari_pt_break(dpari_points *x, dpar_status status, const char *text)
+/* Breaks both communicators of the plan, with a message. */
+static dpar_status dpari_pt_break(dpari_points *plan, dpar_status status, const char *text)
 {
-    status = dpari_group_break(dpari_group_of(x->node), status, text);
-    if (x->node != x->head.comm) {
-        dpar_comm_abort(x->head.comm, status, x->node->why.text);
+    status = dpari_group_break(dpari_group_of(plan->node), status, text);
+    if (plan->node != plan->head.comm) {
+        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
     }
     return status;
 }
 
-static void dpari_pt_begin_sentence(const dpari_points *x, dpar_text *t, dpar_why *why)
+/* Begins a message with the number of the exchange. */
+static void dpari_pt_begin_message(const dpari_points *plan, dpar_text *text, dpar_why *why)
 {
-    dpar_text_init(t, why->text, sizeof why->text);
-    dpari_text_print(t, "points exchange #%ld of %d %s: ", x->count, x->vectors,
-                     x->vectors == 1 ? "vector" : "vectors");
+    dpar_text_init(text, why->text, sizeof why->text);
+    dpari_text_print(text, "points exchange #%ld of %d %s: ", plan->count, plan->vectors,
+                     plan->vectors == 1 ? "vector" : "vectors");
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_differs(dpari_points *plan, int32_t i, uint64_t kind)
 {
     dpar_why why;
-    dpar_text t;
-    dpari_pt_begin_sentence(x, &t, &why);
-    dpari_text_print(&t, "rank %d runs ", x->peer[i].rank);
-    dpari_pt_put_kind(&t, kind);
-    dpari_text_print(&t, ", rank %d ", x->head.comm->rank);
-    dpari_pt_put_kind(&t, x->kind);
-    dpar_text_put(&t, (kind & DPARI_PT_OP) == (x->kind & DPARI_PT_OP) ? " of other vectors" : "");
-    return dpari_pt_break(x, DPAR_E_MISMATCH, why.text);
+    dpar_text text;
+    dpari_pt_begin_message(plan, &text, &why);
+    dpari_text_print(&text, "rank %d runs ", plan->peer[i].rank);
+    dpari_pt_put_kind(&text, kind);
+    dpari_text_print(&text, ", rank %d ", plan->head.comm->rank);
+    dpari_pt_put_kind(&text, plan->kind);
+    dpar_text_put(&text,
+                  (kind & DPARI_PT_OP) == (plan->kind & DPARI_PT_OP) ? " of other vectors" : "");
+    return dpari_pt_break(plan, DPAR_E_MISMATCH, why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_pt_unreachable(dpari_points *plan, uint64_t ref)
 {
-    const dpar_status status = dpari_group_unmapped(x->node, ref);
-    if (x->node != x->head.comm) {
-        dpar_comm_abort(x->head.comm, status, x->node->why.text);
+    const dpar_status status = dpari_group_unmapped(plan->node, ref);
+    if (plan->node != plan->head.comm) {
+        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
     }
     return status;
 }
 
-static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *x, dpar_status status, int32_t i,
-                                            const dpari_peer_wait *q)
+/* Breaks the communicators because peer i died, timed out or runs another call. wait_state: of a
+ * wait that failed. It may be NULL if status is DPAR_E_PEER. */
+static DPARI_COLD dpar_status dpari_pt_fail(dpari_points *plan, dpar_status status, int32_t i,
+                                            const dpari_peer_wait *wait_state)
 {
-    const dpari_group *g = dpari_group_of(x->node);
-    const dpari_pt_peer *p = &x->peer[i];
-    const int32_t late = status == DPAR_E_TIMEOUT ? dpari_pt_rank_of(x, q->who) : p->rank;
+    const dpari_group *group = dpari_group_of(plan->node);
+    const dpari_pt_peer *peer = &plan->peer[i];
+    const int32_t late =
+        status == DPAR_E_TIMEOUT ? dpari_pt_rank_of(plan, wait_state->who) : peer->rank;
     dpar_why why;
-    dpar_text t;
-    dpari_pt_begin_sentence(x, &t, &why);
+    dpar_text text;
+    dpari_pt_begin_message(plan, &text, &why);
     if (late >= 0) {
-        dpari_text_print(&t, "rank %d", late);
+        dpari_text_print(&text, "rank %d", late);
     } else {
-        dpari_text_print(&t, "rank %d of the world", q->who);
+        dpari_text_print(&text, "rank %d of the world", wait_state->who);
     }
-    dpari_put_place(&t, g);
-    if (status == DPAR_E_PEER && dpari_rank_state(x->world, p->world) == DPARI_RANK_HERE) {
-        dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, x->world, p->world);
+    dpari_put_place(&text, group);
+    if (status == DPAR_E_PEER && dpari_rank_state(plan->world, peer->world) == DPARI_RANK_HERE) {
+        dpar_text_put(&text, " closed the communicator or returned");
+        dpari_put_failed(&text, plan->world, peer->world);
     } else if (status == DPAR_E_PEER) {
-        dpari_put_ending(&t, x->world, p->world);
+        dpari_put_ending(&text, plan->world, peer->world);
     } else if (status == DPAR_E_TIMEOUT) {
-        dpari_text_print(&t, " did not come in %.1f s", q->waited);
-        if (q->links > 0) {
-            dpari_text_print(&t, "; rank %d waits for it", p->rank);
+        dpari_text_print(&text, " did not come in %.1f s", wait_state->waited);
+        if (wait_state->links > 0) {
+            dpari_text_print(&text, "; rank %d waits for it", peer->rank);
         }
     } else {
-        dpari_put_crossed(&t, g, p->world, q->in);
-        dpar_text_put(&t, " instead");
+        dpari_put_crossed(&text, group, peer->world, wait_state->in);
+        dpar_text_put(&text, " instead");
     }
-    return dpari_pt_break(x, status, why.text);
+    return dpari_pt_break(plan, status, why.text);
 }
 
-/* Messages and other work that is under way. */
+/* Advances messages and other work in progress while this rank waits. */
 static void dpari_pt_progress(void *exchange)
 {
-    dpari_points *x = (dpari_points *)exchange;
+    dpari_points *plan = (dpari_points *)exchange;
     int32_t i;
-    dpari_shm_progress_all(x->node);
-    if (x->node != x->head.comm) {
-        for (i = 0; i < x->receives_posted + x->sends_posted; i++) {
-            (void)dpar_test(&x->work[i]);
+    dpari_shm_progress_all(plan->node);
+    if (plan->node != plan->head.comm) {
+        for (i = 0; i < plan->receives_posted + plan->sends_posted; i++) {
+            (void)dpar_test(&plan->work[i]);
         }
-        (void)x->head.comm->engine.progress(x->head.comm, 0);
+        (void)plan->head.comm->engine.progress(plan->head.comm, 0);
     }
 }
 
-static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *x, int32_t i,
+/* Waits until a word of peer i arrives, and advances messages meanwhile. */
+static DPARI_COLD dpar_status dpari_pt_await_slowly(dpari_points *plan, int32_t i,
                                                     const uint64_t *word, uint64_t value)
 {
-    const double began = dpari_pt_clock(x);
-    dpari_peer_wait q;
+    const double began = dpari_pt_clock(plan);
+    dpari_peer_wait wait_state;
     dpar_status status;
-    dpari_zero(&q, sizeof q);
-    q.comm = x->head.comm;
-    q.group = dpari_group_of(x->node);
-    q.peer = x->peer[i].world;
-    q.ready = &x->peer[i].line->ready;
-    q.shift = 16;
-    q.count = x->count;
-    q.progress = dpari_pt_progress;
-    q.exchange = x;
-    status = dpari_peer_await(&q, word, value);
-    dpari_pt_count(x, DPARI_PT_WAITING, began);
-    return status == DPAR_OK || dpari_pt_broken(x) != DPAR_OK ? status
-                                                              : dpari_pt_fail(x, status, i, &q);
+    dpari_zero(&wait_state, sizeof wait_state);
+    wait_state.comm = plan->head.comm;
+    wait_state.group = dpari_group_of(plan->node);
+    wait_state.peer = plan->peer[i].world;
+    wait_state.ready = &plan->peer[i].line->ready;
+    wait_state.shift = 16;
+    wait_state.count = plan->count;
+    wait_state.progress = dpari_pt_progress;
+    wait_state.exchange = plan;
+    status = dpari_peer_await(&wait_state, word, value);
+    dpari_pt_count(plan, DPARI_PT_WAITING, began);
+    if (status == DPAR_OK || dpari_pt_broken(plan) != DPAR_OK) {
+        return status;
+    }
+    return dpari_pt_fail(plan, status, i, &wait_state);
 }
 
-DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
                                           uint64_t value, int wait)
 {
     double now;
-    dpar_status st;
+    dpar_status status;
     if (DPARI_LOAD(word) >= value) {
         return DPAR_OK;
     }
@@ -1906,84 +2093,94 @@ DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint
         return DPAR_MORE;
     }
     if (wait) {
-        return dpari_pt_await_slowly(x, i, word, value);
+        return dpari_pt_await_slowly(plan, i, word, value);
     }
     now = dpari_os_now();
-    if (now - x->looked < DPARI_PT_LOOK_EVERY) {
+    if (now - plan->looked < DPARI_PT_LOOK_EVERY) {
         return DPAR_MORE;
     }
-    x->looked = now;
-    st = dpari_peer_look(x->head.comm, dpari_group_of(x->node), x->peer[i].world);
-    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        st = dpari_pt_fail(x, st, i, NULL);
+    plan->looked = now;
+    status = dpari_peer_look(plan->head.comm, dpari_group_of(plan->node), plan->peer[i].world);
+    if (status == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        status = dpari_pt_fail(plan, status, i, NULL);
     }
-    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+    return status == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : status;
 }
 
 /* ==== points/points_run.c ==== */
 
 /* Runs exchanges of points: begin, test and end, forward and adjoint.
  *
- * points_plan.h has the protocol. Values are packed peer after peer into staging memory, published
- * by `ready` or posted as messages, and taken into ghosts, or combined into owners in the order of
- * ranks. Long runs in registered memory are read in place. */
+ * points_plan.h has the protocol. Begin posts the receives, packs the values for each peer,
+ * publishes them (`ready`) and sends messages. Test and end take the values of the peers: forward
+ * into ghosts, as they arrive; adjoint into own values, in the order of ranks, so that sums do not
+ * depend on arrival. End then waits until peers have read this rank's vectors, and until messages
+ * are sent. */
 
+/* Stages of an exchange after begin: taking the values of peers, then waiting until peers no longer
+ * need those of this rank. */
 enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
 /* ---- vectors ----------------------------------------------------------------------------------
  */
 
-/* A vector as the caller names it: E_ARG with a message in c->why. */
-static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_field *v,
+/* Checks vector i of an exchange. Returns DPAR_E_ARG with a message in comm->why. */
+static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_points_field *field,
                                          int32_t i)
 {
-    dpar_comm *c = x->head.comm;
-    const int32_t n = v->components > 0 ? v->components : 1;
-    const int64_t own = x->head.own_count, all = own + x->head.ghost_count;
-    if (dpar_type_bytes(v->type) == 0 || v->components < 0 || v->components > 1 << 20) {
-        return dpari_comm_wrong(c, "vector %d: %d components of %s", i, v->components,
-                                dpar_type_name(v->type));
+    dpar_comm *comm = plan->head.comm;
+    const int32_t n = dpari_pt_components(field);
+    const int64_t own = plan->head.own_count, all = own + plan->head.ghost_count;
+    if (dpar_type_bytes(field->type) == 0 || field->components < 0 || field->components > 1 << 20) {
+        return dpari_comm_wrong(
+            comm, "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes)",
+            i, field->components, dpar_type_name(field->type));
     }
-    if (v->stride < 0 || v->component_stride < 0 || v->stride > INT64_C(1) << 31 ||
-        v->component_stride > INT64_C(1) << 40 ||
-        (v->component_stride <= 1 && v->stride > 0 && v->stride < n)) {
-        return dpari_comm_wrong(c, "vector %d: stride %ld, component_stride %ld for %d components",
-                                i, v->stride, v->component_stride, n);
+    if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
+        field->component_stride > INT64_C(1) << 40 ||
+        (field->component_stride <= 1 && field->stride > 0 && field->stride < n)) {
+        return dpari_comm_wrong(comm,
+                                "vector %d: stride %ld (to 2^31) or component_stride %ld (to 2^40) "
+                                "does not fit %d components",
+                                i, field->stride, field->component_stride, n);
     }
-    if ((!v->data && (own > 0 || (all > 0 && !v->ghosts))) ||
-        (!v->ghosts && !v->data && all > own)) {
-        return dpari_comm_wrong(c, "vector %d: data is NULL, %ld values lie there", i,
-                                v->ghosts ? own : all);
+    if ((!field->data && (own > 0 || (all > 0 && !field->ghosts))) ||
+        (!field->ghosts && !field->data && all > own)) {
+        return dpari_comm_wrong(comm, "vector %d: data is NULL but must hold %ld values", i,
+                                field->ghosts ? own : all);
     }
     return DPAR_OK;
 }
 
-static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_field *v,
+/* Sets the addresses of a vector. Its strides are set already. */
+static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_field *field,
                                   dpari_pt_vector *to)
 {
-    to->own = (unsigned char *)v->data;
-    to->ghosts = v->ghosts ? (unsigned char *)v->ghosts
-                           : (v->data ? to->own + x->head.own_count * to->stride : NULL);
+    to->own = (unsigned char *)field->data;
+    to->ghosts = (unsigned char *)field->ghosts;
+    if (field->ghosts == NULL && field->data != NULL) {
+        to->ghosts = to->own + plan->head.own_count * to->stride;
+    }
 }
 
-static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *v,
+/* Converts a checked vector of the caller, with all strides in bytes. */
+static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_field *field,
                                 dpari_pt_vector *to)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
-    const int32_t n = v->components > 0 ? v->components : 1;
-    const int together = v->component_stride <= 1;
-    const int64_t stride = v->stride > 0 ? v->stride : together ? n : 1;
-    to->type = v->type;
+    const int64_t bytes = dpar_type_bytes(field->type);
+    const int32_t n = dpari_pt_components(field);
+    const int together = field->component_stride <= 1;
+    to->type = field->type;
     to->pieces = together ? 1 : n;
     to->numbers = together ? n : 1;
     to->size = bytes * to->numbers;
     to->point = bytes * n;
-    to->stride = bytes * stride;
-    to->component = together ? bytes : bytes * v->component_stride;
-    dpari_pt_place_vector(x, v, to);
+    to->stride = bytes * dpari_pt_stride(field);
+    to->component = together ? bytes : bytes * field->component_stride;
+    dpari_pt_place_vector(plan, field, to);
     to->ref = 0;
-    if (x->shared > 0 && x->way != DPAR_POINTS_PACKED && v->data) {
-        to->ref = dpari_ref(x->world, v->data, 1);
+    if (plan->shared > 0 && plan->method != DPAR_POINTS_PACKED && field->data) {
+        to->ref = dpari_ref(plan->world, field->data, 1);
     }
 }
 
@@ -1995,206 +2192,227 @@ static int64_t dpari_pt_places_bytes(int64_t n)
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-static int64_t dpari_pt_packed_bytes(const dpari_points *x, int64_t n, int64_t point)
+/* Returns the bytes of the packed values of all peers, in either direction. */
+static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
-    return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peer_count, point, n) +
+    return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
+                           n) +
            DPARI_LINE;
 }
 
-/* Waits until peers have taken what they were given in exchange `last`. */
-static dpar_status dpari_pt_await_done(dpari_points *x, int64_t last)
+/* Waits until the peers that share memory have taken all values of exchange `last`. Those that were
+ * ready for a later one have. */
+static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK && last > 0; i++) {
-        if (x->peer[i].world >= 0 && i != x->self && x->peer[i].seen <= last) {
-            st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)last, 1);
+    for (i = 0; i < plan->head.peer_count && status == DPAR_OK && last > 0; i++) {
+        if (plan->peer[i].world >= 0 && i != plan->self && plan->peer[i].seen <= last) {
+            status = dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)last, 1);
         }
     }
-    return st;
+    return status;
 }
 
-/* Staging memory for n vectors of so many bytes a point. */
-static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t point)
+/* Allocates larger staging memory, for n vectors of `point` bytes together at each point. A failure
+ * breaks the communicator, because the other ranks have begun the exchange. */
+static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
-    const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(x, n, point);
+    const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-    const int beside = x->messages_to > 0; /* what arrives, and what is packed beside */
-    dpar_comm *of = x->world ? x->node : x->head.comm;
+    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
     void *memory = NULL;
-    dpar_status st = dpari_pt_await_done(x, x->count);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_pt_await_done(plan, plan->count);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpar_comm_release(of, x->staging);
-    x->staging = NULL;
-    st = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (beside + 1) * packed, &memory);
-    if (st != DPAR_OK) {
+    dpar_comm_release(of, plan->staging);
+    plan->staging = NULL;
+    status = dpar_comm_alloc(
+        of, vectors + 2 * (places + packed) + (plan->messages_to > 0 ? 2 : 1) * packed, &memory);
+    if (status != DPAR_OK) {
         dpar_why why = of->why;
-        return dpari_comm_wrong_all(x->head.comm, st, &why);
+        return dpari_comm_wrong_all(plan->head.comm, status, &why);
     }
-    x->staging = (unsigned char *)memory;
-    x->vector = (dpari_pt_vector *)memory;
-    x->staging_vectors = n;
-    x->staging_turn = places + packed;
-    x->turns = x->staging + vectors;
-    x->aside = x->turns + 2 * x->staging_turn;
-    x->arrivals = x->aside + packed;
-    if (x->shared > 0) {
-        x->line->turns = dpari_ref(x->world, x->turns, 1);
-        x->line->turn_bytes = x->staging_turn;
+    plan->staging = (unsigned char *)memory;
+    plan->vector = (dpari_pt_vector *)memory;
+    plan->staging_vectors = n;
+    plan->staging_turn = places + packed;
+    plan->turns = plan->staging + vectors;
+    plan->aside = plan->turns + 2 * plan->staging_turn;
+    plan->arrivals = plan->aside + packed;
+    if (plan->shared > 0) {
+        plan->line->turns = dpari_ref(plan->world, plan->turns, 1);
+        plan->line->turn_bytes = plan->staging_turn;
     }
     return DPAR_OK;
 }
 
-/* What ranks must name alike. */
-static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_field *v, int32_t n)
+/* Returns what peers compare, as part of the word `ready`: the operation, and a hash of the number,
+ * types and components of the vectors. */
+static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
 {
-    uint64_t h = dpari_hash(0, n);
+    uint64_t op = 0;
+    uint64_t hash = dpari_hash(0, n);
     int32_t i;
     for (i = 0; i < n; i++) {
-        h = dpari_hash(h, v[i].type + 64 * (int64_t)(v[i].components > 0 ? v[i].components : 1));
+        hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
     }
-    return (h & (DPARI_PT_KIND - DPARI_PT_OP)) | (uint64_t)(!x->adjoint         ? 0
-                                                            : x->op == DPAR_SUM ? 1
-                                                            : x->op == DPAR_MAX ? 2
-                                                                                : 3);
+    if (plan->adjoint) {
+        op = 3;
+        if (plan->op != DPAR_MIN) {
+            op = plan->op == DPAR_SUM ? 1 : 2;
+        }
+    }
+    return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
 }
 
 /* True if there is one vector, with the type, components and strides of the one before, so that it
  * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
  * because memory at the same address may be other memory by now.) */
-static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, int32_t n)
+static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_field *fields,
+                                 int32_t n)
 {
-    const dpar_points_field *a = &x->named;
-    return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->data && v->type == a->type &&
-           !v->ghosts == !a->ghosts && v->components == a->components && v->stride == a->stride &&
-           v->component_stride == a->component_stride;
+    const dpar_points_field *last = &plan->last_field;
+    return n == 1 && last->type != DPAR_TYPE_NONE && plan->shared == 0 && fields && fields->data &&
+           fields->type == last->type && !fields->ghosts == !last->ghosts &&
+           fields->components == last->components && fields->stride == last->stride &&
+           fields->component_stride == last->component_stride;
 }
 
 /* Checks and stores the vectors that the caller passes. */
-static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, int32_t n)
+static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_field *fields,
+                                        int32_t n)
 {
-    dpar_comm *c = x->head.comm;
-    dpar_status st = DPAR_OK;
+    dpar_comm *comm = plan->head.comm;
+    dpar_status status;
     int64_t point = 0;
     int32_t i;
-    if (dpari_pt_is_named(x, v, n)) {
-        dpari_pt_place_vector(x, v, x->vector);
+    if (dpari_pt_is_like_last(plan, fields, n)) {
+        dpari_pt_place_vector(plan, fields, plan->vector);
         return DPAR_OK;
     }
-    x->named.type = DPAR_TYPE_NONE;
-    x->again = 0;
-    if (n < 1 || n > DPARI_PT_MOST || !v) {
-        return dpari_comm_wrong(c, "points exchange of %d vectors: 1 to %d are possible", v ? n : 0,
-                                (int32_t)DPARI_PT_MOST);
+    plan->last_field.type = DPAR_TYPE_NONE;
+    plan->again = 0;
+    if (n < 1 || n > DPARI_PT_MOST || !fields) {
+        return dpari_comm_wrong(
+            comm, "points exchange of %d vectors (0 if fields is NULL): 1 to %d are allowed",
+            fields ? n : 0, (int32_t)DPARI_PT_MOST);
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_pt_check_vector(x, &v[i], i);
-        point += st == DPAR_OK
-                     ? dpar_type_bytes(v[i].type) * (v[i].components > 0 ? v[i].components : 1)
-                     : 0;
+    for (i = 0; i < n; i++) {
+        status = dpari_pt_check_vector(plan, &fields[i], i);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        point += dpar_type_bytes(fields[i].type) * dpari_pt_components(&fields[i]);
     }
-    if (st == DPAR_OK &&
-        (n > x->staging_vectors ||
-         dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(x, n, point) > x->staging_turn)) {
-        st = dpari_pt_grow(x, n, point);
+    if (n > plan->staging_vectors ||
+        dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(plan, n, point) > plan->staging_turn) {
+        status = dpari_pt_grow(plan, n, point);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        dpari_pt_set_vector(x, &v[i], &x->vector[i]);
+    for (i = 0; i < n; i++) {
+        dpari_pt_set_vector(plan, &fields[i], &plan->vector[i]);
     }
-    x->vectors = n;
-    x->point = point;
-    if (st == DPAR_OK && n == 1) {
-        x->named = v[0];
+    plan->vectors = n;
+    plan->point = point;
+    if (n == 1) {
+        plan->last_field = fields[0];
     }
-    return st;
+    return DPAR_OK;
 }
 
-/* ---- giving -----------------------------------------------------------------------------------
+/* ---- packing ----------------------------------------------------------------------------------
  */
 
-/* Messages have left when an exchange ends: they alone need no second turn. */
-static unsigned char *dpari_pt_turn(const dpari_points *x)
+/* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
+ * messages have been sent when an exchange ends. */
+static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
-    return x->turns + (x->shared > 0 ? x->count & 1 : 0) * x->staging_turn;
+    return plan->turns + (plan->shared > 0 ? plan->count & 1 : 0) * plan->staging_turn;
 }
 
-static unsigned char *dpari_pt_packed(const dpari_points *x)
+/* Returns where the packed values begin in this turn. */
+static unsigned char *dpari_pt_packed(const dpari_points *plan)
 {
-    return dpari_pt_turn(x) + dpari_pt_places_bytes(x->vectors);
+    return dpari_pt_turn(plan) + dpari_pt_places_bytes(plan->vectors);
 }
 
-/* Returns where the values that this rank packs for a peer begin, counted over all peers, */
-static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
+/* Returns the offset of the values that this rank packs for peer i. */
+static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
 {
-    const dpari_pt_peer *p = &x->peer[i];
-    return dpari_pt_begins(x->adjoint ? p->receives_before : p->sends_before, i, x->point,
-                           x->vectors);
+    const dpari_pt_peer *peer = &plan->peer[i];
+    return dpari_pt_begins(plan->adjoint ? peer->receives_before : peer->sends_before, i,
+                           plan->point, plan->vectors);
 }
 
-/* and where a peer has packed those for this rank, in the peer's memory. */
-static int64_t dpari_pt_in_at(const dpari_points *x, int32_t i)
+/* Returns the offset of the values that peer i has packed for this rank, in the peer's turn. */
+static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
 {
-    const dpari_pt_record *r = &x->peer[i].theirs;
-    return dpari_pt_begins(x->adjoint ? r->receives_before : r->sends_before, r->number, x->point,
-                           x->vectors);
+    const dpari_pt_record *record = &plan->peer[i].theirs;
+    return dpari_pt_begins(plan->adjoint ? record->receives_before : record->sends_before,
+                           record->number, plan->point, plan->vectors);
 }
 
-/* The list that a rank gives by, and takes by. */
-static const dpari_pt_list *dpari_pt_gives(const dpari_points *x, const dpari_pt_peer *p)
+/* Return the list of the values that are sent to a peer, and of those that are received from it. */
+static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return x->adjoint ? &p->receive : &p->send;
+    return plan->adjoint ? &peer->receive : &peer->send;
 }
 
-static const dpari_pt_list *dpari_pt_takes(const dpari_points *x, const dpari_pt_peer *p)
+static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return x->adjoint ? &p->send : &p->receive;
+    return plan->adjoint ? &peer->send : &peer->receive;
 }
 
-static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *v, int ghosts, int32_t piece)
+/* Describe one piece of the points of a vector: in the caller's memory, and packed at `at`. */
+static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *vector, int ghosts, int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = (ghosts ? v->ghosts : v->own) + piece * v->component;
-    s.stride = v->stride;
-    return s;
+    dpari_pt_side side;
+    side.at = (ghosts ? vector->ghosts : vector->own) + piece * vector->component;
+    side.stride = vector->stride;
+    return side;
 }
 
-static dpari_pt_side dpari_pt_dense_side(const dpari_pt_vector *v, unsigned char *at, int32_t piece)
+static dpari_pt_side dpari_pt_dense_side(const dpari_pt_vector *vector, unsigned char *at,
+                                         int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = at + piece * v->size;
-    s.stride = v->point;
-    return s;
+    dpari_pt_side side;
+    side.at = at + piece * vector->size;
+    side.stride = vector->point;
+    return side;
 }
 
-/* All of a message is one piece of the vector: it need not be packed. */
-static int dpari_pt_is_whole(const dpari_points *x, const dpari_pt_list *l)
+/* True if the values of a message are adjacent in the vector, so that they need not be packed. */
+static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list)
 {
-    return x->vectors == 1 && l->kind == DPARI_PT_ONE && x->vector[0].pieces == 1 &&
-           x->vector[0].stride == x->vector[0].size;
+    return plan->vectors == 1 && list->kind == DPARI_PT_ONE && plan->vector[0].pieces == 1 &&
+           plan->vector[0].stride == plan->vector[0].size;
 }
 
 /* Returns the packed bytes of `values` values of all vectors. */
-static int64_t dpari_pt_bytes(const dpari_points *x, int64_t values)
+static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
 {
     int64_t bytes = 0;
     int32_t i;
-    if (x->vectors == 1) {
-        return values * x->point;
+    if (plan->vectors == 1) {
+        return values * plan->point;
     }
-    for (i = 0; i < x->vectors && values > 0; i++) {
-        bytes += dpari_pt_block(values, x->vector[i].point);
+    for (i = 0; i < plan->vectors && values > 0; i++) {
+        bytes += dpari_pt_block(values, plan->vector[i].point);
     }
     return bytes;
 }
 
-/* True if a peer reads this vector in place. */
-static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v)
+/* True if a peer reads this vector of this rank in place. */
+static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
+                          const dpari_pt_vector *vector)
 {
-    return !x->adjoint && p->world >= 0 &&
-           dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
+    return !plan->adjoint && peer->world >= 0 &&
+           dpari_pt_is_direct(plan, vector->ref, vector->size, peer->send.count, peer->send.runs);
 }
 
 /* Prefetches all these lines of 64 bytes for writing. If only one line of a pair were prefetched,
@@ -2217,400 +2435,434 @@ static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 #endif
 }
 
-/* Into memory that another core read before: its cache has the lines, which come a bite ahead of
- * the copy. Scattered values are first gathered beside, then written at once. */
-static void dpari_pt_pack_shared(const dpari_points *x, const dpari_pt_vector *v,
-                                 const dpari_pt_list *l, dpari_pt_side mine, unsigned char *to)
+/* Packs a vector of one piece into memory that another core has read before. Because the cache of
+ * that core still has the lines, they are prefetched one bite ahead of the copy. Scattered values
+ * are first gathered in private memory, then written in one go. */
+static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector *vector,
+                                 const dpari_pt_list *list, dpari_pt_side mine, unsigned char *to)
 {
-    const int64_t all = l->count * v->size, bite = dpari_most(DPARI_PT_BITE / v->size, 1);
-    const int beside = l->kind == DPARI_PT_EACH || v->stride != v->size;
-    dpari_pt_list part = *l;
+    const int64_t all = list->count * vector->size;
+    const int64_t bite = dpari_most(DPARI_PT_BITE / vector->size, 1); /* values */
+    const int scattered = list->kind == DPARI_PT_EACH || vector->stride != vector->size;
+    dpari_pt_list part = *list;
     int64_t k;
-    dpari_pt_own_lines(to, dpari_least(all, bite * v->size));
-    for (k = 0; k < l->count; k += part.count) {
-        const int64_t at = k * v->size, next = at + bite * v->size;
+    dpari_pt_own_lines(to, dpari_least(all, bite * vector->size));
+    for (k = 0; k < list->count; k += part.count) {
+        const int64_t at = k * vector->size, next = at + bite * vector->size;
         dpari_pt_list dense;
-        part.count = dpari_least(bite, l->count - k);
-        part.at = l->kind == DPARI_PT_EACH ? l->at + k : NULL;
-        part.first = (int32_t)(l->first + k * (l->step != 0 ? l->step : 1));
+        part.count = dpari_least(bite, list->count - k);
+        part.at = list->kind == DPARI_PT_EACH ? list->at + k : NULL;
+        part.first = (int32_t)(list->first + k * (list->step != 0 ? list->step : 1));
         dense = dpari_pt_dense(part.count);
-        dpari_pt_own_lines(to + next, dpari_least(all - next, bite * v->size));
-        dpari_pt_move(&dense, dpari_pt_dense_side(v, beside ? x->aside : to + at, 0), &part, mine,
-                      v->size);
-        if (beside) {
-            dpari_elements_bits(to + at, x->aside, (size_t)(part.count * v->size));
+        dpari_pt_own_lines(to + next, dpari_least(all - next, bite * vector->size));
+        dpari_pt_move(&dense, dpari_pt_dense_side(vector, scattered ? plan->aside : to + at, 0),
+                      &part, mine, vector->size);
+        if (scattered) {
+            dpari_elements_bits(to + at, plan->aside, (size_t)(part.count * vector->size));
         }
     }
 }
 
-/* A vector into what is packed for a peer, which may share the memory. */
-static void dpari_pt_pack_vector(dpari_points *x, const dpari_pt_vector *v, const dpari_pt_list *l,
-                                 unsigned char *to, int shared)
+/* Packs a vector for a peer. shared: 1 if another core reads the packed values. They are then
+ * written in bites, or packed in private memory and copied at once. The adjoint sets the ghosts to
+ * 0. */
+static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vector,
+                                 const dpari_pt_list *list, unsigned char *to, int shared)
 {
-    const dpari_pt_list dense = dpari_pt_dense(l->count);
-    const int bites = shared && l->kind != DPARI_PT_RUNS && v->pieces == 1;
+    const dpari_pt_list dense = dpari_pt_dense(list->count);
+    const int bites = shared && list->kind != DPARI_PT_RUNS && vector->pieces == 1;
     const int aside = shared && !bites;
     int32_t piece;
-    for (piece = 0; piece < v->pieces; piece++) {
-        const dpari_pt_side mine = dpari_pt_side_of(v, x->adjoint, piece);
+    for (piece = 0; piece < vector->pieces; piece++) {
+        const dpari_pt_side mine = dpari_pt_side_of(vector, plan->adjoint, piece);
         if (bites) {
-            dpari_pt_pack_shared(x, v, l, mine, to);
+            dpari_pt_pack_shared(plan, vector, list, mine, to);
         } else {
-            dpari_pt_move(&dense, dpari_pt_dense_side(v, aside ? x->aside : to, piece), l, mine,
-                          v->size);
+            dpari_pt_move(&dense, dpari_pt_dense_side(vector, aside ? plan->aside : to, piece),
+                          list, mine, vector->size);
         }
-        if (x->adjoint) {
-            dpari_pt_clear(l, mine, v->size);
+        if (plan->adjoint) {
+            dpari_pt_clear(list, mine, vector->size);
         }
     }
     if (aside) {
-        dpari_elements_bits(to, x->aside, (size_t)(l->count * v->point));
+        dpari_elements_bits(to, plan->aside, (size_t)(list->count * vector->point));
     }
 }
 
-/* Packs what peer i gets of the vectors, but for those that it reads where they lie. Returns where.
- */
-static unsigned char *dpari_pt_pack(dpari_points *x, int32_t i)
+/* Packs the values of all vectors for peer i, except for vectors that it reads in place. Returns
+ * where they begin. */
+static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    const dpari_pt_list *l = dpari_pt_gives(x, p);
-    unsigned char *const out = dpari_pt_packed(x) + dpari_pt_out_at(x, i), *to = out;
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpari_pt_list *list = dpari_pt_gives(plan, peer);
+    unsigned char *const out = dpari_pt_packed(plan) + dpari_pt_out_at(plan, i), *to = out;
     int32_t k;
-    p->reads = 0;
-    for (k = 0; k < x->vectors && l->count > 0; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        if (dpari_pt_lends(x, p, v)) {
-            p->reads = 1;
+    peer->reads = 0;
+    for (k = 0; k < plan->vectors && list->count > 0; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        if (dpari_pt_lends(plan, peer, vector)) {
+            peer->reads = 1;
         } else {
-            dpari_pt_pack_vector(x, v, l, to, p->world >= 0 && i != x->self);
+            dpari_pt_pack_vector(plan, vector, list, to, peer->world >= 0 && i != plan->self);
         }
-        to += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
+        to += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
     return out;
 }
 
-/* Publishes that all is packed, and the references of vectors that are read in place. */
-static void dpari_pt_tell(dpari_points *x)
+/* Publishes that all values are packed, and writes the places of vectors if some peer reads them.
+ */
+static void dpari_pt_publish(dpari_points *plan)
 {
-    dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(x);
-    uint64_t word = (uint64_t)x->count << 16 | x->kind;
+    dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(plan);
+    uint64_t word = (uint64_t)plan->count << 16 | plan->kind;
     int32_t i, k;
-    for (i = 0; i < x->head.peer_count; i++) {
-        word |= x->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        word |= plan->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
     }
-    for (k = 0; k < x->vectors && (word & DPARI_PT_LENT); k++) {
-        place[k].ref = x->vector[k].ref;
-        place[k].stride = x->vector[k].stride;
-        place[k].component = x->vector[k].component;
-        place[k].size = x->vector[k].size;
+    for (k = 0; k < plan->vectors && (word & DPARI_PT_LENT); k++) {
+        place[k].ref = plan->vector[k].ref;
+        place[k].stride = plan->vector[k].stride;
+        place[k].component = plan->vector[k].component;
+        place[k].size = plan->vector[k].size;
     }
-    dpari_publish(x->world, &x->line->ready, word);
+    dpari_publish(plan->world, &plan->line->ready, word);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
-static void dpari_pt_call(dpari_points *x, int32_t n, const dpari_pt_peer *p, int32_t kind,
+/* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
+static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
                           unsigned char *at, int64_t bytes)
 {
-    dpar_call *call = &x->call[n]; /* zero but for what is said here */
+    dpar_call *call = &plan->call[n];
     call->kind = kind;
     call->type = DPAR_U8;
-    call->root = p->rank;
-    call->tag = x->tag;
+    call->root = peer->rank;
+    call->tag = plan->tag;
     call->count = bytes;
     call->in = kind == DPAR_CALL_SEND ? at : NULL;
     call->out = kind == DPAR_CALL_SEND ? NULL : at;
 }
 
-/* Receives come first, so that what arrives has its place: into the ghosts where they are one
- * piece. */
-static dpar_status dpari_pt_receive(dpari_points *x)
+/* Posts the receives, before anything is sent, so that messages need not be buffered when they
+ * arrive. They are received directly in the ghosts if these are adjacent. */
+static dpar_status dpari_pt_receive(dpari_points *plan)
 {
     int32_t i, n = 0;
-    for (i = 0; i < x->head.peer_count; i++) {
-        dpari_pt_peer *p = &x->peer[i];
-        const dpari_pt_list *l = dpari_pt_takes(x, p);
-        if (p->world >= 0 || l->count == 0) {
+    for (i = 0; i < plan->head.peer_count; i++) {
+        dpari_pt_peer *peer = &plan->peer[i];
+        const dpari_pt_list *list = dpari_pt_takes(plan, peer);
+        if (peer->world >= 0 || list->count == 0) {
             continue;
         }
-        p->in_place = !x->adjoint && dpari_pt_is_whole(x, l);
-        p->arrives = p->in_place ? x->vector[0].ghosts + l->first * x->vector[0].stride
-                                 : x->arrivals + dpari_pt_begins(x->adjoint ? p->sends_before
-                                                                            : p->receives_before,
-                                                                 i, x->point, x->vectors);
-        dpari_pt_call(x, n++, p, DPAR_CALL_RECV, p->arrives, dpari_pt_bytes(x, l->count));
-    }
-    x->receives_posted = n;
-    return n > 0 ? dpari_batch_checked(x->head.comm, x->call, n, x->work) : DPAR_OK;
-}
-
-/* Packs for those that get messages, and sends. */
-static dpar_status dpari_pt_send(dpari_points *x)
-{
-    int32_t i, n = x->receives_posted;
-    for (i = 0; i < x->head.peer_count; i++) {
-        dpari_pt_peer *p = &x->peer[i];
-        const dpari_pt_list *l = dpari_pt_gives(x, p);
-        unsigned char *from;
-        if (p->world >= 0 || l->count == 0) {
-            continue;
-        }
-        if (!x->adjoint && dpari_pt_is_whole(x, l)) {
-            from = x->vector[0].own + l->first * x->vector[0].stride;
+        peer->in_place = !plan->adjoint && dpari_pt_is_whole(plan, list);
+        if (peer->in_place) {
+            peer->arrives = plan->vector[0].ghosts + list->first * plan->vector[0].stride;
         } else {
-            from = dpari_pt_pack(x, i);
+            const int64_t before = plan->adjoint ? peer->sends_before : peer->receives_before;
+            peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
         }
-        dpari_pt_call(x, n++, p, DPAR_CALL_SEND, from, dpari_pt_bytes(x, l->count));
+        dpari_pt_call(plan, n++, peer, DPAR_CALL_RECV, peer->arrives,
+                      dpari_pt_bytes(plan, list->count));
     }
-    x->sends_posted = n - x->receives_posted;
-    return x->sends_posted > 0 ? dpari_batch_checked(x->head.comm, x->call + x->receives_posted,
-                                                     x->sends_posted, x->work + x->receives_posted)
-                               : DPAR_OK;
+    plan->receives_posted = n;
+    return n > 0 ? dpari_batch_checked(plan->head.comm, plan->call, n, plan->work) : DPAR_OK;
 }
 
-/* ---- messages of the exchange before, posted again --------------------------------------------
- *
- * A solver runs one exchange over and over: forward, of one vector, by messages alone, into ghosts
- * that lie in one piece each. Its calls stay; where the vector lies is put into them. */
+/* Packs the values for peers that get messages, and posts the sends. */
+static dpar_status dpari_pt_send(dpari_points *plan)
+{
+    int32_t i, n = plan->receives_posted;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        dpari_pt_peer *peer = &plan->peer[i];
+        const dpari_pt_list *list = dpari_pt_gives(plan, peer);
+        unsigned char *from;
+        if (peer->world >= 0 || list->count == 0) {
+            continue;
+        }
+        if (!plan->adjoint && dpari_pt_is_whole(plan, list)) {
+            from = plan->vector[0].own + list->first * plan->vector[0].stride;
+        } else {
+            from = dpari_pt_pack(plan, i);
+        }
+        dpari_pt_call(plan, n++, peer, DPAR_CALL_SEND, from, dpari_pt_bytes(plan, list->count));
+    }
+    plan->sends_posted = n - plan->receives_posted;
+    if (plan->sends_posted == 0) {
+        return DPAR_OK;
+    }
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
+}
 
-static int dpari_pt_may_repeat(const dpari_points *x)
+/* ---- messages of the last exchange, posted again ----------------------------------------------
+ *
+ * A solver runs one exchange over and over. If it is forward, of one vector, and each peer sends
+ * one message directly into the ghosts, the calls stay as they are, and only addresses are set. */
+
+/* True if the next exchange of such a vector can post the calls of this one again. */
+static int dpari_pt_may_repeat(const dpari_points *plan)
 {
     int32_t i;
-    for (i = 0; i < x->head.peer_count; i++) {
-        if (x->peer[i].world >= 0 || (x->peer[i].receive.count > 0 && !x->peer[i].in_place)) {
+    for (i = 0; i < plan->head.peer_count; i++) {
+        if (plan->peer[i].world >= 0 ||
+            (plan->peer[i].receive.count > 0 && !plan->peer[i].in_place)) {
             return 0;
         }
     }
-    return x->vectors == 1 && x->vector[0].pieces == 1 && !x->adjoint;
+    return plan->vectors == 1 && plan->vector[0].pieces == 1 && !plan->adjoint;
 }
 
-static dpar_status dpari_pt_post_again(dpari_points *x)
+/* Posts the calls of the last exchange again, with the addresses of this vector. */
+static dpar_status dpari_pt_post_again(dpari_points *plan)
 {
-    const dpari_pt_vector *v = x->vector;
-    dpar_call *call = x->call;
-    dpar_status st;
+    const dpari_pt_vector *vector = plan->vector;
+    dpar_call *call = plan->call;
+    dpar_status status;
     int32_t i;
-    for (i = 0; i < x->head.peer_count; i++) {
-        const dpari_pt_list *l = &x->peer[i].receive;
-        x->peer[i].taken = 0;
-        if (l->count > 0) {
-            call++->out = v->ghosts + l->first * v->stride;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        const dpari_pt_list *list = &plan->peer[i].receive;
+        plan->peer[i].taken = 0;
+        if (list->count > 0) {
+            call->out = vector->ghosts + list->first * vector->stride;
+            call++;
         }
     }
-    st = dpari_batch_checked(x->head.comm, x->call, x->receives_posted, x->work);
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
-        const dpari_pt_list *l = &x->peer[i].send;
-        if (l->count > 0 && dpari_pt_is_whole(x, l)) {
-            call++->in = v->own + l->first * v->stride;
-        } else if (l->count > 0) {
-            const dpari_pt_list dense = dpari_pt_dense(l->count);
-            unsigned char *to = (unsigned char *)(uintptr_t)call++->in;
-            dpari_pt_move(&dense, dpari_pt_dense_side(v, to, 0), l, dpari_pt_side_of(v, 0, 0),
-                          v->size);
-        }
+    status = dpari_batch_checked(plan->head.comm, plan->call, plan->receives_posted, plan->work);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st != DPAR_OK ? st
-                         : dpari_batch_checked(x->head.comm, x->call + x->receives_posted,
-                                               x->sends_posted, x->work + x->receives_posted);
+    for (i = 0; i < plan->head.peer_count; i++) {
+        const dpari_pt_list *list = &plan->peer[i].send;
+        if (list->count == 0) {
+            continue;
+        }
+        if (dpari_pt_is_whole(plan, list)) {
+            call->in = vector->own + list->first * vector->stride;
+        } else { /* packed where it was packed before */
+            const dpari_pt_list dense = dpari_pt_dense(list->count);
+            unsigned char *to = (unsigned char *)(uintptr_t)call->in;
+            dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
+                          dpari_pt_side_of(vector, 0, 0), vector->size);
+        }
+        call++;
+    }
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
 }
 
 /* ---- taking -----------------------------------------------------------------------------------
  */
 
-/* What was packed, into ghosts, or combined with own values. */
-static void dpari_pt_unpack(const dpari_points *x, const dpari_pt_peer *p, unsigned char *from)
+/* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
+static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
+                            unsigned char *from)
 {
-    const dpari_pt_list *l = dpari_pt_takes(x, p);
-    const dpari_pt_list dense = dpari_pt_dense(l->count);
+    const dpari_pt_list *list = dpari_pt_takes(plan, peer);
+    const dpari_pt_list dense = dpari_pt_dense(list->count);
     int32_t k, piece;
-    for (k = 0; k < x->vectors; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        for (piece = 0; piece < v->pieces; piece++) {
-            const dpari_pt_side mine = dpari_pt_side_of(v, !x->adjoint, piece);
-            const dpari_pt_side theirs = dpari_pt_dense_side(v, from, piece);
-            if (x->adjoint) {
-                dpari_pt_combine(l, mine, theirs, v->numbers, v->type, x->op);
+    for (k = 0; k < plan->vectors; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        for (piece = 0; piece < vector->pieces; piece++) {
+            const dpari_pt_side mine = dpari_pt_side_of(vector, !plan->adjoint, piece);
+            const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
+            if (plan->adjoint) {
+                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->op);
             } else {
-                dpari_pt_move(l, mine, &dense, theirs, v->size);
+                dpari_pt_move(list, mine, &dense, theirs, vector->size);
             }
         }
-        from += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
+        from += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
 }
 
-/* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
-static dpar_status dpari_pt_read(dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
-                                 const dpari_pt_place *place)
+/* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
+ * side, they are copied in the smaller pieces of the other one. */
+static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
+                                 const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
-    const int64_t size = dpari_least(v->size, place->size);
-    unsigned char *at = (unsigned char *)dpari_at(x->world, place->ref);
+    const int64_t size = dpari_least(vector->size, place->size);
+    unsigned char *at = (unsigned char *)dpari_at(plan->world, place->ref);
     dpari_pt_side theirs;
     int32_t piece;
     if (at == NULL) {
-        return dpari_pt_unreachable(x, place->ref);
+        return dpari_pt_unreachable(plan, place->ref);
     }
-    for (piece = 0; piece < v->point / size; piece++) {
+    for (piece = 0; piece < vector->point / size; piece++) {
         theirs.at = at + piece * place->component;
         theirs.stride = place->stride;
-        dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->source, theirs, size);
+        dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &peer->source, theirs,
+                      size);
     }
     return DPAR_OK;
 }
 
-/* The turn of a peer that is ready; NULL: there are no addresses for it. */
-static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
+/* Returns the turn of a peer that is ready, or NULL if its memory cannot be mapped. */
+static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_peer *peer)
 {
-    if (p->turns != p->line->turns) {
-        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
-        if (p->at == NULL) {
+    if (peer->turns != peer->line->turns) {
+        peer->mapped = (unsigned char *)dpari_at(plan->world, peer->line->turns);
+        if (peer->mapped == NULL) {
             return NULL;
         }
-        p->turns = p->line->turns;
+        peer->turns = peer->line->turns;
     }
-    return p->at + (x->count & 1) * p->line->turn_bytes;
+    return peer->mapped + (plan->count & 1) * peer->line->turn_bytes;
 }
 
-/* From a rank that shares memory and is ready. */
-static dpar_status dpari_pt_take_shared(dpari_points *x, int32_t i)
+/* Takes the values of a peer that shares memory and is ready. */
+static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    unsigned char *turn = dpari_pt_their_turn(x, p);
+    dpari_pt_peer *peer = &plan->peer[i];
+    unsigned char *turn = dpari_pt_their_turn(plan, peer);
     const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
     unsigned char *from;
-    const dpari_pt_list dense = dpari_pt_dense(p->receive.count);
+    const dpari_pt_list dense = dpari_pt_dense(peer->receive.count);
     int32_t k, piece;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (turn == NULL) {
-        return dpari_pt_unreachable(x, p->line->turns);
+        return dpari_pt_unreachable(plan, peer->line->turns);
     }
-    from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
-    if (x->adjoint) {
-        dpari_pt_unpack(x, p, from);
+    from = turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i);
+    if (plan->adjoint) {
+        dpari_pt_unpack(plan, peer, from);
         return DPAR_OK;
     }
-    for (k = 0; k < x->vectors && p->receive.count > 0 && st == DPAR_OK; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        if (p->lends &&
-            dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
-            st = dpari_pt_read(x, p, v, &place[k]);
+    for (k = 0; k < plan->vectors && peer->receive.count > 0 && status == DPAR_OK; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        if (peer->lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
+                                              peer->source.runs)) {
+            status = dpari_pt_read(plan, peer, vector, &place[k]);
         } else {
-            for (piece = 0; piece < v->pieces; piece++) {
-                dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &dense,
-                              dpari_pt_dense_side(v, from, piece), v->size);
+            for (piece = 0; piece < vector->pieces; piece++) {
+                dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &dense,
+                              dpari_pt_dense_side(vector, from, piece), vector->size);
             }
         }
-        from += x->vectors == 1 ? 0 : dpari_pt_block(p->receive.count, v->point);
+        from += plan->vectors == 1 ? 0 : dpari_pt_block(peer->receive.count, vector->point);
     }
-    return st;
+    return status;
 }
 
-/* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
- */
-static void dpari_pt_take_self(dpari_points *x)
+/* Copies own values that this rank reads as ghosts. Of an adjoint they are packed first, so that
+ * they are combined in the order of ranks. */
+static void dpari_pt_take_self(dpari_points *plan)
 {
-    const dpari_pt_peer *p = &x->peer[x->self];
+    const dpari_pt_peer *peer = &plan->peer[plan->self];
     int32_t k, piece;
-    if (x->adjoint) {
-        dpari_pt_unpack(x, p, dpari_pt_packed(x) + dpari_pt_out_at(x, x->self));
+    if (plan->adjoint) {
+        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, plan->self));
         return;
     }
-    for (k = 0; k < x->vectors; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        for (piece = 0; piece < v->pieces; piece++) {
-            dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->send,
-                          dpari_pt_side_of(v, 0, piece), v->size);
+    for (k = 0; k < plan->vectors; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        for (piece = 0; piece < vector->pieces; piece++) {
+            dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &peer->send,
+                          dpari_pt_side_of(vector, 0, piece), vector->size);
         }
     }
 }
 
 /* Waits until the peer is ready, and checks that it runs the same exchange. */
-static dpar_status dpari_pt_meet(dpari_points *x, int32_t i, int wait)
+static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    const dpar_status st = dpari_pt_await(x, i, &p->line->ready, (uint64_t)x->count << 16, wait);
-    const uint64_t word = DPARI_LOAD(&p->line->ready);
-    if (st != DPAR_OK) {
-        return st;
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpar_status status =
+        dpari_pt_await(plan, i, &peer->line->ready, (uint64_t)plan->count << 16, wait);
+    const uint64_t word = DPARI_LOAD(&peer->line->ready);
+    if (status != DPAR_OK) {
+        return status;
     }
-    p->seen = (int64_t)(word >> 16);
-    p->lends = (word & DPARI_PT_LENT) != 0 && p->seen == x->count;
-    x->lent |= p->lends;
-    return p->seen == x->count && (word & DPARI_PT_KIND) != x->kind
-               ? dpari_pt_differs(x, i, word & DPARI_PT_KIND)
-               : st;
+    peer->seen = (int64_t)(word >> 16);
+    peer->lends = (word & DPARI_PT_LENT) != 0 && peer->seen == plan->count;
+    plan->lent |= peer->lends;
+    if (peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind) {
+        return dpari_pt_differs(plan, i, word & DPARI_PT_KIND);
+    }
+    return DPAR_OK;
 }
 
-/* Work n of messages: who is to wait need not test before, as messages go on by themselves. */
-static dpar_status dpari_pt_message(dpari_points *x, int32_t n, int wait)
+/* Waits for message n if wait is 1, or tests it if wait is 0. DPARI_PT_PEEK does neither: a rank
+ * that is about to wait need not test before, because messages progress by themselves. */
+static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
 {
-    const double began = dpari_pt_clock(x);
-    const dpar_status st = wait == DPARI_PT_PEEK ? DPAR_MORE
-                           : wait                ? dpar_wait(&x->work[n])
-                                                 : dpar_test(&x->work[n]);
-    dpari_pt_count(x, DPARI_PT_WAITING, began);
-    return st;
+    const double began = dpari_pt_clock(plan);
+    dpar_status status;
+    if (wait == DPARI_PT_PEEK) {
+        return DPAR_MORE;
+    }
+    status = wait ? dpar_wait(&plan->work[n]) : dpar_test(&plan->work[n]);
+    dpari_pt_count(plan, DPARI_PT_WAITING, began);
+    return status;
 }
 
-/* All messages of an exchange that was posted again. */
-static dpar_status dpari_pt_end_again(dpari_points *x)
+/* Waits for all messages of an exchange that was posted again. */
+static dpar_status dpari_pt_end_again(dpari_points *plan)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->receives_posted + x->sends_posted && st == DPAR_OK; i++) {
-        st = dpari_pt_message(x, i, 1);
+    for (i = 0; i < plan->receives_posted + plan->sends_posted && status == DPAR_OK; i++) {
+        status = dpari_pt_message(plan, i, 1);
     }
-    return st;
+    return status;
 }
 
-/* Takes from peer i, whose message is work n. */
-static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait)
+/* Takes the values of peer i, whose message is number n, once they are ready. */
+static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int wait)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    dpar_status st = i == x->self    ? DPAR_OK
-                     : p->world >= 0 ? dpari_pt_meet(x, i, wait)
-                                     : dpari_pt_message(x, n, wait);
+    dpari_pt_peer *peer = &plan->peer[i];
+    dpar_status status = DPAR_OK;
     double began;
-    if (st != DPAR_OK) {
-        return st;
+    if (i != plan->self) {
+        status = peer->world >= 0 ? dpari_pt_meet(plan, i, wait) : dpari_pt_message(plan, n, wait);
     }
-    began = dpari_pt_clock(x);
-    if (i == x->self) {
-        dpari_pt_take_self(x);
-    } else if (p->world >= 0) {
-        st = dpari_pt_take_shared(x, i);
-    } else if (!p->in_place) {
-        dpari_pt_unpack(x, p, p->arrives);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_pt_count(x, DPARI_PT_COPYING, began);
-    p->taken = st == DPAR_OK;
-    return st;
+    began = dpari_pt_clock(plan);
+    if (i == plan->self) {
+        dpari_pt_take_self(plan);
+    } else if (peer->world >= 0) {
+        status = dpari_pt_take_shared(plan, i);
+    } else if (!peer->in_place) {
+        dpari_pt_unpack(plan, peer, peer->arrives);
+    }
+    dpari_pt_count(plan, DPARI_PT_COPYING, began);
+    peer->taken = status == DPAR_OK;
+    return status;
 }
 
-/* From all peers: forward as they come, adjoint in the order of their ranks. */
-static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
+/* Takes the values of all peers. Forward, those that are ready are taken first, then it waits for
+ * the others. Adjoint, it waits for each in the order of ranks. Returns DPAR_MORE if some are not
+ * ready and it is not to wait. */
+static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass, n;
-    for (pass = !wait                          ? 0
-                : x->adjoint || x->shared == 0 ? 1
-                                               : DPARI_PT_PEEK;
-         pass <= wait; pass += 2) {
+    int32_t first = wait; /* the passes are PEEK and 1, or only 1, or only 0 */
+    if (wait && !plan->adjoint && plan->shared > 0) {
+        first = DPARI_PT_PEEK;
+    }
+    for (pass = first; pass <= wait; pass += 2) {
         all = DPAR_OK;
-        for (i = 0, n = 0; i < x->head.peer_count; i++) {
-            dpari_pt_peer *p = &x->peer[i];
-            const int comes = dpari_pt_takes(x, p)->count > 0;
+        n = 0;
+        for (i = 0; i < plan->head.peer_count; i++) {
+            dpari_pt_peer *peer = &plan->peer[i];
+            const int comes = dpari_pt_takes(plan, peer)->count > 0;
             const int32_t message = n;
-            dpar_status st;
-            n += comes && p->world < 0;
-            if (p->taken || !comes) {
+            dpar_status status;
+            n += comes && peer->world < 0;
+            if (peer->taken || !comes) {
                 continue;
             }
-            st = dpari_pt_take(x, i, message, pass);
-            if (st == DPAR_MORE && !x->adjoint) {
+            status = dpari_pt_take(plan, i, message, pass);
+            if (status == DPAR_MORE && !plan->adjoint) {
                 all = DPAR_MORE;
-            } else if (st != DPAR_OK) {
-                return st;
+            } else if (status != DPAR_OK) {
+                return status;
             }
         }
         if (all == DPAR_OK) {
@@ -2620,207 +2872,236 @@ static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
     return all;
 }
 
-/* Waits until peers have read this rank's vectors, and until messages have been sent. */
-static dpar_status dpari_pt_leave(dpari_points *x, int wait)
+/* Waits until peers have read this rank's vectors, and until messages have been sent. Returns
+ * DPAR_MORE if that is not so and it is not to wait. */
+static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
-        if (x->peer[i].reads && i != x->self) {
-            st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)x->count, wait);
+    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
+        if (plan->peer[i].reads && i != plan->self) {
+            status =
+                dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)plan->count, wait);
         }
     }
-    for (i = 0; i < x->sends_posted && st == DPAR_OK; i++) {
-        st = dpari_pt_message(x, x->receives_posted + i, wait);
+    for (i = 0; i < plan->sends_posted && status == DPAR_OK; i++) {
+        status = dpari_pt_message(plan, plan->receives_posted + i, wait);
     }
-    return st;
+    return status;
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-/* The ranks of a node that gave up: messages of the others may never come. */
-static void dpari_pt_break_both(dpari_points *x)
+/* Breaks the communicator if that of the node is broken, because messages of other nodes may then
+ * never arrive. */
+static void dpari_pt_break_both(dpari_points *plan)
 {
-    if (x->node->status != DPAR_OK && x->head.comm->status == DPAR_OK) {
-        dpar_comm_abort(x->head.comm, x->node->status, x->node->why.text);
+    if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
+        dpar_comm_abort(plan->head.comm, plan->node->status, plan->node->why.text);
     }
 }
 
-/* It failed: nothing of it stays under way. */
-static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *x, dpar_status st)
+/* Ends an exchange that failed with `status`, so that nothing of it stays in progress. */
+static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status status)
 {
-    dpari_pt_break_both(x);
-    if (dpari_pt_broken(x) != DPAR_OK) {
-        (void)dpar_wait_all(x->work, x->receives_posted + x->sends_posted);
+    dpari_pt_break_both(plan);
+    if (dpari_pt_broken(plan) != DPAR_OK) {
+        (void)dpar_wait_all(plan->work, plan->receives_posted + plan->sends_posted);
     }
-    x->receives_posted = x->sends_posted = 0;
-    x->active = x->again = 0;
-    return st;
+    plan->receives_posted = plan->sends_posted = 0;
+    plan->active = plan->again = 0;
+    return status;
 }
 
-/* Packs for peers that share memory, once they have taken what the staging memory held before, and
- * publishes it. */
-static dpar_status dpari_pt_offer(dpari_points *x)
+/* Packs for peers that share memory, once they have taken what this turn held before, and publishes
+ * the values. */
+static dpar_status dpari_pt_offer(dpari_points *plan)
 {
-    dpar_status st = dpari_pt_await_done(x, x->count - 2);
+    dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
     double began;
     int32_t i;
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
-    began = dpari_pt_clock(x);
-    for (i = 0; i < x->head.peer_count; i++) {
-        if (x->peer[i].world >= 0 && (i != x->self || x->adjoint)) {
-            (void)dpari_pt_pack(x, i);
+    began = dpari_pt_clock(plan);
+    for (i = 0; i < plan->head.peer_count; i++) {
+        if (plan->peer[i].world >= 0 && (i != plan->self || plan->adjoint)) {
+            (void)dpari_pt_pack(plan, i);
         }
     }
-    dpari_pt_count(x, DPARI_PT_PACKING, began);
-    if (x->shared > 0) {
-        dpari_pt_tell(x);
+    dpari_pt_count(plan, DPARI_PT_PACKING, began);
+    if (plan->shared > 0) {
+        dpari_pt_publish(plan);
     }
-    return st;
+    return status;
 }
 
-static dpar_status dpari_pt_start(dpari_points *x)
+/* Posts receives, packs and publishes values, and posts sends. */
+static dpar_status dpari_pt_start(dpari_points *plan)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status;
     int32_t i;
-    if (x->again) {
-        return dpari_pt_post_again(x);
+    if (plan->again) {
+        return dpari_pt_post_again(plan);
     }
-    x->receives_posted = x->sends_posted = 0;
-    for (i = 0; i < x->head.peer_count; i++) {
-        x->peer[i].taken = x->peer[i].reads = 0;
+    plan->receives_posted = plan->sends_posted = 0;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        plan->peer[i].taken = plan->peer[i].reads = 0;
     }
-    if (x->messages_to > 0) {
-        st = dpari_pt_receive(x);
+    if (plan->messages_to > 0) {
+        status = dpari_pt_receive(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (st == DPAR_OK && (x->shared > 0 || x->self >= 0)) {
-        st = dpari_pt_offer(x);
+    if (plan->shared > 0 || plan->self >= 0) {
+        status = dpari_pt_offer(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (st == DPAR_OK && x->messages_to > 0) {
-        st = dpari_pt_send(x);
+    if (plan->messages_to > 0) {
+        status = dpari_pt_send(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (st == DPAR_OK && x->self >= 0 && !x->adjoint) {
-        st = dpari_pt_take(x, x->self, 0, 0);
+    if (plan->self >= 0 && !plan->adjoint) {
+        status = dpari_pt_take(plan, plan->self, 0, 0);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    x->again = dpari_pt_may_repeat(x);
-    return st;
+    plan->again = dpari_pt_may_repeat(plan);
+    return DPAR_OK;
 }
 
-static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_field *v, int32_t n,
+/* Begins an exchange. op: DPAR_COPY for forward, otherwise the operation of the adjoint. */
+static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
                                   int32_t op)
 {
-    dpar_status st = DPAR_OK;
-    if (x->shared > 0) { /* the others may have given this rank up */
-        st = dpari_group_broken(dpari_group_of(x->node));
+    dpar_status status = DPAR_OK;
+    if (plan->shared > 0) { /* the others may have timed out while they waited for this rank */
+        status = dpari_group_broken(dpari_group_of(plan->node));
     }
-    st = st == DPAR_OK ? dpari_pt_broken(x) : st;
-    if (st != DPAR_OK) {
-        dpari_pt_break_both(x);
-        return st;
+    if (status == DPAR_OK) {
+        status = dpari_pt_broken(plan);
     }
-    if (x->active) {
-        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
+    if (status != DPAR_OK) {
+        dpari_pt_break_both(plan);
+        return status;
     }
-    st = dpari_pt_name(x, v, n);
-    st = st == DPAR_OK ? dpari_rest_post(x->head.comm) : st;
-    if (st != DPAR_OK) {
-        return st;
+    if (plan->active) {
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
-    x->adjoint = op != DPAR_COPY;
-    x->again = x->again && !x->adjoint;
-    x->op = op;
-    x->kind = x->shared > 0 ? dpari_pt_kind(x, v, n) : 0;
-    x->count++;
-    x->active = 1;
-    x->stage = DPARI_PT_TAKING;
-    x->lent = 0;
-    st = dpari_pt_start(x);
-    return st == DPAR_OK ? st : dpari_pt_drop(x, st);
+    status = dpari_pt_set_vectors(plan, fields, n);
+    if (status == DPAR_OK) {
+        status = dpari_rest_post(plan->head.comm);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    plan->adjoint = op != DPAR_COPY;
+    plan->again = plan->again && !plan->adjoint;
+    plan->op = op;
+    plan->kind = plan->shared > 0 ? dpari_pt_kind(plan, fields, n) : 0;
+    plan->count++;
+    plan->active = 1;
+    plan->stage = DPARI_PT_TAKING;
+    plan->lent = 0;
+    status = dpari_pt_start(plan);
+    return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
 }
 
-/* This rank has taken all: somebody may wait for that. */
-static void dpari_pt_say_done(dpari_points *x)
+/* Publishes that this rank has taken all values. Peers are woken only if one may wait for it. */
+static void dpari_pt_publish_done(dpari_points *plan)
 {
-    if (x->lent || x->oneway) {
-        dpari_publish(x->world, &x->line->done, (uint64_t)x->count);
+    if (plan->lent || plan->oneway) {
+        dpari_publish(plan->world, &plan->line->done, (uint64_t)plan->count);
     } else {
-        DPARI_STORE(&x->line->done, (uint64_t)x->count);
+        DPARI_STORE(&plan->line->done, (uint64_t)plan->count);
     }
 }
 
-/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
-static dpar_status dpari_pt_further(dpari_points *x, int wait)
+/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, nothing of
+ * the exchange is touched any more, because its memory has been freed. */
+static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
 {
-    dpar_status st = DPAR_OK;
-    if (x->active && x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
-        x->active = x->receives_posted = x->sends_posted = 0;
+    dpar_status status = DPAR_OK;
+    if (plan->active && plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
+        plan->active = plan->receives_posted = plan->sends_posted = 0;
     }
-    if (!x->active) {
-        return dpari_pt_broken(x);
+    if (!plan->active) {
+        return dpari_pt_broken(plan);
     }
-    if (x->again && wait) {
-        st = dpari_pt_end_again(x);
-        x->stage = DPARI_PT_LEAVING;
-    } else if (x->stage == DPARI_PT_TAKING) {
-        st = dpari_pt_take_all(x, wait);
-        if (st == DPAR_OK && x->shared > 0) { /* a peer that had timed out may have written again */
+    if (plan->again && wait) {
+        status = dpari_pt_end_again(plan);
+        plan->stage = DPARI_PT_LEAVING;
+    } else if (plan->stage == DPARI_PT_TAKING) {
+        status = dpari_pt_take_all(plan, wait);
+        if (status == DPAR_OK && plan->shared > 0) {
+            /* A peer that had timed out may have packed other values while this rank read. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
-            st = dpari_group_broken(dpari_group_of(x->node));
+            status = dpari_group_broken(dpari_group_of(plan->node));
         }
-        if (st < DPAR_OK && x->shared > 0) {
-            dpari_pt_break_both(x);
-        } else if (st == DPAR_OK && x->shared > 0) {
-            dpari_pt_say_done(x);
+        if (status < DPAR_OK && plan->shared > 0) {
+            dpari_pt_break_both(plan);
+        } else if (status == DPAR_OK && plan->shared > 0) {
+            dpari_pt_publish_done(plan);
         }
-        x->stage = st == DPAR_OK ? DPARI_PT_LEAVING : x->stage;
+        plan->stage = status == DPAR_OK ? DPARI_PT_LEAVING : plan->stage;
     }
-    st = st == DPAR_OK ? dpari_pt_leave(x, wait) : st;
-    x->active = st != DPAR_OK;
-    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_pt_drop(x, st);
+    if (status == DPAR_OK) {
+        status = dpari_pt_leave(plan, wait);
+    }
+    plan->active = status != DPAR_OK;
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_pt_drop(plan, status);
 }
 
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n)
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
+                                       int32_t n)
 {
-    return p ? dpari_pt_begin(dpari_pt_of(p), v, n, DPAR_COPY) : DPAR_E_ARG;
+    return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                              int32_t op)
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t n, int32_t op)
 {
     int32_t i;
-    if (!p) {
+    if (!points) {
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(p->comm, "operation %d: sum, max and min are possible", op);
+        return dpari_comm_wrong(
+            points->comm, "dpar_points_reduce_begin: op %d is not DPAR_SUM, _MAX or _MIN", op);
     }
-    for (i = 0; i < n && v; i++) {
-        if (!dpari_type_can_reduce(v[i].type)) {
-            return dpari_comm_wrong(p->comm, "vector %d of %s cannot be combined", i,
-                                    dpar_type_name(v[i].type));
+    for (i = 0; i < n && fields; i++) {
+        if (!dpari_type_can_reduce(fields[i].type)) {
+            return dpari_comm_wrong(points->comm, "vector %d of type %s cannot be combined", i,
+                                    dpar_type_name(fields[i].type));
         }
     }
-    return dpari_pt_begin(dpari_pt_of(p), v, n, op);
+    return dpari_pt_begin(dpari_pt_of(points), fields, n, op);
 }
 
-DPAR_API dpar_status dpar_points_test(dpar_points *p)
+DPAR_API dpar_status dpar_points_test(dpar_points *points)
 {
-    return p ? dpari_pt_further(dpari_pt_of(p), 0) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_end(dpar_points *p)
+DPAR_API dpar_status dpar_points_end(dpar_points *points)
 {
-    return p ? dpari_pt_further(dpari_pt_of(p), 1) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t n)
 {
-    const dpar_status st = dpar_points_begin(p, v, n);
-    return st == DPAR_OK ? dpar_points_end(p) : st;
+    const dpar_status status = dpar_points_begin(points, fields, n);
+    return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
@@ -2830,174 +3111,189 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
+DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 {
-    dpari_points *x = dpari_pt_of(p);
+    dpari_points *plan = dpari_pt_of(points);
     dpar_comm *comm, *of;
-    dpar_status st;
-    if (!p) {
+    dpar_status status;
+    if (!points) {
         return DPAR_OK;
     }
-    comm = x->head.comm;
-    of = x->world ? x->node : x->head.comm;
-    if (x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
-        x->active = x->receives_posted = x->sends_posted = 0;
+    comm = plan->head.comm;
+    of = plan->world ? plan->node : plan->head.comm;
+    if (plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
+        plan->active = plan->receives_posted = plan->sends_posted = 0;
     }
-    st = dpari_pt_broken(x);
-    if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
+    status = dpari_pt_broken(plan);
+    if (plan->active && status == DPAR_OK) {
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
-    if (st == DPAR_OK) {
-        st = dpar_barrier(x->head.comm, NULL); /* peers may still look at this rank's words */
-    } else if (x->active) {
-        st = dpari_pt_drop(x, st);
+    if (status == DPAR_OK) {
+        /* Peers may still read this rank's words. */
+        status = dpar_barrier(plan->head.comm, NULL);
+    } else if (plan->active) {
+        status = dpari_pt_drop(plan, status);
     }
-    dpar_comm_release(of, x->staging);
-    dpar_comm_release(of, x->lists);
-    dpar_comm_release(comm, x->owned);
-    return st;
+    dpar_comm_release(of, plan->staging);
+    dpar_comm_release(of, plan->lists);
+    dpar_comm_release(comm, plan->owned);
+    return status;
 }
 
 /* ==== points/points.c ==== */
 
 /* Plans exchanges of points: checks the description, compares it between ranks, and divides memory.
  *
- * Ids become lists of local indices for both sides (points_owner.c), and lists become runs
- * (points_list.c). Peers that share memory find each other and exchange references to staging
- * memory. The file also converts ids, sorts rows, and writes reports. points_plan.h explains how
- * the exchange then runs. */
+ * points_owner.c converts ids to lists of local indices for both sides, and points_list.c stores
+ * them as runs. Peers that share memory then exchange references to their words and lists. The file
+ * also converts ids, sorts rows, and writes reports. points_plan.h explains how an exchange runs.
+ */
 
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-/* Own ids are named one by one. */
-static int dpari_pt_hashes(const dpar_points_desc *d)
+/* Returns the number of ids that the plan's table must hold: ghosts, and own ids if they are
+ * listed. */
+static int64_t dpari_pt_table_ids(const dpar_points_desc *desc)
 {
-    return !d->lists && d->own_id && d->own_count > 0;
+    if (desc->lists) {
+        return 0;
+    }
+    return (desc->own_id ? desc->own_count : 0) + desc->ghost_count;
 }
 
-static int64_t dpari_pt_named(const dpar_points_desc *d)
+/* Checks peer i of the lists. sent: the number of values that are sent to the peers before it. */
+static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_desc *desc,
+                                       int32_t i, int64_t sent, dpar_why *why)
 {
-    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own_count : 0) + d->ghost_count;
-}
-
-/* One peer of the lists: s values go to those before it. */
-static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_desc *d, int32_t i,
-                                       int64_t s, dpar_why *why)
-{
-    const dpar_points_lists *l = d->lists;
+    const dpar_points_lists *lists = desc->lists;
     int64_t k;
     int32_t j;
-    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->send_count[i] < 0 ||
-        l->send_count[i] > INT32_MAX - s || l->receive_count[i] < 0 ||
-        l->receive_count[i] > INT32_MAX) {
-        return dpari_wrong(
-            why, "peer %d, rank %d of %d: %ld values go to it, or how many come from it is wrong",
-            i, l->peer[i], c->size, l->send_count[i]);
+    if (lists->peer[i] < 0 || lists->peer[i] >= comm->size || lists->send_count[i] < 0 ||
+        lists->send_count[i] > INT32_MAX - sent || lists->receive_count[i] < 0 ||
+        lists->receive_count[i] > INT32_MAX) {
+        return dpari_wrong(why,
+                           "peer[%d] is %d of %d ranks, its send_count %ld: one of these, or its "
+                           "receive_count, is out of range",
+                           i, lists->peer[i], comm->size, lists->send_count[i]);
     }
     for (j = 0; j < i; j++) {
-        if (l->peer[j] == l->peer[i]) {
-            return dpari_wrong(why, "rank %d is twice among the peers: %d and %d", l->peer[i], j,
-                               i);
+        if (lists->peer[j] == lists->peer[i]) {
+            return dpari_wrong(why, "rank %d is listed twice in peer, at %d and %d", lists->peer[i],
+                               j, i);
         }
     }
-    for (k = s; k < s + l->send_count[i]; k++) {
-        if (l->send_index[k] < 0 || l->send_index[k] >= d->own_count) {
-            return dpari_wrong(why, "send_index[%ld], to rank %d, is %d: own values are %ld ", k,
-                               l->peer[i], l->send_index[k], d->own_count);
+    for (k = sent; k < sent + lists->send_count[i]; k++) {
+        if (lists->send_index[k] < 0 || lists->send_index[k] >= desc->own_count) {
+            return dpari_wrong(why, "send_index[%ld], for rank %d, is %d, but own_count is %ld", k,
+                               lists->peer[i], lists->send_index[k], desc->own_count);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_desc *d,
+/* Checks the lists of this rank, except that no ghost may be listed twice. */
+static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points_desc *desc,
                                         dpar_why *why)
 {
-    const dpar_points_lists *l = d->lists;
-    int64_t s = 0, r = 0, k;
+    const dpar_points_lists *lists = desc->lists;
+    int64_t sent = 0, received = 0, k;
     int32_t i;
-    if (l->peer_count < 0 ||
-        (l->peer_count > 0 && (!l->peer || !l->send_count || !l->receive_count))) {
-        return dpari_wrong(why, "lists of %d peers: an array of them is NULL", l->peer_count);
+    if (lists->peer_count < 0 ||
+        (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count))) {
+        return dpari_wrong(why, "peer_count is %d, and peer, send_count or receive_count is NULL",
+                           lists->peer_count);
     }
-    for (i = 0; i < l->peer_count; i++) {
-        dpar_status st;
-        if (l->send_count[i] > 0 && !l->send_index) {
-            return dpari_wrong(why, "send_index is NULL");
+    for (i = 0; i < lists->peer_count; i++) {
+        dpar_status status;
+        if (lists->send_count[i] > 0 && !lists->send_index) {
+            return dpari_wrong(why, "send_index is NULL, but values are sent");
         }
-        st = dpari_pt_check_list(c, d, i, s, why);
-        if (st != DPAR_OK) {
-            return st;
+        status = dpari_pt_check_list(comm, desc, i, sent, why);
+        if (status != DPAR_OK) {
+            return status;
         }
-        s += l->send_count[i];
-        r += l->receive_count[i];
-        if (r > d->ghost_count) {
+        sent += lists->send_count[i];
+        received += lists->receive_count[i];
+        if (received > desc->ghost_count) { /* before the sum overflows */
             break;
         }
     }
-    if (r != d->ghost_count) {
-        return dpari_wrong(why, "%ld values are received, %ld sent: ghosts are %ld", r, s,
-                           d->ghost_count);
+    if (received != desc->ghost_count) {
+        return dpari_wrong(
+            why, "the receive_counts add up to %ld (send_counts: %ld), but ghost_count is %ld",
+            received, sent, desc->ghost_count);
     }
-    for (k = 0; k < r && l->receive_index; k++) {
-        if (l->receive_index[k] < d->own_count ||
-            l->receive_index[k] >= d->own_count + d->ghost_count) {
-            return dpari_wrong(why, "receive_index[%ld] is %d: ghosts are %ld to %ld", k,
-                               l->receive_index[k], d->own_count,
-                               d->own_count + d->ghost_count - 1);
+    for (k = 0; k < received && lists->receive_index; k++) {
+        if (lists->receive_index[k] < desc->own_count ||
+            lists->receive_index[k] >= desc->own_count + desc->ghost_count) {
+            return dpari_wrong(why, "receive_index[%ld] is %d, but ghosts are %ld to %ld", k,
+                               lists->receive_index[k], desc->own_count,
+                               desc->own_count + desc->ghost_count - 1);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+/* Checks that own_count is what the layout gives this rank. */
+static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_points_desc *desc,
+                                         dpar_why *why)
 {
-    const int64_t own =
-        dpar_layout_is_primary(d->layout, c->rank) ? dpar_layout_count(d->layout, c->rank) : 0;
-    if (!d->own_id && own != d->own_count) {
-        return dpari_wrong(why, "the layout gives rank %d %ld values, own_count is %ld", c->rank,
-                           own, d->own_count);
+    const int64_t own = dpar_layout_is_primary(desc->layout, comm->rank)
+                            ? dpar_layout_count(desc->layout, comm->rank)
+                            : 0;
+    if (!desc->own_id && own != desc->own_count) {
+        return dpari_wrong(why, "the layout gives rank %d %ld values, but own_count is %ld",
+                           comm->rank, own, desc->own_count);
     }
     return DPAR_OK;
 }
 
 /* Checks the description of this rank, except for the contents of own_id and ghost_id. */
-static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc *desc,
+                                  dpar_why *why)
 {
-    if (d->own_count < 0 || d->ghost_count < 0) {
-        return dpari_wrong(why, "own_count is %ld, ghost_count %ld", d->own_count, d->ghost_count);
+    dpar_status status;
+    if (desc->own_count < 0 || desc->ghost_count < 0) {
+        return dpari_wrong(why, "own_count is %ld, ghost_count is %ld: one is negative",
+                           desc->own_count, desc->ghost_count);
     }
-    if (d->own_count > INT32_MAX || d->ghost_count > INT32_MAX - d->own_count) {
+    if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld own values and %ld ghosts: %d together are possible", d->own_count,
-                         d->ghost_count, (int32_t)INT32_MAX);
+                         "own_count %ld and ghost_count %ld are more than %d together",
+                         desc->own_count, desc->ghost_count, (int32_t)INT32_MAX);
     }
-    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->method < 0 ||
-        d->method > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
-        return dpari_wrong(why, "order is %d, method %d, tag %d, run_bytes %ld", d->order,
-                           d->method, d->tag, d->run_bytes);
-    }
-    if (c->mem && !c->node && !dpari_world_of(c)) {
+    if (desc->order < 0 || desc->order > DPAR_POINTS_ORDER_BY_OWNER || desc->method < 0 ||
+        desc->method > DPAR_POINTS_DIRECT || desc->tag < 0 || desc->run_bytes < 0) {
         return dpari_wrong(
-            why, "points: values are the host's, the communicator's memory is a device's");
+            why, "order %d (0, 1), method %d (0 to 3), tag %d or run_bytes %ld is out of range",
+            desc->order, desc->method, desc->tag, desc->run_bytes);
     }
-    if (d->lists) {
-        return dpari_pt_check_lists(c, d, why);
+    status = dpari_po_host(comm, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (d->ghost_count > 0 && !d->ghost_id) {
-        return dpari_wrong(why, "ghost_id is NULL, ghost_count is %ld", d->ghost_count);
+    if (desc->lists) {
+        return dpari_pt_check_lists(comm, desc, why);
     }
-    return d->layout ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
+    if (desc->ghost_count > 0 && !desc->ghost_id) {
+        return dpari_wrong(why, "ghost_id is NULL, but ghost_count is %ld", desc->ghost_count);
+    }
+    return desc->layout ? dpari_pt_check_layout(comm, desc, why) : DPAR_OK;
 }
 
-/* Places where nothing or more than one value is received. seen: a bit a ghost, zeroed. */
-static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *seen, dpar_why *why)
+/* Checks that receive_index lists no ghost twice. Because as many are listed as there are ghosts,
+ * each is then listed once. seen: a zeroed bit for each ghost. */
+static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t *seen,
+                                         dpar_why *why)
 {
     int64_t k;
-    for (k = 0; k < d->ghost_count && d->lists->receive_index; k++) {
-        const int64_t g = d->lists->receive_index[k] - d->own_count;
+    for (k = 0; k < desc->ghost_count && desc->lists->receive_index; k++) {
+        const int64_t g = desc->lists->receive_index[k] - desc->own_count;
         if (seen[g / 64] >> g % 64 & 1) {
-            return dpari_wrong(why, "receive_index names %ld twice", g + d->own_count);
+            return dpari_wrong(why, "receive_index lists %ld twice", g + desc->own_count);
         }
         seen[g / 64] |= UINT64_C(1) << g % 64;
     }
@@ -3007,68 +3303,94 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *se
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, int64_t *bytes)
+/* Lays out a plan in memory, with its table, whose memory first holds the bits of
+ * dpari_pt_check_places. memory NULL only counts the bytes, and returns NULL. */
+static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory, int64_t *bytes)
 {
-    dpari_room r;
-    dpari_points *x;
+    dpari_room room;
+    dpari_points *plan;
     dpari_pt_entry *entry;
-    const int64_t bits = d->lists ? (d->ghost_count + 63) / 64 : 0;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    x = (dpari_points *)dpari_room_take(&r, 1, sizeof *x);
-    entry = (dpari_pt_entry *)dpari_room_take(&r, dpari_pt_table_room(dpari_pt_named(d)) + bits,
-                                              sizeof *entry);
-    if (x) {
-        x->table.entry = entry;
-        x->table.mask = -1;
+    const int64_t bits = desc->lists ? (desc->ghost_count + 63) / 64 : 0;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    plan = (dpari_points *)dpari_room_take(&room, 1, sizeof *plan);
+    entry = (dpari_pt_entry *)dpari_room_take(
+        &room, dpari_pt_table_room(dpari_pt_table_ids(desc)) + bits, sizeof *entry);
+    if (plan) {
+        plan->table.entry = entry;
+        plan->table.mask = -1;
     }
-    *bytes = r.used;
-    return x;
+    *bytes = room.used;
+    return plan;
 }
 
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
+/* What ranks pass, over all ranks: 1 if some rank with own values passes own_id, or does not; 1 if
+ * some rank with ghosts passes owner, or does not; and the own values of all ranks. */
+enum {
+    DPARI_PT_OWN_ID,
+    DPARI_PT_NO_OWN_ID,
+    DPARI_PT_OWNER,
+    DPARI_PT_NO_OWNER,
+    DPARI_PT_GLOBAL_COUNT,
+    DPARI_PT_ALL
+};
 typedef struct dpari_pt_given {
-    const dpar_points_desc *d;
-    int64_t all[5]; /* largest of all ranks: see dpari_pt_kinds */
+    const dpar_points_desc *desc;
+    int64_t all[DPARI_PT_ALL];
 } dpari_pt_given;
 
-static DPARI_COLD void dpari_pt_state(dpari_facts *f, const void *given)
+/* States what all ranks must pass alike. */
+static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
 {
-    const dpar_points_desc *d = ((const dpari_pt_given *)given)->d;
-    f->of = NULL;
-    dpari_fact(f, "lists (0: ids)", 0, d->lists != NULL);
-    dpari_fact(f, "order", 0, d->order);
-    dpari_fact(f, "method", 0, d->method);
-    dpari_fact(f, "run_bytes", 0, d->run_bytes);
-    dpari_fact(f, "tag", 0, d->tag);
-    dpari_fact(f, "layout (0: none)", 0, d->layout != NULL);
-    if (d->layout) {
-        dpari_fact_hash(f, "the layout", 0, dpari_hash_layout(0, d->layout));
+    const dpar_points_desc *desc = ((const dpari_pt_given *)given)->desc;
+    facts->of = NULL;
+    dpari_fact(facts, "lists (0: ids)", 0, desc->lists != NULL);
+    dpari_fact(facts, "order", 0, desc->order);
+    dpari_fact(facts, "method", 0, desc->method);
+    dpari_fact(facts, "run_bytes", 0, desc->run_bytes);
+    dpari_fact(facts, "tag", 0, desc->tag);
+    dpari_fact(facts, "layout (0: none)", 0, desc->layout != NULL);
+    if (desc->layout) {
+        dpari_fact_hash(facts, "the layout", 0, dpari_hash_layout(0, desc->layout));
     }
 }
 
-/* What ranks that have points give: a rank without any says nothing. */
-static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why)
+static dpar_status dpari_pt_not_alike(const char *what, dpar_why *why)
 {
-    const dpar_points_desc *d = g->d;
-    dpar_status st;
-    g->all[0] = d->own_count > 0 && d->own_id;
-    g->all[1] = d->own_count > 0 && !d->own_id;
-    g->all[2] = d->ghost_count > 0 && d->owner;
-    g->all[3] = d->ghost_count > 0 && !d->owner;
-    st = dpar_all_reduce(c, g->all, g->all, 4, DPAR_I64, DPAR_MAX, NULL);
-    g->all[4] = d->own_count;
-    st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
-                       : st;
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    return dpari_say(DPAR_E_MISMATCH, why, "points: %s is NULL on some ranks and given on others",
+                     what);
+}
+
+/* Checks that all ranks pass the same optional arrays. Ranks without values, or without ghosts, may
+ * leave out the array. Collective. */
+static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_why *why)
+{
+    const dpar_points_desc *desc = given->desc;
+    int64_t *all = given->all;
+    dpar_status status;
+    all[DPARI_PT_OWN_ID] = desc->own_count > 0 && desc->own_id;
+    all[DPARI_PT_NO_OWN_ID] = desc->own_count > 0 && !desc->own_id;
+    all[DPARI_PT_OWNER] = desc->ghost_count > 0 && desc->owner;
+    all[DPARI_PT_NO_OWNER] = desc->ghost_count > 0 && !desc->owner;
+    status = dpar_all_reduce(comm, all, all, DPARI_PT_GLOBAL_COUNT, DPAR_I64, DPAR_MAX, NULL);
+    if (status == DPAR_OK) {
+        status = dpar_all_reduce(comm, &desc->own_count, &all[DPARI_PT_GLOBAL_COUNT], 1, DPAR_I64,
+                                 DPAR_SUM, NULL);
     }
-    if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
-        return dpari_say(DPAR_E_MISMATCH, why,
-                         "points: %s is NULL on some ranks and given on others",
-                         g->all[0] && g->all[1] ? "own_id" : "owner");
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    if (desc->lists) {
+        return DPAR_OK;
+    }
+    if (all[DPARI_PT_OWN_ID] && all[DPARI_PT_NO_OWN_ID]) {
+        return dpari_pt_not_alike("own_id", why);
+    }
+    if (all[DPARI_PT_OWNER] && all[DPARI_PT_NO_OWNER]) {
+        return dpari_pt_not_alike("owner", why);
     }
     return DPAR_OK;
 }
@@ -3076,210 +3398,240 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
 /* ---- planning ---------------------------------------------------------------------------------
  */
 
-/* Numbers of all lists, and the peers. */
-static int64_t dpari_pt_count_peers(const dpari_points *x, const dpari_pt_both *b, int32_t *peers)
+/* Counts the peers, and the numbers that their lists need. */
+static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_both *both,
+                                    int32_t *peers)
 {
     int64_t numbers = 0, s = 0, r = 0;
-    dpari_pt_list l;
+    dpari_pt_list list;
     int32_t i;
     *peers = 0;
-    for (i = 0; i < x->head.comm->size; i++) {
-        numbers += dpari_pt_measure(&l, b->send_at + s, b->sends[i]);
-        numbers += dpari_pt_measure(&l, b->receive_at + r, b->receives[i]);
-        s += b->sends[i];
-        r += b->receives[i];
-        *peers += b->sends[i] + b->receives[i] > 0;
+    for (i = 0; i < plan->head.comm->size; i++) {
+        numbers += dpari_pt_measure(&list, both->send_at + s, both->sends[i]);
+        numbers += dpari_pt_measure(&list, both->receive_at + r, both->receives[i]);
+        s += both->sends[i];
+        r += both->receives[i];
+        *peers += both->sends[i] + both->receives[i] > 0;
     }
     return numbers;
 }
 
-/* Registered memory: line, peers, calls, works, records, lists. */
-static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t numbers, dpar_why *why)
+/* Allocates the registered memory of a plan. The first pass counts bytes, the second sets pointers.
+ */
+static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t numbers, dpar_why *why)
 {
-    dpar_comm *of = x->world ? x->node : x->head.comm;
+    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
     void *memory = NULL;
-    dpari_room r;
-    dpar_status st;
+    dpari_room room;
+    dpar_status status;
     int32_t pass;
-    r.at = NULL;
+    room.at = NULL;
     for (pass = 0; pass < 2; pass++) {
-        r.used = 0;
-        x->line = (dpari_pt_line *)dpari_room_take(&r, 2, sizeof *x->line);
-        x->peer = (dpari_pt_peer *)dpari_room_take(&r, peers, sizeof *x->peer);
-        x->call = (dpar_call *)dpari_room_take(&r, 2 * peers, sizeof *x->call);
-        x->work = (dpar_work *)dpari_room_take(&r, 2 * peers, sizeof *x->work);
-        x->record = (dpari_pt_record *)dpari_room_take(&r, 2 * peers, sizeof *x->record);
-        x->numbers = (int32_t *)dpari_room_take(&r, numbers, sizeof *x->numbers);
+        room.used = 0;
+        plan->line = (dpari_pt_line *)dpari_room_take(&room, 2, sizeof *plan->line);
+        plan->peer = (dpari_pt_peer *)dpari_room_take(&room, peers, sizeof *plan->peer);
+        plan->call = (dpar_call *)dpari_room_take(&room, 2 * peers, sizeof *plan->call);
+        plan->work = (dpar_work *)dpari_room_take(&room, 2 * peers, sizeof *plan->work);
+        plan->record = (dpari_pt_record *)dpari_room_take(&room, 2 * peers, sizeof *plan->record);
+        plan->numbers = (int32_t *)dpari_room_take(&room, numbers, sizeof *plan->numbers);
         if (pass == 0) {
-            st = dpar_comm_alloc(of, r.used, &memory);
-            if (st != DPAR_OK) {
-                return dpari_repeat(st, why, of->why.text);
+            status = dpar_comm_alloc(of, room.used, &memory);
+            if (status != DPAR_OK) {
+                return dpari_repeat(status, why, of->why.text);
             }
-            x->lists = r.at = (unsigned char *)memory;
+            plan->lists = room.at = (unsigned char *)memory;
         }
     }
-    x->head.peer_count = peers;
+    plan->head.peer_count = peers;
     return DPAR_OK;
 }
 
-static void dpari_pt_set_list(dpari_pt_list *l, const int32_t *index, int64_t n, int32_t **at)
+/* Stores a list at *at, and moves *at behind it. */
+static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t n, int32_t **at)
 {
-    const int64_t numbers = dpari_pt_measure(l, index, n);
-    dpari_pt_fill(l, index, *at);
+    const int64_t numbers = dpari_pt_measure(list, index, n);
+    dpari_pt_fill(list, index, *at);
     *at += numbers;
 }
 
-static void dpari_pt_set_peers(dpari_points *x, const dpari_pt_both *b)
+/* Sets the peers in ascending order of ranks, with their lists. */
+static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
 {
-    int32_t i, n = 0, *at = x->numbers;
-    for (i = 0; i < x->head.comm->size; i++) {
-        dpari_pt_peer *p = &x->peer[n];
-        if (b->sends[i] + b->receives[i] == 0) {
+    int32_t i, n = 0, *at = plan->numbers;
+    for (i = 0; i < plan->head.comm->size; i++) {
+        dpari_pt_peer *peer = &plan->peer[n];
+        if (both->sends[i] + both->receives[i] == 0) {
             continue;
         }
-        p->rank = i;
-        p->world = i == x->head.comm->rank ? 0 : -1;
-        p->sends_before = x->sends;
-        p->receives_before = x->receives;
-        dpari_pt_set_list(&p->send, b->send_at + x->sends, b->sends[i], &at);
-        dpari_pt_set_list(&p->receive, b->receive_at + x->receives, b->receives[i], &at);
-        x->self = i == x->head.comm->rank ? n : x->self;
-        x->sends += b->sends[i];
-        x->receives += b->receives[i];
+        peer->rank = i;
+        peer->world = i == plan->head.comm->rank ? 0 : -1;
+        peer->sends_before = plan->sends;
+        peer->receives_before = plan->receives;
+        dpari_pt_set_list(&peer->send, both->send_at + plan->sends, both->sends[i], &at);
+        dpari_pt_set_list(&peer->receive, both->receive_at + plan->receives, both->receives[i],
+                          &at);
+        if (i == plan->head.comm->rank) {
+            plan->self = n;
+        }
+        plan->sends += both->sends[i];
+        plan->receives += both->receives[i];
         n++;
     }
 }
 
-/* Finds the peers that share memory with this rank. Collective over the node. */
-static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
+/* Finds the peers that share memory with this rank, from the ranks of the node. Collective over the
+ * node. */
+static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
 {
-    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(plan->node);
     void *memory = NULL;
-    int32_t *told, i, k;
-    dpar_status st;
-    if (!x->world) {
+    int32_t *ranks, i, k;
+    dpar_status status;
+    if (!plan->world) {
         return DPAR_OK;
     }
-    st = dpar_comm_alloc(x->node, (int64_t)sizeof(int32_t) * x->node->size, &memory);
-    st = dpari_agree_on(x->node, st, "points", NULL, NULL, NULL);
-    told = (int32_t *)memory;
-    if (st == DPAR_OK) {
-        st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
+    status = dpar_comm_alloc(plan->node, (int64_t)sizeof(int32_t) * plan->node->size, &memory);
+    status = dpari_agree_on(plan->node, status, "points", NULL, NULL, NULL);
+    ranks = (int32_t *)memory;
+    if (status == DPAR_OK) {
+        status = dpar_all_gather(plan->node, &plan->head.comm->rank, ranks, 1, DPAR_I32, NULL);
     }
-    for (i = 0; i < x->node->size && st == DPAR_OK; i++) {
-        for (k = 0; k < x->head.peer_count; k++) {
-            if (x->peer[k].rank == told[i]) {
-                x->peer[k].world = g->world_rank[i];
+    for (i = 0; i < plan->node->size && status == DPAR_OK; i++) {
+        for (k = 0; k < plan->head.peer_count; k++) {
+            if (plan->peer[k].rank == ranks[i]) {
+                plan->peer[k].world = group->world_rank[i];
             }
         }
     }
-    dpar_comm_release(x->node, memory);
-    if (st != DPAR_OK && x->node != x->head.comm) { /* other nodes would wait for this one */
-        dpar_comm_abort(x->head.comm, st, x->node->why.text);
-    }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, x->node->why.text);
-}
-
-static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
-{
-    const dpari_pt_peer *p = &x->peer[i];
-    r->line = p->world >= 0 && x->world ? (int64_t)dpari_ref(x->world, x->line, 1) : 0;
-    r->number = i;
-    r->sends = p->send.count;
-    r->receives = p->receive.count;
-    r->sends_before = p->sends_before;
-    r->receives_before = p->receives_before;
-    r->runs = p->send.runs;
-    r->kind = p->send.kind;
-    r->first = p->send.first;
-    r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
-}
-
-/* Reads what a peer has published about its memory. */
-static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
-{
-    dpari_pt_peer *p = &x->peer[i];
-    const dpari_pt_record *r = &p->theirs;
-    if (r->line == 0 || p->world < 0) { /* one of the two does not reach the other's memory */
-        p->world = -1;
-        x->messages_to++;
+    dpar_comm_release(plan->node, memory);
+    if (status == DPAR_OK) {
         return DPAR_OK;
     }
-    x->shared++;
-    x->oneway |= p->send.count == 0 || p->receive.count == 0;
-    p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
-    if (p->line == NULL) {
-        return dpari_pt_unreachable(x, (uint64_t)r->line);
+    if (plan->node != plan->head.comm) { /* other nodes would wait for this one */
+        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
     }
-    p->source.count = r->sends;
-    p->source.runs = r->runs;
-    p->source.kind = (int32_t)r->kind;
-    p->source.first = (int32_t)r->first;
-    p->source.step = 0;
-    p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
-    return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
+    return dpari_repeat(status, why, plan->node->why.text);
 }
 
-/* Exchanges references to staging memory with the peers. */
-static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
+/* Describes this rank's memory and list to peer i. */
+static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_record *record)
 {
-    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peer_count;
+    const dpari_pt_peer *peer = &plan->peer[i];
+    record->line =
+        peer->world >= 0 && plan->world ? (int64_t)dpari_ref(plan->world, plan->line, 1) : 0;
+    record->number = i;
+    record->sends = peer->send.count;
+    record->receives = peer->receive.count;
+    record->sends_before = peer->sends_before;
+    record->receives_before = peer->receives_before;
+    record->runs = peer->send.runs;
+    record->kind = peer->send.kind;
+    record->first = peer->send.first;
+    record->at =
+        record->line && peer->send.at ? (int64_t)dpari_ref(plan->world, peer->send.at, 1) : 0;
+}
+
+/* Reads peer i's description of its memory, and counts the peers that are reached by messages and
+ * by memory. */
+static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
+{
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpari_pt_record *record = &peer->theirs;
+    if (record->line == 0 ||
+        peer->world < 0) { /* one of the two does not reach the other's memory */
+        peer->world = -1;
+        plan->messages_to++;
+        return DPAR_OK;
+    }
+    plan->shared++;
+    plan->oneway |= peer->send.count == 0 || peer->receive.count == 0;
+    peer->line = (dpari_pt_line *)dpari_at(plan->world, (uint64_t)record->line);
+    if (peer->line == NULL) {
+        return dpari_pt_unreachable(plan, (uint64_t)record->line);
+    }
+    peer->source.count = record->sends;
+    peer->source.runs = record->runs;
+    peer->source.kind = (int32_t)record->kind;
+    peer->source.first = (int32_t)record->first;
+    peer->source.step = 0;
+    peer->source.at = NULL;
+    if (record->at) {
+        peer->source.at = (const int32_t *)dpari_at(plan->world, (uint64_t)record->at);
+        if (peer->source.at == NULL) {
+            return dpari_pt_unreachable(plan, (uint64_t)record->at);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Exchanges records with the peers. */
+static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
+{
+    dpari_pt_record *mine = plan->record, *theirs = plan->record + plan->head.peer_count;
     int32_t i, pass, n = 0;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < x->head.peer_count; i++) {
-            dpar_call *call = &x->call[n];
-            if (i == x->self) {
+        for (i = 0; i < plan->head.peer_count; i++) {
+            dpar_call *call = &plan->call[n];
+            if (i == plan->self) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
             call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_I64;
-            call->root = x->peer[i].rank;
-            call->tag = x->tag;
+            call->root = plan->peer[i].rank;
+            call->tag = plan->tag;
             call->count = DPARI_PT_WORDS;
             call->in = pass ? &mine[i] : NULL;
             call->out = pass ? NULL : &theirs[i];
-            dpari_pt_say(x, i, &mine[i]);
+            dpari_pt_write_record(plan, i, &mine[i]);
             n++;
         }
     }
     if (n > 0) {
-        st = dpar_batch(x->head.comm, x->call, n, x->work);
-        st = st == DPAR_OK ? dpar_wait_all(x->work, n) : st;
-    }
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
-        if (i != x->self) {
-            x->peer[i].theirs = theirs[i];
-            st = dpari_pt_hear(x, i);
+        status = dpar_batch(plan->head.comm, plan->call, n, plan->work);
+        if (status == DPAR_OK) {
+            status = dpar_wait_all(plan->work, n);
         }
     }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, x->head.comm->why.text);
+    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
+        if (i != plan->self) {
+            plan->peer[i].theirs = theirs[i];
+            status = dpari_pt_read_record(plan, i);
+        }
+    }
+    return dpari_pt_explain(plan->head.comm, status, why);
 }
 
-static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)
+/* Makes a plan of the lists of both sides. Collective. */
+static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, dpar_why *why)
 {
     int32_t peers;
-    const int64_t numbers = dpari_pt_count_peers(x, both, &peers);
-    dpar_status st = both->sent > INT32_MAX
-                         ? dpari_say(DPAR_E_RANGE, why, "%ld values are sent: %d are possible",
-                                     both->sent, (int32_t)INT32_MAX)
-                         : dpari_pt_alloc(x, peers, numbers, why);
-    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
-    if (st == DPAR_OK) {
-        dpari_pt_set_peers(x, both);
-        st = dpari_pt_find_node(x, why);
-        st = st == DPAR_OK ? dpari_pt_swap(x, why) : st;
-        st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
+    const int64_t numbers = dpari_pt_count_peers(plan, both, &peers);
+    dpar_status status;
+    if (both->sent > INT32_MAX) {
+        status = dpari_say(DPAR_E_RANGE, why, "%ld values are sent, but %d are possible",
+                           both->sent, (int32_t)INT32_MAX);
+    } else {
+        status = dpari_pt_alloc(plan, peers, numbers, why);
     }
-    if (st != DPAR_OK && x->lists) {
-        dpar_comm_release(x->world ? x->node : x->head.comm, x->lists);
+    status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
+    if (status == DPAR_OK) {
+        dpari_pt_set_peers(plan, both);
+        status = dpari_pt_find_node(plan, why);
+        if (status == DPAR_OK) {
+            status = dpari_pt_swap(plan, why);
+        }
+        status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     }
-    return st;
+    if (status != DPAR_OK && plan->lists) {
+        dpar_comm_release(plan->world ? plan->node : plan->head.comm, plan->lists);
+    }
+    return status;
 }
 
-/* Sets *memory to what the plan may use: the caller's, or what is allocated here, which *owned then
- * is as well. */
+/* Sets *memory to the memory of the plan: the caller's, or memory that is allocated here, to which
+ * it then sets *owned, too. */
 static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc *desc, int64_t need,
                                         void **memory, void **owned, dpar_why *why)
 {
@@ -3287,7 +3639,7 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     if (desc->memory == NULL && desc->bytes == 0) {
         status = dpar_comm_alloc(comm, need, owned);
         *memory = *owned;
-        return dpari_pt_said(comm, status, why);
+        return dpari_pt_explain(comm, status, why);
     }
     if (desc->bytes < need) {
         return dpari_say(DPAR_E_ROOM, why,
@@ -3305,46 +3657,47 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     return DPAR_OK;
 }
 
-static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
+/* Sets the fields of a plan that do not depend on its lists. */
+static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_given *given)
 {
-    const dpar_points_desc *d = g->d;
-    x->head.comm = c;
-    x->head.own_count = d->own_count;
-    x->head.ghost_count = d->ghost_count;
-    x->head.global_count = g->all[4];
-    x->node = c->node ? c->node : c;
-    x->world = d->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->way = d->method;
-    x->tag = d->tag;
-    x->timers = d->timers;
-    x->listed = d->lists != NULL;
-    x->hashed = !d->lists && g->all[0] != 0;
-    x->given_owner = g->all[2] != 0;
-    x->run_bytes = d->run_bytes > 0 ? d->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
-    x->self = -1;
-    if (d->layout) {
-        x->rule = *d->layout;
-        x->ruled = 1;
+    const dpar_points_desc *desc = given->desc;
+    plan->head.comm = comm;
+    plan->head.own_count = desc->own_count;
+    plan->head.ghost_count = desc->ghost_count;
+    plan->head.global_count = given->all[DPARI_PT_GLOBAL_COUNT];
+    plan->node = comm->node ? comm->node : comm;
+    plan->world = desc->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(plan->node);
+    plan->method = desc->method;
+    plan->tag = desc->tag;
+    plan->timers = desc->timers;
+    plan->listed = desc->lists != NULL;
+    plan->hashed = !desc->lists && given->all[DPARI_PT_OWN_ID] != 0;
+    plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
+    plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
+    plan->self = -1;
+    if (desc->layout) {
+        plan->layout = *desc->layout;
+        plan->has_layout = 1;
     }
 }
 
 /* Finds the lists of both sides, and makes the plan of them. */
-static dpar_status dpari_pt_connect(dpari_points *x, const dpar_points_desc *desc, dpar_why *why)
+static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *desc, dpar_why *why)
 {
     dpari_pt_both both;
     dpar_status status;
     dpari_zero(&both, sizeof both);
     if (desc->lists) {
-        status = dpari_pt_check_places(desc, (uint64_t *)(void *)x->table.entry, why);
-        status = dpari_agree_on(x->head.comm, status, "points", NULL, NULL, why);
+        status = dpari_pt_check_places(desc, (uint64_t *)(void *)plan->table.entry, why);
+        status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
         if (status == DPAR_OK) {
-            status = dpari_pt_by_lists(x, desc, &both, why);
+            status = dpari_pt_by_lists(plan, desc, &both, why);
         }
     } else {
-        status = dpari_pt_by_ids(x, desc, &both, why);
+        status = dpari_pt_by_ids(plan, desc, &both, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_pt_plan(x, &both, why);
+        status = dpari_pt_plan(plan, &both, why);
     }
     dpari_pt_both_free(&both);
     return status;
@@ -3371,7 +3724,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
                                                  dpar_points **points, dpar_why *why)
 {
     dpari_pt_given given;
-    dpari_points *x;
+    dpari_points *plan;
     void *memory = NULL, *owned = NULL;
     int64_t need = 0;
     dpar_status status;
@@ -3379,7 +3732,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
         return dpari_wrong(why, "dpar_points_make: comm is NULL");
     }
     dpari_zero(&given, sizeof given);
-    given.d = desc;
+    given.desc = desc;
     status = dpari_pt_prepare(comm, desc, points, &need, &memory, &owned, why);
     status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
     if (status == DPAR_E_ROOM) {
@@ -3390,86 +3743,94 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     }
     if (status == DPAR_OK) {
         dpari_zero(memory, (size_t)need);
-        x = dpari_pt_layout(desc, memory, &need);
-        x->owned = owned;
-        dpari_pt_set(x, comm, &given);
-        status = dpari_pt_connect(x, desc, why);
+        plan = dpari_pt_layout(desc, memory, &need);
+        plan->owned = owned;
+        dpari_pt_set(plan, comm, &given);
+        status = dpari_pt_connect(plan, desc, why);
     }
     if (status != DPAR_OK) {
         dpar_comm_release(comm, owned);
         return status;
     }
-    *points = &x->head;
+    *points = &plan->head;
     return DPAR_OK;
 }
 
 /* ---- numbering --------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                          int32_t *at)
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
+                                          int64_t count, int32_t *index)
 {
-    const dpari_points *x = dpari_pt_of(p);
-    int64_t i, lost = -1;
-    if (!p) {
+    const dpari_points *plan = dpari_pt_of(points);
+    int64_t i, lost = -1; /* the first id that is unknown */
+    if (!points) {
         return DPAR_E_ARG;
     }
-    if (x->listed || (n > 0 && (!ids || !at))) {
+    if (plan->listed || (count > 0 && (!ids || !index))) {
         return dpari_comm_wrong(
-            p->comm, "points have no ids (planned by lists: %d), or an array is NULL", x->listed);
+            points->comm, "the plan has no ids (made from lists: %d), or ids or index is NULL",
+            plan->listed);
     }
-    for (i = 0; i < n; i++) {
-        at[i] = (int32_t)dpari_pt_index(x, ids[i]);
-        lost = at[i] < 0 && lost < 0 ? i : lost;
+    for (i = 0; i < count; i++) {
+        index[i] = (int32_t)dpari_pt_index(plan, ids[i]);
+        if (index[i] < 0 && lost < 0) {
+            lost = i;
+        }
     }
-    return lost < 0
-               ? DPAR_OK
-               : dpari_comm_wrong(p->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
-                                  lost, ids[lost], p->comm->rank);
+    if (lost >= 0) {
+        return dpari_comm_wrong(points->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
+                                lost, ids[lost], points->comm->rank);
+    }
+    return DPAR_OK;
 }
 
 /* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
-static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, const int32_t *column,
-                                int64_t i)
+static int dpari_pt_reads_ghost(const dpar_points *points, const int64_t *begin,
+                                const int32_t *column, int64_t i)
 {
     int64_t k;
     int reads = 0;
     for (k = begin[i]; k < begin[i + 1]; k++) {
-        if (column[k] < 0 || column[k] >= p->own_count + p->ghost_count) {
+        if (column[k] < 0 || column[k] >= points->own_count + points->ghost_count) {
             return -1;
         }
-        reads |= column[k] >= p->own_count;
+        reads |= column[k] >= points->own_count;
     }
     return reads;
 }
 
-DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
-                                               int32_t *row, int64_t *core)
+                                               int32_t *row, int64_t *interior)
 {
-    int64_t i, n = 0, rim;
-    if (!p) {
+    int64_t i, n = 0, boundary;
+    if (!points) {
         return DPAR_E_ARG;
     }
-    if (rows < 0 || rows > INT32_MAX || !core || (rows > 0 && (!begin || !row))) {
-        return dpari_comm_wrong(p->comm, "%ld rows, or begin, row or core is NULL", rows);
+    if (rows < 0 || rows > INT32_MAX || !interior || (rows > 0 && (!begin || !row))) {
+        return dpari_comm_wrong(points->comm, "%ld rows, or begin, row or interior is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
-        const int reads = begin[i + 1] < begin[i] || (begin[i + 1] > begin[i] && !column)
-                              ? -1
-                              : dpari_pt_reads_ghost(p, begin, column, i);
+        int reads = -1;
+        if (begin[i + 1] == begin[i] || (begin[i + 1] > begin[i] && column)) {
+            reads = dpari_pt_reads_ghost(points, begin, column, i);
+        }
         if (reads < 0) {
-            return dpari_comm_wrong(
-                p->comm, "row %ld (columns %ld to %ld) names what is no local index below %ld", i,
-                begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
+            return dpari_comm_wrong(points->comm,
+                                    "row %ld (columns %ld to %ld) has a column that is not a local "
+                                    "index below %ld, or begin descends",
+                                    i, begin[i], begin[i + 1] - 1,
+                                    points->own_count + points->ghost_count);
         }
         n += !reads;
     }
-    *core = n;
-    rim = n;
-    for (i = 0, n = 0; i < rows; i++) {
-        if (dpari_pt_reads_ghost(p, begin, column, i)) {
-            row[rim++] = (int32_t)i;
+    *interior = n;
+    boundary = n;
+    n = 0;
+    for (i = 0; i < rows; i++) {
+        if (dpari_pt_reads_ghost(points, begin, column, i)) {
+            row[boundary++] = (int32_t)i;
         } else {
             row[n++] = (int32_t)i;
         }
@@ -3477,94 +3838,95 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
     return DPAR_OK;
 }
 
-/* ---- what goes where --------------------------------------------------------------------------
+/* ---- reports ----------------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t)
+DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic)
 {
-    const dpari_points *x = dpari_pt_of(p);
-    if (!p || !t || k < 0 || k >= p->peer_count) {
+    const dpari_points *plan = dpari_pt_of(points);
+    if (!points || !traffic || k < 0 || k >= points->peer_count) {
         return 0;
     }
-    t->rank = x->peer[k].rank;
-    t->method = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
-    t->send_count = x->peer[k].send.count;
-    t->receive_count = x->peer[k].receive.count;
-    t->send_runs = x->peer[k].send.runs;
-    t->receive_runs = x->peer[k].receive.runs;
+    traffic->rank = plan->peer[k].rank;
+    traffic->method = plan->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    traffic->send_count = plan->peer[k].send.count;
+    traffic->receive_count = plan->peer[k].receive.count;
+    traffic->send_runs = plan->peer[k].send.runs;
+    traffic->receive_runs = plan->peer[k].receive.runs;
     return 1;
 }
 
-DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *p, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text *out)
 {
-    const dpari_points *x = dpari_pt_of(p);
-    dpar_points_traffic t;
+    const dpari_points *plan = dpari_pt_of(points);
+    dpar_points_traffic traffic;
     int32_t k;
-    if (!p) {
+    if (!points) {
         return;
     }
-    dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n", p->comm->rank,
-                     p->own_count, p->ghost_count, x->count);
-    dpar_text_put(out, "  rank way          sends      runs  receives      runs\n");
-    for (k = 0; dpar_points_peer(p, k, &t); k++) {
-        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", t.rank,
-                         k == x->self                       ? "itself"
-                         : t.method == DPAR_POINTS_MESSAGES ? "messages"
-                                                            : "memory",
-                         t.send_count, t.send_runs, t.receive_count, t.receive_runs);
+    dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n",
+                     points->comm->rank, points->own_count, points->ghost_count, plan->count);
+    dpar_text_put(out, "  rank method       sends      runs  receives      runs\n");
+    for (k = 0; dpar_points_peer(points, k, &traffic); k++) {
+        const char *method = traffic.method == DPAR_POINTS_MESSAGES ? "messages" : "memory";
+        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", traffic.rank,
+                         k == plan->self ? "itself" : method, traffic.send_count, traffic.send_runs,
+                         traffic.receive_count, traffic.receive_runs);
     }
-    if (x->timers && x->count > 0) {
+    if (plan->timers && plan->count > 0) {
         dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
-                         x->seconds[DPARI_PT_PACKING] * 1e6 / (double)x->count,
-                         x->seconds[DPARI_PT_COPYING] * 1e6 / (double)x->count,
-                         x->seconds[DPARI_PT_WAITING] * 1e6 / (double)x->count);
+                         plan->seconds[DPARI_PT_PACKING] * 1e6 / (double)plan->count,
+                         plan->seconds[DPARI_PT_COPYING] * 1e6 / (double)plan->count,
+                         plan->seconds[DPARI_PT_WAITING] * 1e6 / (double)plan->count);
     }
 }
 
-enum { DPARI_PT_DRAWN = 64 };
+enum { DPARI_PT_DRAWN = 64 }; /* the most ranks of a drawn matrix: its rows must fit a screen */
 
-DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out)
+DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out)
 {
-    const dpari_points *x = dpari_pt_of(p);
+    const dpari_points *plan = dpari_pt_of(points);
     int64_t row[DPARI_PT_DRAWN] = {0}, *all;
     void *memory = NULL;
-    dpar_comm *c;
-    dpar_status st;
+    dpar_comm *comm;
+    dpar_status status;
     int32_t i, k;
-    if (!p) {
+    if (!points) {
         return DPAR_E_ARG;
     }
-    c = p->comm;
-    if (c->size > DPARI_PT_DRAWN) {
-        return dpari_comm_say(c, DPAR_E_RANGE, "%d ranks: a matrix of %d is drawn", c->size,
-                              (int32_t)DPARI_PT_DRAWN);
+    comm = points->comm;
+    if (comm->size > DPARI_PT_DRAWN) {
+        return dpari_comm_say(comm, DPAR_E_RANGE, "%d ranks: a matrix is drawn of at most %d",
+                              comm->size, (int32_t)DPARI_PT_DRAWN);
     }
-    for (i = 0; i < p->peer_count; i++) {
-        row[x->peer[i].rank] = x->peer[i].send.count;
+    for (i = 0; i < points->peer_count; i++) {
+        row[plan->peer[i].rank] = plan->peer[i].send.count;
     }
-    st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);
-    st = dpari_agree_on(c, st, "points", NULL, NULL, NULL);
+    status = dpar_comm_alloc(comm, (int64_t)sizeof *row * comm->size * comm->size, &memory);
+    status = dpari_agree_on(comm, status, "points", NULL, NULL, NULL);
     all = (int64_t *)memory;
-    st = st == DPAR_OK ? dpar_all_gather(c, row, all, c->size, DPAR_I64, NULL) : st;
-    for (i = -1; i < c->size && st == DPAR_OK && out; i++) {
+    if (status == DPAR_OK) {
+        status = dpar_all_gather(comm, row, all, comm->size, DPAR_I64, NULL);
+    }
+    for (i = -1; i < comm->size && status == DPAR_OK && out; i++) { /* -1: the heading */
         if (i < 0) {
             dpar_text_put(out, "values from\\to");
         } else {
             dpari_text_print(out, "%14d", i);
         }
-        for (k = 0; k < c->size; k++) {
+        for (k = 0; k < comm->size; k++) {
             if (i < 0) {
                 dpari_text_print(out, " %9d", k);
-            } else if (all[i * c->size + k] == 0) {
+            } else if (all[i * comm->size + k] == 0) {
                 dpar_text_put(out, "         .");
             } else {
-                dpari_text_print(out, " %9ld", all[i * c->size + k]);
+                dpari_text_print(out, " %9ld", all[i * comm->size + k]);
             }
         }
         dpar_text_put(out, "\n");
     }
-    dpar_comm_release(c, memory);
-    return st;
+    dpar_comm_release(comm, memory);
+    return status;
 }
 
 /* ==== points/points_check.c ==== */
@@ -3575,19 +3937,20 @@ DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text
  * To compare, it exchanges into a copy of the ghosts and looks for the first difference. */
 
 /* Returns the address of an element of a vector. */
-static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_field *v,
+static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_points_field *field,
                                       int64_t index, int32_t component)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
-    const int64_t n = v->components > 0 ? v->components : 1;
-    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
-    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    const int64_t bytes = dpar_type_bytes(field->type);
+    const int64_t stride = dpari_pt_stride(field);
+    const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t within = component * apart;
-    return index < p->own_count || !v->ghosts
-               ? (unsigned char *)v->data + bytes * (index * stride + within)
-               : (unsigned char *)v->ghosts + bytes * ((index - p->own_count) * stride + within);
+    if (index < points->own_count || !field->ghosts) {
+        return (unsigned char *)field->data + bytes * (index * stride + within);
+    }
+    return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
 }
 
+/* True if all bits of a number are 1, which is a NaN of any type of floats. */
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 {
     int64_t i;
@@ -3596,17 +3959,17 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
- * write: makes all so instead. */
-static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_field *v, int64_t from,
-                               int64_t to, int write)
+/* Returns the first point in [from, to) of a vector that has a poisoned number, or -1 if there is
+ * none. write: 1 poisons all numbers of these points instead. */
+static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
+                               int64_t from, int64_t to, int write)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
+    const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
     for (i = from; i < to; i++) {
-        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
-            unsigned char *at = dpari_pt_number(p, v, i, k);
+        for (k = 0; k < dpari_pt_components(field); k++) {
+            unsigned char *at = dpari_pt_number(points, field, i, k);
             for (b = 0; b < bytes && write; b++) {
                 at[b] = 0xff;
             }
@@ -3618,33 +3981,35 @@ static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_field *v,
     return -1;
 }
 
-static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_field *v, int32_t n,
-                                     dpar_why *why)
+/* Finds a poisoned ghost. Vectors with poisoned own values are left out, because their ghosts may
+ * have received such a value. */
+static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_points_field *fields,
+                                     int32_t n, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        const int64_t at =
-            dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 0);
-        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own_count, 0) < 0) {
+        const int64_t at = dpari_pt_poison(points, &fields[i], points->own_count,
+                                           points->own_count + points->ghost_count, 0);
+        if (at >= 0 && dpari_pt_poison(points, &fields[i], 0, points->own_count, 0) < 0) {
             return dpari_wrong(why,
                                "vector %d: ghost %ld, local index %ld of rank %d, is not filled", i,
-                               at - p->own_count, at, p->comm->rank);
+                               at - points->own_count, at, points->comm->rank);
         }
     }
     return DPAR_OK;
 }
 
 /* Returns the first ghost of a vector that differs from the value that was received, or -1. */
-static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
+static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field *field,
                               const dpar_points_field *copy)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
+    const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
-    for (i = p->own_count; i < p->own_count + p->ghost_count; i++) {
-        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
-            const unsigned char *here = dpari_pt_number(p, v, i, k);
-            const unsigned char *came = dpari_pt_number(p, copy, i, k);
+    for (i = points->own_count; i < points->own_count + points->ghost_count; i++) {
+        for (k = 0; k < dpari_pt_components(field); k++) {
+            const unsigned char *here = dpari_pt_number(points, field, i, k);
+            const unsigned char *came = dpari_pt_number(points, copy, i, k);
             for (b = 0; b < bytes; b++) {
                 if (here[b] != came[b]) {
                     return i;
@@ -3655,116 +4020,136 @@ static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
     return -1;
 }
 
-/* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
-static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, int32_t i,
+/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares them. Own
+ * values are used in place. Collective. */
+static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field *field, int32_t i,
                                     dpar_why *why)
 {
-    dpar_points_field copy = *v;
-    const int64_t n = v->components > 0 ? v->components : 1;
-    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
-    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    dpar_points_field copy = *field;
+    const int64_t n = dpari_pt_components(field);
+    const int64_t stride = dpari_pt_stride(field);
+    const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t numbers =
-        (p->ghost_count > 0 ? p->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
+        (points->ghost_count > 0 ? points->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
     int64_t at = -1;
-    dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
-    st = dpari_agree(p->comm, st, NULL);
-    st = st == DPAR_OK ? dpar_points_exchange_many(p, &copy, 1) : st;
-    if (st == DPAR_OK) {
-        at = dpari_pt_stale(p, v, &copy);
+    dpar_status status =
+        dpar_comm_alloc(points->comm, numbers * dpar_type_bytes(field->type), &copy.ghosts);
+    status = dpari_agree(points->comm, status, NULL);
+    if (status == DPAR_OK) {
+        status = dpar_points_exchange_many(points, &copy, 1);
+    }
+    if (status == DPAR_OK) {
+        at = dpari_pt_stale(points, field, &copy);
     } else {
-        st = dpari_repeat(st, why, p->comm->why.text);
+        status = dpari_repeat(status, why, points->comm->why.text);
     }
     if (at >= 0) {
-        st = dpari_say(DPAR_E_MISMATCH, why,
-                       "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
-                       i, at - p->own_count, at, p->comm->rank);
+        status =
+            dpari_say(DPAR_E_MISMATCH, why,
+                      "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
+                      i, at - points->own_count, at, points->comm->rank);
     }
-    dpar_comm_release(p->comm, copy.ghosts);
-    return dpari_agree(p->comm, st, why);
+    dpar_comm_release(points->comm, copy.ghosts);
+    return dpari_agree(points->comm, status, why);
 }
 
-/* Vectors as an exchange would take them. */
-static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_field *v, int32_t n,
-                                        dpar_why *why)
+/* Checks the descriptions of vectors as an exchange does. */
+static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_points_field *fields,
+                                        int32_t n, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        if (dpar_type_bytes(v[i].type) == 0 || v[i].components < 0 || v[i].stride < 0 ||
-            v[i].component_stride < 0 ||
-            (!v[i].data && (p->own_count > 0 || !v[i].ghosts) &&
-             p->own_count + p->ghost_count > 0)) {
-            return dpari_wrong(why, "vector %d: %d components of %s, or data is NULL", i,
-                               v[i].components, dpar_type_name(v[i].type));
+        if (dpar_type_bytes(fields[i].type) == 0 || fields[i].components < 0 ||
+            fields[i].stride < 0 || fields[i].component_stride < 0 ||
+            (!fields[i].data && (points->own_count > 0 || !fields[i].ghosts) &&
+             points->own_count + points->ghost_count > 0)) {
+            return dpari_wrong(
+                why, "vector %d: %d components of type %s, a negative stride, or data is NULL", i,
+                fields[i].components, dpar_type_name(fields[i].type));
         }
     }
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v,
-                                                  int32_t n, int32_t what, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
+                                                  const dpar_points_field *fields, int32_t n,
+                                                  int32_t what, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status;
     int32_t i;
-    if (!p || n < 0 || (n > 0 && !v) || what < DPAR_POINTS_POISON || what > DPAR_POINTS_STALE) {
-        return dpari_wrong(why, "points: check %d of %d vectors", what, n);
+    if (!points || n < 0 || (n > 0 && !fields) || what < DPAR_POINTS_POISON ||
+        what > DPAR_POINTS_STALE) {
+        return dpari_wrong(
+            why,
+            "dpar_points_check: points or fields is NULL, or what is %d (1 to 3), or count is %d",
+            what, n);
     }
-    st = dpari_pt_check_named(p, v, n, why);
-    st = what == DPAR_POINTS_STALE ? dpari_agree(p->comm, st, why) : st;
-    if (st == DPAR_OK && what == DPAR_POINTS_UNFILLED) {
-        return dpari_pt_unfilled(p, v, n, why);
+    status = dpari_pt_check_named(points, fields, n, why);
+    if (what == DPAR_POINTS_STALE) { /* collective, so that all ranks must return */
+        status = dpari_agree(points->comm, status, why);
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (what == DPAR_POINTS_UNFILLED) {
+        return dpari_pt_unfilled(points, fields, n, why);
+    }
+    for (i = 0; i < n; i++) {
         if (what == DPAR_POINTS_POISON) {
-            (void)dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 1);
-        } else {
-            st = dpari_pt_compare(p, &v[i], i, why);
+            (void)dpari_pt_poison(points, &fields[i], points->own_count,
+                                  points->own_count + points->ghost_count, 1);
+            continue;
+        }
+        status = dpari_pt_compare(points, &fields[i], i, why);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* ==== points/points_simple.c ==== */
 
 /* Allocates vectors, and exchanges one vector of doubles. points_run.c does the work. */
 
-DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_t components)
+DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, int32_t components)
 {
     void *memory = NULL;
     int64_t bytes;
-    if (!p) {
+    if (!points) {
         return NULL;
     }
     if (components < 0 || dpar_type_bytes(type) == 0 ||
-        !dpari_mul(p->own_count + p->ghost_count,
+        !dpari_mul(points->own_count + points->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong(p->comm, "an array of %d components of %s", components,
-                               dpar_type_name(type));
+        (void)dpari_comm_wrong(points->comm, "dpar_points_array: %d components of type %s",
+                               components, dpar_type_name(type));
         return NULL;
     }
-    (void)dpar_comm_alloc(p->comm, bytes, &memory); /* NULL if it fails */
+    (void)dpar_comm_alloc(points->comm, bytes, &memory); /* NULL if it fails */
     return memory;
 }
 
-/* x as the one vector of an exchange. */
+/* Describes x as the only vector of an exchange. */
 static dpar_points_field dpari_pt_doubles(double *x)
 {
-    dpar_points_field v;
-    dpari_zero(&v, sizeof v);
-    v.type = DPAR_F64;
-    v.data = x;
-    return v;
+    dpar_points_field field;
+    dpari_zero(&field, sizeof field);
+    field.type = DPAR_F64;
+    field.data = x;
+    return field;
 }
 
-DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x)
+DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x)
 {
-    const dpar_points_field v = dpari_pt_doubles(x);
-    return dpar_points_exchange_many(p, &v, 1);
+    const dpar_points_field field = dpari_pt_doubles(x);
+    return dpar_points_exchange_many(points, &field, 1);
 }
 
-DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x)
+DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
-    const dpar_points_field v = dpari_pt_doubles(x);
-    return dpar_points_reduce_many(p, &v, 1, DPAR_SUM);
+    const dpar_points_field field = dpari_pt_doubles(x);
+    return dpar_points_reduce_many(points, &field, 1, DPAR_SUM);
 }
 
 /* ==== points/points_order.c ==== */
@@ -3772,14 +4157,16 @@ DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x)
 /* Sorts, numbers items from rank to rank, and allocates temporary pages, for partitions and
  * movements (points_part.c, points_move.c). */
 
-/* A byte of a number, so that numbers ascend with their bytes: the sign is turned. */
+/* Returns a byte of the key or id. The sign bit is inverted, so that unsigned bytes have the order
+ * of signed numbers. */
 DPARI_FN size_t dpari_po_digit(const dpari_po_item *item, int by_id, int32_t shift)
 {
     const uint64_t v = (uint64_t)(by_id ? item->id : item->key) ^ UINT64_C(1) << 63;
     return (size_t)(v >> shift & 255u);
 }
 
-/* Deals the items out by one byte, in their order. 0: all have the same one, nothing was done. */
+/* Copies the items to `out`, sorted by one byte. Returns 0 if all have the same byte, and then
+ * copies nothing. */
 static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t n, int by_id,
                          int32_t shift)
 {
@@ -3803,118 +4190,137 @@ static int dpari_po_deal(const dpari_po_item *item, dpari_po_item *out, int64_t 
     return 1;
 }
 
+/* True if items are sorted already: by id, or by key and id. */
+static int dpari_po_is_sorted(const dpari_po_item *item, int64_t n, int by_id)
+{
+    int64_t i;
+    for (i = 1; i < n; i++) {
+        if (by_id ? item[i - 1].id > item[i].id
+                  : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) > 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 DPARI_INTERNAL dpari_po_item *dpari_po_sort(dpari_po_item *item, dpari_po_item *spare, int64_t n)
 {
     int32_t by_id, shift;
-    int64_t i;
-    for (by_id = 1; by_id >= 0; by_id--) { /* what decides less first */
-        for (i = 1; i < n && (by_id ? item[i - 1].id <= item[i].id
-                                    : dpari_po_compare(&item[i - 1], item[i].key, item[i].id) <= 0);
-             i++) {
+    /* Sorts by id, then by key, from the lowest byte to the highest. Each pass keeps the order of
+     * the passes before it among equal bytes. */
+    for (by_id = 1; by_id >= 0; by_id--) {
+        if (dpari_po_is_sorted(item, n, by_id)) {
+            continue;
         }
-        for (shift = 0; shift < 64 && i < n; shift += 8) {
+        for (shift = 0; shift < 64; shift += 8) {
             if (dpari_po_deal(item, spare, n, by_id, shift)) {
-                dpari_po_item *const t = item;
+                dpari_po_item *const swapped = item;
                 item = spare;
-                spare = t;
+                spare = swapped;
             }
         }
     }
     return item;
 }
 
-DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *p, int64_t n, int64_t bytes,
-                                              dpar_status *st, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD void *dpari_po_take(dpari_po_pages *pages, int64_t n, int64_t bytes,
+                                              dpar_status *status, dpar_why *why)
 {
     int64_t all = 0;
     void *at = NULL;
-    if (*st != DPAR_OK) {
+    if (*status != DPAR_OK) {
         return NULL;
     }
-    if (dpari_mul(n, bytes, &all) && p->used < DPARI_PO_PAGES) {
+    if (dpari_mul(n, bytes, &all) && pages->used < DPARI_PO_PAGES) {
         at = dpari_os_pages(all + 8);
     }
     if (!at) {
-        *st = dpari_say(DPAR_E_MEMORY, why, "no memory: %ld times %ld bytes are needed for a while",
-                        n, bytes);
+        *status =
+            dpari_say(DPAR_E_MEMORY, why,
+                      "no memory for a temporary array of %ld elements of %ld bytes", n, bytes);
         return NULL;
     }
-    p->at[p->used] = at;
-    p->bytes[p->used++] = all + 8;
+    pages->at[pages->used] = at;
+    pages->bytes[pages->used++] = all + 8;
     return at;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *p)
+DPARI_INTERNAL DPARI_COLD void dpari_po_free(dpari_po_pages *pages)
 {
-    while (p->used > 0) {
-        p->used--;
-        dpari_os_unmap(p->at[p->used], p->bytes[p->used]);
+    while (pages->used > 0) {
+        pages->used--;
+        dpari_os_unmap(pages->at[pages->used], pages->bytes[pages->used]);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *c, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_host(const dpar_comm *comm, dpar_why *why)
 {
-    return !c->mem || c->node || dpari_world_of(c)
-               ? DPAR_OK
-               : dpari_wrong(why,
-                             "points lie in the host's memory, the communicator's is a device's");
+    if (!comm->mem || comm->node || dpari_world_of(comm)) {
+        return DPAR_OK;
+    }
+    return dpari_wrong(why,
+                       "points are in the host's memory, but the communicator sends a device's");
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_said(const dpar_comm *c, dpar_status st,
-                                                    dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_explain(const dpar_comm *comm, dpar_status status,
+                                                       dpar_why *why)
 {
-    return st == DPAR_OK ? st : dpari_repeat(st, why, c->why.text);
+    return status == DPAR_OK ? status : dpari_repeat(status, why, comm->why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *c, int64_t n, int64_t *first,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_po_first(dpar_comm *comm, int64_t n, int64_t *first,
                                                      dpar_why *why)
 {
     dpari_po_pages pages;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t *all;
     int32_t r;
     dpari_zero(&pages, sizeof pages);
-    all = (int64_t *)dpari_po_take(&pages, c->size, 8, &st, why);
-    st = dpari_agree(c, st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c, dpar_all_gather(c, &n, all, 1, DPAR_I64, NULL), why);
+    all = (int64_t *)dpari_po_take(&pages, comm->size, 8, &status, why);
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_explain(comm, dpar_all_gather(comm, &n, all, 1, DPAR_I64, NULL), why);
     }
-    for (r = 0, *first = 0; r < c->rank && st == DPAR_OK; r++) {
+    *first = 0;
+    for (r = 0; r < comm->rank && status == DPAR_OK; r++) {
         *first += all[r];
     }
     dpari_po_free(&pages);
-    return st;
+    return status;
 }
 
 /* ==== points/points_part.c ==== */
 
 /* Partitions points along Hilbert's curve. It implements dpar_points_partition.
  *
- * Each rank sorts its points by their place on the curve and sums their weights. The cuts between
- * parts are then searched for by all ranks together. Every cut has a bracket that is divided in
- * eight: each rank counts its weights below the seven probes, an all-reduce adds them up, and one
- * eighth remains. If several points are at the place of a cut, their ids are searched in the same
- * way. Integers throughout, so that the result does not depend on the distribution of points. */
+ * Each rank sorts its points by their place on the curve and sums their weights. All ranks together
+ * then search for the cuts between parts. Every cut has a bracket, which seven probes divide into
+ * eight: each rank counts its weights up to each probe, an all-reduce adds them up, and one eighth
+ * remains. If several points are at the place of a cut, their ids are searched in the same way. All
+ * counts are integers, so that the result does not depend on the distribution of points. */
 
 enum {
-    DPARI_PC_PROBES = 7,        /* counts of each cut in a round: a bracket becomes an eighth */
-    DPARI_PC_PARTS = 1 << 20,   /* at most */
-    DPARI_PC_WEIGHT_BITS = 61,  /* of all weights together */
-    DPARI_PC_MANTISSA_BITS = 52 /* a weight has no more */
+    DPARI_PC_PROBES = 7,        /* of each cut in a round: the bracket shrinks to an eighth */
+    DPARI_PC_PARTS = 1 << 20,   /* the most parts */
+    DPARI_PC_WEIGHT_BITS = 61,  /* the sum of all weights is at most 2^61, so that twice it fits
+                                    in an int64_t */
+    DPARI_PC_MANTISSA_BITS = 52 /* of a double: finer steps would not be more accurate */
 };
 
 /* ---- the curve --------------------------------------------------------------------------------
  */
 
+/* Returns the bits of a coordinate, so that a place on the curve has at most 63. */
 DPARI_FN int32_t dpari_pc_bits(int32_t dims)
 {
     return dims == 2 ? 31 : 21;
 }
 
 /* The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
- * 381). From the coarsest level on: at each, the digit that says which half of every dim the cell
- * is in, as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as
- * that half says. */
+ * 381). It goes from the coarsest level to the finest. At each level the bits of the coordinates
+ * say in which half of each dim the cell is, and they become the next digit of the place, in Gray
+ * code. The levels below are then mirrored, or two of their dims are exchanged, as these bits say.
+ */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 {
     uint32_t x[3] = {0, 0, 0}, level, flip = 0;
@@ -3950,149 +4356,165 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
     return place;
 }
 
-/* ---- what is cut ------------------------------------------------------------------------------
+/* ---- structs ----------------------------------------------------------------------------------
  */
 
 /* A cut: the first point of a part, by place and id. */
 typedef struct dpari_pc_cut {
     int64_t key, id;
-    int64_t low, high; /* what is searched lies between these */
-    int64_t weight;    /* of the points before the part begins */
-    int32_t behind;    /* 1: the part begins behind that point */
+    int64_t low, high; /* the bracket: the key or id that is searched is in [low, high] */
+    int64_t weight;    /* wanted weight of the points before the part, in steps */
+    int32_t behind;    /* 1 if the part begins behind that point */
 } dpari_pc_cut;
 
 typedef struct dpari_pc {
-    dpar_comm *c;
-    const dpar_points_partition_desc *d;
+    dpar_comm *comm;
+    const dpar_points_partition_desc *desc;
     int32_t parts;
-    double low[3], half; /* the cube: its corner, half its side */
-    double largest;      /* weight */
-    double steps;        /* weights of it become so many */
-    int64_t first;       /* id of point 0, where they have none */
+    double low[3], half; /* the cube that holds all points: its corner, half its side */
+    double largest;      /* the largest weight */
+    double steps;        /* the largest weight in steps; weights are rounded to steps */
+    int64_t first;       /* the id of point 0 if the caller passes no ids */
     int64_t points;      /* of all ranks */
-    int64_t weight;      /* in steps, of all ranks */
-    dpari_po_item *item; /* sorted: place, id, index */
-    int64_t *before;     /* [points + 1] weight of the sorted ones before each */
+    int64_t weight;      /* of all ranks, in steps */
+    dpari_po_item *item; /* own points, sorted by place and id */
+    int64_t *before;     /* [own points + 1] weight of the sorted points before each, in steps */
     dpari_pc_cut *cut;   /* [parts - 1] */
-    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] */
+    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] weights up to each probe */
     dpari_po_pages pages;
 } dpari_pc;
 
-static DPARI_COLD void dpari_pc_state(dpari_facts *f, const void *given)
+/* States what all ranks must pass alike. */
+static DPARI_COLD void dpari_pc_state(dpari_facts *facts, const void *given)
 {
-    const dpar_points_partition_desc *d = (const dpar_points_partition_desc *)given;
-    dpari_fact(f, "dims", 0, d->dims);
-    dpari_fact(f, "parts", 0, d->parts);
+    const dpar_points_partition_desc *desc = (const dpar_points_partition_desc *)given;
+    dpari_fact(facts, "dims", 0, desc->dims);
+    dpari_fact(facts, "parts", 0, desc->parts);
 }
 
-static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d,
+/* Checks what this rank passes. */
+static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *desc,
                                              const int32_t *owner, dpar_why *why)
 {
     int64_t i;
     int32_t k;
-    if (!d || d->dims < 2 || d->dims > 3) {
-        return dpari_wrong(why, "%d dims: there are 2 or 3", d ? d->dims : 0);
+    if (!desc || desc->dims < 2 || desc->dims > 3) {
+        return dpari_wrong(why, "points have %d dims, but 2 or 3 are possible",
+                           desc ? desc->dims : 0);
     }
-    if (d->count < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
-        (d->count > 0 && (!d->position || !owner))) {
-        return dpari_wrong(why, "%ld points, %d parts, position or owner is NULL", d->count,
-                           d->parts);
+    if (desc->count < 0 || desc->parts < 0 || desc->parts > DPARI_PC_PARTS ||
+        (desc->count > 0 && (!desc->position || !owner))) {
+        return dpari_wrong(why,
+                           "%ld points or %d parts is out of range, or position or owner is NULL",
+                           desc->count, desc->parts);
     }
-    if (d->count > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld points on a rank: at most 2^31 - 1", d->count);
+    if (desc->count > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld points on a rank, but at most 2^31 - 1 are possible", desc->count);
     }
-    for (i = 0; i < d->count; i++) {
-        for (k = 0; k < d->dims; k++) {
-            if (!dpari_finite(d->position[i * d->dims + k])) {
+    for (i = 0; i < desc->count; i++) {
+        for (k = 0; k < desc->dims; k++) {
+            if (!dpari_finite(desc->position[i * desc->dims + k])) {
                 return dpari_wrong(why, "point %ld: coordinate %d is not finite", i, k);
             }
         }
-        if (d->weight && !(d->weight[i] >= 0 && dpari_finite(d->weight[i]))) {
+        if (desc->weight && !(desc->weight[i] >= 0 && dpari_finite(desc->weight[i]))) {
             return dpari_wrong(why, "point %ld: its weight is negative or not finite", i);
         }
     }
     return DPAR_OK;
 }
 
-/* The cube of all points, the largest weight, the number of points. */
-static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
+/* Finds the cube that holds all points, the largest weight, and the number of points. Collective.
+ */
+static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
 {
-    const dpar_points_partition_desc *d = x->d;
-    const double none = 1.7976931348623157e308;
-    double least[7] = {none, none, none, none, none, none, 0.0}; /* low, -high, -weight */
+    const dpar_points_partition_desc *desc = cutting->desc;
+    const double none = 1.7976931348623157e308;                  /* the largest double */
+    double least[7] = {none, none, none, none, none, none, 0.0}; /* of low, -high and -weight */
     int64_t i, all;
     int32_t k;
-    dpar_status st;
-    for (i = 0; i < d->count; i++) {
-        for (k = 0; k < d->dims; k++) {
-            least[k] = dpari_leastf(least[k], d->position[i * d->dims + k]);
-            least[3 + k] = dpari_leastf(least[3 + k], -d->position[i * d->dims + k]);
+    dpar_status status;
+    for (i = 0; i < desc->count; i++) {
+        for (k = 0; k < desc->dims; k++) {
+            least[k] = dpari_leastf(least[k], desc->position[i * desc->dims + k]);
+            least[3 + k] = dpari_leastf(least[3 + k], -desc->position[i * desc->dims + k]);
         }
-        least[6] = dpari_leastf(least[6], d->weight ? -d->weight[i] : -1.0);
+        least[6] = dpari_leastf(least[6], desc->weight ? -desc->weight[i] : -1.0);
     }
-    st = dpar_all_reduce(x->c, least, least, 7, DPAR_F64, DPAR_MIN, NULL);
-    if (st == DPAR_OK) {
-        st = dpar_all_reduce(x->c, &d->count, &x->points, 1, DPAR_I64, DPAR_SUM, NULL);
+    status = dpar_all_reduce(cutting->comm, least, least, 7, DPAR_F64, DPAR_MIN, NULL);
+    if (status == DPAR_OK) {
+        status = dpar_all_reduce(cutting->comm, &desc->count, &cutting->points, 1, DPAR_I64,
+                                 DPAR_SUM, NULL);
     }
-    if (st != DPAR_OK) {
-        return dpari_po_said(x->c, st, why);
+    if (status != DPAR_OK) {
+        return dpari_po_explain(cutting->comm, status, why);
     }
-    if (x->points > 0 && !(least[6] < 0)) {
-        return dpari_wrong(why, "the weights of all %ld points are 0", x->points);
+    if (cutting->points > 0 && !(least[6] < 0)) {
+        return dpari_wrong(why, "the weights of all %ld points are 0", cutting->points);
     }
-    x->largest = -least[6];
-    for (k = 0; k < d->dims; k++) { /* halves: no difference is infinite */
-        x->low[k] = least[k];
-        x->half = dpari_mostf(x->half, -least[3 + k] / 2 - least[k] / 2);
+    cutting->largest = -least[6];
+    for (k = 0; k < desc->dims; k++) { /* halves, because the difference may be infinite */
+        cutting->low[k] = least[k];
+        cutting->half = dpari_mostf(cutting->half, -least[3 + k] / 2 - least[k] / 2);
     }
-    x->steps = 1.0;
-    for (all = x->points, k = 0;
-         k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1); k++) {
+    cutting->steps = 1.0;
+    all = cutting->points; /* the sum of weights, in steps, if each is the largest */
+    for (k = 0; k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1);
+         k++) {
         all *= 2;
-        x->steps *= 2;
+        cutting->steps *= 2;
     }
     return DPAR_OK;
 }
 
-static int64_t dpari_pc_place(const dpari_pc *x, const double *at)
+/* Returns the place of a position on the curve. */
+static int64_t dpari_pc_place(const dpari_pc *cutting, const double *at)
 {
-    const double side = (double)(UINT32_C(1) << dpari_pc_bits(x->d->dims));
+    const double side = (double)(UINT32_C(1) << dpari_pc_bits(cutting->desc->dims));
     uint32_t cell[3];
     int32_t k;
-    for (k = 0; k < x->d->dims; k++) {
-        const double share = x->half > 0 ? (at[k] / 2 - x->low[k] / 2) / x->half : 0.0;
+    for (k = 0; k < cutting->desc->dims; k++) {
+        const double share =
+            cutting->half > 0 ? (at[k] / 2 - cutting->low[k] / 2) / cutting->half : 0.0;
         cell[k] = (uint32_t)dpari_leastf(share * side, side - 1);
     }
-    return dpari_points_curve(x->d->dims, cell);
+    return dpari_points_curve(cutting->desc->dims, cell);
 }
 
-static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)
+/* Returns the weight of own point i in steps. */
+static int64_t dpari_pc_steps(const dpari_pc *cutting, int64_t i)
 {
-    return (int64_t)((x->d->weight ? x->d->weight[i] / x->largest : 1.0) * x->steps + 0.5);
+    return (int64_t)((cutting->desc->weight ? cutting->desc->weight[i] / cutting->largest : 1.0) *
+                         cutting->steps +
+                     0.5);
 }
 
-/* Own points along the curve, and their weights. */
-static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
+/* Allocates memory, sorts own points along the curve, and sums their weights. */
+static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
 {
-    const dpar_points_partition_desc *d = x->d;
-    const int64_t n = d->count, cuts = x->parts - 1;
-    dpar_status st = DPAR_OK;
-    dpari_po_item *item = (dpari_po_item *)dpari_po_take(&x->pages, 2 * n, sizeof *item, &st, why);
+    const dpar_points_partition_desc *desc = cutting->desc;
+    const int64_t n = desc->count, cuts = cutting->parts - 1;
+    dpar_status status = DPAR_OK;
+    dpari_po_item *item =
+        (dpari_po_item *)dpari_po_take(&cutting->pages, 2 * n, sizeof *item, &status, why);
     int64_t i;
-    x->before = (int64_t *)dpari_po_take(&x->pages, n + 1, 8, &st, why);
-    x->cut = (dpari_pc_cut *)dpari_po_take(&x->pages, cuts, sizeof *x->cut, &st, why);
-    x->count = (int64_t *)dpari_po_take(&x->pages, DPARI_PC_PROBES * cuts, 8, &st, why);
-    if (st != DPAR_OK) {
-        return st;
+    cutting->before = (int64_t *)dpari_po_take(&cutting->pages, n + 1, 8, &status, why);
+    cutting->cut =
+        (dpari_pc_cut *)dpari_po_take(&cutting->pages, cuts, sizeof *cutting->cut, &status, why);
+    cutting->count =
+        (int64_t *)dpari_po_take(&cutting->pages, DPARI_PC_PROBES * cuts, 8, &status, why);
+    if (status != DPAR_OK) {
+        return status;
     }
     for (i = 0; i < n; i++) {
-        item[i].key = dpari_pc_place(x, d->position + i * d->dims);
-        item[i].id = d->id ? d->id[i] : x->first + i;
+        item[i].key = dpari_pc_place(cutting, desc->position + i * desc->dims);
+        item[i].id = desc->id ? desc->id[i] : cutting->first + i;
         item[i].at = i;
     }
-    x->item = dpari_po_sort(item, item + n, n);
+    cutting->item = dpari_po_sort(item, item + n, n);
     for (i = 0; i < n; i++) {
-        x->before[i + 1] = x->before[i] + dpari_pc_steps(x, x->item[i].at);
+        cutting->before[i + 1] = cutting->before[i] + dpari_pc_steps(cutting, cutting->item[i].at);
     }
     return DPAR_OK;
 }
@@ -4100,13 +4522,13 @@ static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 /* ---- cuts -------------------------------------------------------------------------------------
  */
 
-/* How many own points come before (key, id); with = 1: and are there. */
-static int64_t dpari_pc_rank(const dpari_pc *x, int64_t key, int64_t id, int32_t with)
+/* Returns the number of own points before (key, id), or, if with is 1, up to it. */
+static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, int32_t with)
 {
-    int64_t low = 0, high = x->d->count;
+    int64_t low = 0, high = cutting->desc->count;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (dpari_po_compare(&x->item[middle], key, id) < with) {
+        if (dpari_po_compare(&cutting->item[middle], key, id) < with) {
             low = middle + 1;
         } else {
             high = middle;
@@ -4115,14 +4537,15 @@ static int64_t dpari_pc_rank(const dpari_pc *x, int64_t key, int64_t id, int32_t
     return low;
 }
 
-/* ceil(times k T / parts) without overflow: times <= 2, k < parts <= 2^20, T <= 2^61. */
-static int64_t dpari_pc_share(const dpari_pc *x, int64_t k, int64_t times)
+/* Returns ceil(times * k * weight / parts) without overflow: times <= 2, k < parts <= 2^20, weight
+ * <= 2^61. */
+static int64_t dpari_pc_share(const dpari_pc *cutting, int64_t k, int64_t times)
 {
-    return times * (x->weight / x->parts) * k +
-           dpari_ceil_div(times * (x->weight % x->parts) * k, x->parts);
+    return times * (cutting->weight / cutting->parts) * k +
+           dpari_ceil_div(times * (cutting->weight % cutting->parts) * k, cutting->parts);
 }
 
-/* Where probe j of a bracket is: low + an eighth of it, two eighths, ..., below high. */
+/* Returns where probe j of a bracket is: at one eighth, two eighths, ..., but below high. */
 static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
 {
     const uint64_t span = (uint64_t)cut->high - (uint64_t)cut->low;
@@ -4132,120 +4555,154 @@ static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
     return (int64_t)((uint64_t)cut->low + at);
 }
 
-static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *x, int64_t each, dpar_why *why)
+/* Adds `each` counts of every cut over all ranks. Collective. */
+static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar_why *why)
 {
-    return dpari_po_said(
-        x->c,
-        dpar_all_reduce(x->c, x->count, x->count, each * (x->parts - 1), DPAR_I64, DPAR_SUM, NULL),
-        why);
+    return dpari_po_explain(cutting->comm,
+                            dpar_all_reduce(cutting->comm, cutting->count, cutting->count,
+                                            each * (cutting->parts - 1), DPAR_I64, DPAR_SUM, NULL),
+                            why);
 }
 
-/* Searches for each cut the smallest number in its bracket up to which points weigh as much as it
- * wants: places, then ids at its place. */
-static dpar_status dpari_pc_search(dpari_pc *x, int by_id, dpar_why *why)
+/* Counts own weights up to each probe of each cut. Cuts that are found are counted, too, so that
+ * the array has no gaps. Returns how many cuts are still open. */
+static int64_t dpari_pc_probe_all(dpari_pc *cutting, int by_id)
 {
-    const int64_t cuts = x->parts - 1;
-    dpar_status st = DPAR_OK;
-    int64_t i, j, open = cuts;
-    while (open > 0 && st == DPAR_OK) {
-        for (i = open = 0; i < cuts; i++) {
-            const dpari_pc_cut *cut = &x->cut[i];
-            open += cut->low < cut->high;
-            for (j = 0; j < DPARI_PC_PROBES; j++) {
-                const int64_t at = cut->low < cut->high ? dpari_pc_probe(cut, j) : cut->low;
-                x->count[i * DPARI_PC_PROBES + j] =
-                    x->before[by_id ? dpari_pc_rank(x, cut->key, at, 1)
-                                    : dpari_pc_rank(x, at, INT64_MAX, 1)];
-            }
-        }
-        st = open > 0 ? dpari_pc_add(x, DPARI_PC_PROBES, why) : st;
-        for (i = 0; i < cuts && open > 0 && st == DPAR_OK; i++) {
-            dpari_pc_cut *cut = &x->cut[i];
-            const dpari_pc_cut was = *cut;
-            if (was.low == was.high) {
-                continue;
-            }
-            for (j = 0; j < DPARI_PC_PROBES && x->count[i * DPARI_PC_PROBES + j] < cut->weight;
-                 j++) {
-            }
-            cut->low = j > 0 ? dpari_pc_probe(&was, j - 1) + 1 : was.low;
-            cut->high = j < DPARI_PC_PROBES ? dpari_pc_probe(&was, j) : was.high;
+    int64_t i, j, open = 0;
+    for (i = 0; i < cutting->parts - 1; i++) {
+        const dpari_pc_cut *cut = &cutting->cut[i];
+        const int is_open = cut->low < cut->high;
+        open += is_open;
+        for (j = 0; j < DPARI_PC_PROBES; j++) {
+            const int64_t at = is_open ? dpari_pc_probe(cut, j) : cut->low;
+            const int64_t rank = by_id ? dpari_pc_rank(cutting, cut->key, at, 1)
+                                       : dpari_pc_rank(cutting, at, INT64_MAX, 1);
+            cutting->count[i * DPARI_PC_PROBES + j] = cutting->before[rank];
         }
     }
-    return st;
+    return open;
+}
+
+/* Shrinks the bracket of a cut to the eighth that holds its place. count: the weights of all ranks
+ * up to each probe. */
+static void dpari_pc_shrink(dpari_pc_cut *cut, const int64_t *count)
+{
+    const dpari_pc_cut was = *cut;
+    int64_t j = 0;
+    while (j < DPARI_PC_PROBES && count[j] < cut->weight) {
+        j++;
+    }
+    if (j > 0) {
+        cut->low = dpari_pc_probe(&was, j - 1) + 1;
+    }
+    if (j < DPARI_PC_PROBES) {
+        cut->high = dpari_pc_probe(&was, j);
+    }
+}
+
+/* Searches for each cut the smallest number in its bracket up to which points weigh as much as
+ * wanted: places first, then, with by_id, ids at the place that was found. Collective. */
+static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
+{
+    int64_t i;
+    while (dpari_pc_probe_all(cutting, by_id) > 0) { /* the same number on all ranks */
+        const dpar_status status = dpari_pc_add(cutting, DPARI_PC_PROBES, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        for (i = 0; i < cutting->parts - 1; i++) {
+            if (cutting->cut[i].low < cutting->cut[i].high) {
+                dpari_pc_shrink(&cutting->cut[i], cutting->count + i * DPARI_PC_PROBES);
+            }
+        }
+    }
+    return DPAR_OK;
 }
 
 /* Finds the smallest and largest id at the place of each cut, over all ranks. The places are known
  * by now. */
-static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *x, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
 {
-    const int64_t cuts = x->parts - 1;
-    dpar_status st;
+    const int64_t cuts = cutting->parts - 1;
+    dpar_status status;
     int64_t i;
     for (i = 0; i < cuts; i++) {
-        dpari_pc_cut *cut = &x->cut[i];
+        dpari_pc_cut *cut = &cutting->cut[i];
         int64_t first, last;
         cut->key = cut->low;
-        first = dpari_pc_rank(x, cut->key, INT64_MIN, 0);
-        last = dpari_pc_rank(x, cut->key, INT64_MAX, 1);
-        x->count[2 * i] = first < last ? x->item[first].id : INT64_MAX;
-        x->count[2 * i + 1] = first < last ? ~x->item[last - 1].id : INT64_MAX; /* falls with it */
+        first = dpari_pc_rank(cutting, cut->key, INT64_MIN, 0);
+        last = dpari_pc_rank(cutting, cut->key, INT64_MAX, 1);
+        /* Of ~id, because its minimum over the ranks is that of the largest id. */
+        cutting->count[2 * i] = first < last ? cutting->item[first].id : INT64_MAX;
+        cutting->count[2 * i + 1] = first < last ? ~cutting->item[last - 1].id : INT64_MAX;
     }
-    st = dpar_all_reduce(x->c, x->count, x->count, 2 * cuts, DPAR_I64, DPAR_MIN, NULL);
-    for (i = 0; i < cuts && st == DPAR_OK; i++) {
-        x->cut[i].low = x->count[2 * i];
-        x->cut[i].high = ~x->count[2 * i + 1];
+    status = dpar_all_reduce(cutting->comm, cutting->count, cutting->count, 2 * cuts, DPAR_I64,
+                             DPAR_MIN, NULL);
+    for (i = 0; i < cuts && status == DPAR_OK; i++) {
+        cutting->cut[i].low = cutting->count[2 * i];
+        cutting->cut[i].high = ~cutting->count[2 * i + 1];
     }
-    return dpari_po_said(x->c, st, why);
+    return dpari_po_explain(cutting->comm, status, why);
 }
 
 /* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
  * the middle of the point's weight is before the cut. */
-static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *x, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *cutting, dpar_why *why)
 {
-    const int64_t cuts = x->parts - 1;
-    dpar_status st;
+    const int64_t cuts = cutting->parts - 1;
+    dpar_status status;
     int64_t i;
     for (i = 0; i < cuts; i++) {
-        dpari_pc_cut *cut = &x->cut[i];
+        dpari_pc_cut *cut = &cutting->cut[i];
         cut->id = cut->low;
-        x->count[i] = x->before[dpari_pc_rank(x, cut->key, cut->id, 0)] +
-                      x->before[dpari_pc_rank(x, cut->key, cut->id, 1)];
+        cutting->count[i] = cutting->before[dpari_pc_rank(cutting, cut->key, cut->id, 0)] +
+                            cutting->before[dpari_pc_rank(cutting, cut->key, cut->id, 1)];
     }
-    st = dpari_pc_add(x, 1, why);
-    for (i = 0; i < cuts && st == DPAR_OK; i++) {
-        x->cut[i].behind = x->count[i] < dpari_pc_share(x, i + 1, 2);
+    status = dpari_pc_add(cutting, 1, why);
+    for (i = 0; i < cuts && status == DPAR_OK; i++) {
+        cutting->cut[i].behind = cutting->count[i] < dpari_pc_share(cutting, i + 1, 2);
     }
-    return st;
+    return status;
 }
 
-static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *x, dpar_why *why)
+/* Finds all cuts. Collective. */
+static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *cutting, dpar_why *why)
 {
-    dpar_status st =
-        dpar_all_reduce(x->c, &x->before[x->d->count], &x->weight, 1, DPAR_I64, DPAR_SUM, NULL);
+    dpar_status status = dpar_all_reduce(cutting->comm, &cutting->before[cutting->desc->count],
+                                         &cutting->weight, 1, DPAR_I64, DPAR_SUM, NULL);
     int32_t i;
-    if (st != DPAR_OK || x->parts == 1 || x->points == 0) {
-        return dpari_po_said(x->c, st, why);
+    if (status != DPAR_OK || cutting->parts == 1 || cutting->points == 0) {
+        return dpari_po_explain(cutting->comm, status, why);
     }
-    for (i = 0; i < x->parts - 1; i++) {
-        x->cut[i].high = INT64_MAX;
-        x->cut[i].weight = dpari_pc_share(x, i + 1, 1);
+    for (i = 0; i < cutting->parts - 1; i++) {
+        cutting->cut[i].high = INT64_MAX;
+        cutting->cut[i].weight = dpari_pc_share(cutting, i + 1, 1);
     }
-    st = dpari_pc_search(x, 0, why);
-    st = st == DPAR_OK ? dpari_pc_ids(x, why) : st;
-    st = st == DPAR_OK ? dpari_pc_search(x, 1, why) : st;
-    return st == DPAR_OK ? dpari_pc_sides(x, why) : st;
+    status = dpari_pc_search(cutting, 0, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_ids(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_search(cutting, 1, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_pc_sides(cutting, why);
 }
 
-/* Parts of own points: both go on along the curve. */
-static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
+/* Sets the part of each own point. Points and cuts are both sorted, so that one pass is enough. */
+static void dpari_pc_deal(const dpari_pc *cutting, int32_t *owner, int64_t *key)
 {
     int32_t part = 0;
     int64_t i;
-    for (i = 0; i < x->d->count; i++) {
-        const dpari_po_item *item = &x->item[i];
-        while (part < x->parts - 1 &&
-               dpari_po_compare(item, x->cut[part].key, x->cut[part].id) >= x->cut[part].behind) {
+    for (i = 0; i < cutting->desc->count; i++) {
+        const dpari_po_item *item = &cutting->item[i];
+        while (part < cutting->parts - 1 &&
+               dpari_po_compare(item, cutting->cut[part].key, cutting->cut[part].id) >=
+                   cutting->cut[part].behind) {
             part++;
         }
         owner[item->at] = part;
@@ -4255,51 +4712,71 @@ static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
-                                                      const dpar_points_partition_desc *d,
+/* Partitions points whose description was checked. Collective; the caller frees cutting->pages. */
+static DPARI_COLD dpar_status dpari_pc_run(dpari_pc *cutting, int32_t *owner, int64_t *key,
+                                           dpar_why *why)
+{
+    dpar_status status = dpari_po_first(cutting->comm, cutting->desc->count, &cutting->first, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_measure(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_agree(cutting->comm, dpari_pc_line_up(cutting, why), why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_cuts(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_pc_deal(cutting, owner, key);
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
+                                                      const dpar_points_partition_desc *desc,
                                                       int32_t *owner, int64_t *key, dpar_why *why)
 {
-    dpari_pc x;
-    dpar_status st;
-    if (!c) {
-        return dpari_wrong(why, "no communicator");
+    dpari_pc cutting;
+    dpar_status status;
+    if (!comm) {
+        return dpari_wrong(why, "dpar_points_partition: comm is NULL");
     }
-    dpari_zero(&x, sizeof x);
-    st = dpari_po_host(c, why);
-    st = st == DPAR_OK ? dpari_pc_check(d, owner, why) : st;
-    st = dpari_agree_on(c, st, "partition", dpari_pc_state, d, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_po_host(comm, why);
+    if (status == DPAR_OK) {
+        status = dpari_pc_check(desc, owner, why);
     }
-    x.c = c;
-    x.d = d;
-    x.parts = d->parts > 0 ? d->parts : c->size;
-    st = dpari_po_first(c, d->count, &x.first, why);
-    st = st == DPAR_OK ? dpari_pc_measure(&x, why) : st;
-    if (st == DPAR_OK) {
-        st = dpari_agree(c, dpari_pc_line_up(&x, why), why);
+    status = dpari_agree_on(comm, status, "partition", dpari_pc_state, desc, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = st == DPAR_OK ? dpari_pc_cuts(&x, why) : st;
-    if (st == DPAR_OK) {
-        dpari_pc_deal(&x, owner, key);
-    }
-    dpari_po_free(&x.pages);
-    return st;
+    dpari_zero(&cutting, sizeof cutting);
+    cutting.comm = comm;
+    cutting.desc = desc;
+    cutting.parts = desc->parts > 0 ? desc->parts : comm->size;
+    status = dpari_pc_run(&cutting, owner, key, why);
+    dpari_po_free(&cutting.pages);
+    return status;
 }
 
 /* ==== points/points_move.c ==== */
 
 /* Moves a mesh to new owners. It implements dpar_points_migration_make.
  *
- * If points have no owner, each rank that gets elements bids for their points by a hash of id and
- * rank. An adjoint exchange with DPAR_MIN over a plan of the old mesh finds the least bid, which
- * gets the point. Points and elements are then sorted at their new owners, and for each a plan from
- * old to new places is made. These plans move ids and corners, and corners are converted to local
- * indices at the end. No rank has the whole mesh. */
+ * If points have no owner, each rank bids for the points of the elements that it passes, on behalf
+ * of the elements' new owners, by a hash of id and rank. An adjoint exchange with DPAR_MIN over a
+ * plan of the old mesh finds the least bid, whose rank gets the point. Points and elements are then
+ * sorted at their new owners, and a plan from old to new places is made for each. These plans move
+ * ids and corners, and corners are converted to local indices at the end. No rank has the whole
+ * mesh. */
 
-/* What the ranks say of what they give: the largest of each over all of them. */
+/* What ranks pass; the largest value of all ranks counts. Of each pair the first is 1 if a rank
+ * with points (or elements) passes the array, and the second is 1 if such a rank does not. */
 enum {
-    DPARI_PM_OWNER, /* a rank with points gives it; the next: one does not */
+    DPARI_PM_OWNER,
     DPARI_PM_NO_OWNER,
     DPARI_PM_ELEMENT_OWNER,
     DPARI_PM_NO_ELEMENT_OWNER,
@@ -4307,29 +4784,29 @@ enum {
     DPARI_PM_NO_ID,
     DPARI_PM_ELEMENT_ID,
     DPARI_PM_NO_ELEMENT_ID,
-    DPARI_PM_CORNERS, /* and their negative */
-    DPARI_PM_NO_CORNERS,
-    DPARI_PM_SAID,
-    DPARI_PM_MOST_CORNERS = 64
+    DPARI_PM_CORNERS,    /* corner_count, */
+    DPARI_PM_NO_CORNERS, /* and -corner_count, whose maximum gives the smallest one */
+    DPARI_PM_GIVEN,
+    DPARI_PM_MOST_CORNERS = 64 /* of an element */
 };
 
 typedef struct dpari_pm {
-    dpar_comm *c;
-    const dpar_points_migration_desc *d;
+    dpar_comm *comm;
+    const dpar_points_migration_desc *desc;
     dpar_points_migration *to;
-    int64_t said[DPARI_PM_SAID];
-    int32_t corners;        /* of all ranks with elements; 0: there are none */
-    int64_t slots;          /* corners of own elements */
-    int64_t reads;          /* distinct ids among them, */
-    int64_t *reading;       /* [reads] ascending; */
-    int32_t *slot;          /* [slots] which of them each is */
-    dpar_points *old;       /* exchanges of the mesh as it lies: the reads are ghosts */
-    int32_t *owner;         /* [points + reads] who is to have each */
-    int32_t *element_owner; /* [elements] */
+    int64_t given[DPARI_PM_GIVEN];
+    int32_t corners;        /* of each element; 0 if no rank has elements */
+    int64_t slots;          /* corners of all own elements together */
+    int64_t reads;          /* distinct ids among them */
+    int64_t *reading;       /* [reads] these ids, ascending */
+    int32_t *slot;          /* [slots] the index of each corner in `reading` */
+    dpar_points *old;       /* plan of the mesh before it moves; its ghosts are `reading` */
+    int32_t *owner;         /* [points + reads] the new owner of each */
+    int32_t *element_owner; /* [elements] likewise */
     dpari_po_pages pages;
 } dpari_pm;
 
-/* ---- what is given --------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static dpar_status dpari_pm_check_owners(const dpar_comm *comm, const int32_t *owner, int64_t count,
                                          const char *what, dpar_why *why)
@@ -4340,14 +4817,14 @@ static dpar_status dpari_pm_check_owners(const dpar_comm *comm, const int32_t *o
     }
     for (i = 0; i < count; i++) {
         if (owner[i] < 0 || owner[i] >= comm->size) {
-            return dpari_wrong(why, "%s %ld: its owner is to be rank %d of %d", what, i, owner[i],
-                               comm->size);
+            return dpari_wrong(why, "%s %ld: owner %d is not one of the %d ranks", what, i,
+                               owner[i], comm->size);
         }
     }
     return DPAR_OK;
 }
 
-/* Checks what this rank gives, without the other ranks. */
+/* Checks what this rank passes. Local. */
 static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
                                              const dpar_points_migration_desc *desc, dpar_why *why)
 {
@@ -4356,21 +4833,22 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
         return status;
     }
     if (!desc) {
-        return dpari_wrong(why, "%ld points, %ld elements", (int64_t)0, (int64_t)0);
+        return dpari_wrong(why, "desc is NULL");
     }
     if (desc->point_count < 0 || desc->element_count < 0) {
-        return dpari_wrong(why, "%ld points, %ld elements", desc->point_count, desc->element_count);
+        return dpari_wrong(why, "point_count %ld or element_count %ld is negative",
+                           desc->point_count, desc->element_count);
     }
     if (desc->element_count > 0 &&
         (!desc->corner || desc->corner_count < 1 || desc->corner_count > DPARI_PM_MOST_CORNERS)) {
-        return dpari_wrong(why, "corner is NULL, or %d corners are not 1 to %d", desc->corner_count,
-                           (int32_t)DPARI_PM_MOST_CORNERS);
+        return dpari_wrong(why, "corner is NULL, or corner_count %d is not 1 to %d",
+                           desc->corner_count, (int32_t)DPARI_PM_MOST_CORNERS);
     }
     if (desc->point_count > INT32_MAX ||
         (desc->element_count > 0 &&
          desc->element_count > (INT32_MAX - desc->point_count) / desc->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld points and %ld elements of %d corners: 2^31 - 1 numbers are possible",
+                         "%ld points and %ld elements of %d corners are more than 2^31 - 1 ids",
                          desc->point_count, desc->element_count, desc->corner_count);
     }
     status = dpari_pm_check_owners(comm, desc->owner, desc->point_count, "point", why);
@@ -4380,8 +4858,8 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
     return dpari_pm_check_owners(comm, desc->element_owner, desc->element_count, "element", why);
 }
 
-/* An optional array must be given by all ranks that have points (or elements), or by none. `given`
- * is one of the pairs in dpari_pm.said. */
+/* Checks that an optional array is passed by all ranks that have points (or elements), or by none.
+ * given: one of the pairs in dpari_pm.given. */
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
     if (given[0] && given[1]) {
@@ -4390,24 +4868,24 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *wh
     return DPAR_OK;
 }
 
-/* Compares what all ranks said. The result is the same on all of them. */
-static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *why)
+/* Compares what all ranks pass. The result is the same on all of them. */
+static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
     int32_t i;
     for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
-        const dpar_status status = dpari_pm_some(said + 2 * i, name[i], why);
+        const dpar_status status = dpari_pm_some(given + 2 * i, name[i], why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (said[DPARI_PM_CORNERS] > 0 && said[DPARI_PM_CORNERS] != -said[DPARI_PM_NO_CORNERS]) {
+    if (given[DPARI_PM_CORNERS] > 0 && given[DPARI_PM_CORNERS] != -given[DPARI_PM_NO_CORNERS]) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "elements have %ld corners on one rank, %ld on another",
-                         -said[DPARI_PM_NO_CORNERS], said[DPARI_PM_CORNERS]);
+                         -given[DPARI_PM_NO_CORNERS], given[DPARI_PM_CORNERS]);
     }
-    if ((said[DPARI_PM_NO_OWNER] || said[DPARI_PM_NO_ELEMENT_OWNER]) && !said[DPARI_PM_OWNER] &&
-        !said[DPARI_PM_ELEMENT_OWNER]) {
+    if ((given[DPARI_PM_NO_OWNER] || given[DPARI_PM_NO_ELEMENT_OWNER]) && !given[DPARI_PM_OWNER] &&
+        !given[DPARI_PM_ELEMENT_OWNER]) {
         return dpari_wrong(why, "neither owner nor element_owner is given");
     }
     return DPAR_OK;
@@ -4417,32 +4895,36 @@ static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *wh
  * message. */
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
-    int64_t *said = move->said;
+    const dpar_points_migration_desc *desc = move->desc;
+    int64_t *given = move->given;
     const int points = desc->point_count > 0, elements = desc->element_count > 0;
     dpar_status status;
-    said[DPARI_PM_OWNER] = points && desc->owner;
-    said[DPARI_PM_NO_OWNER] = points && !desc->owner;
-    said[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
-    said[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
-    said[DPARI_PM_ID] = points && desc->id;
-    said[DPARI_PM_NO_ID] = points && !desc->id;
-    said[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
-    said[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
-    said[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
-    said[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
-    status = dpar_all_reduce(move->c, said, said, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
+    given[DPARI_PM_OWNER] = points && desc->owner;
+    given[DPARI_PM_NO_OWNER] = points && !desc->owner;
+    given[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
+    given[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
+    given[DPARI_PM_ID] = points && desc->id;
+    given[DPARI_PM_NO_ID] = points && !desc->id;
+    given[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
+    given[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
+    given[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
+    given[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
+    status = dpar_all_reduce(move->comm, given, given, DPARI_PM_GIVEN, DPAR_I64, DPAR_MAX, NULL);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->c, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
-    move->corners = (int32_t)said[DPARI_PM_CORNERS];
+    move->corners = (int32_t)given[DPARI_PM_CORNERS];
     move->slots = desc->element_count * move->corners;
-    return dpari_pm_compare(said, why);
+    return dpari_pm_compare(given, why);
 }
 
-/* ---- the mesh as it lies --------------------------------------------------------------------- */
+/* ---- the mesh before it moves ---------------------------------------------------------------- */
 
-/* Distinct ids among n, ascending, into id[]; which[i]: which of them number i is. */
+/* Finds the distinct ids among n. Returns how many there are.
+ *
+ * item:  memory for 2 n items.
+ * id:    receives the distinct ids, ascending.
+ * which: [n], receives the index of each in `id`. */
 static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *item, int64_t *id,
                                  int32_t *which)
 {
@@ -4462,10 +4944,11 @@ static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *it
     return distinct;
 }
 
-/* Lists the distinct points that own elements read. Local; takes the memory of the whole move. */
+/* Lists the distinct points that own elements read, and allocates the memory of the whole movement.
+ * Local. */
 static dpar_status dpari_pm_read(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_status status = DPAR_OK;
     dpari_po_pages pages;
     dpari_po_item *item;
@@ -4489,18 +4972,19 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
 {
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
-    desc.own_count = move->d->point_count;
-    if (move->said[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
-        desc.own_id = move->d->id ? move->d->id : move->reading;
+    desc.own_count = move->desc->point_count;
+    if (move->given[DPARI_PM_ID]) { /* then all ranks must pass ids, also those without points */
+        desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
     desc.ghost_id = move->reading;
-    return dpar_points_make(move->c, &desc, &move->old, why);
+    return dpar_points_make(move->comm, &desc, &move->old, why);
 }
 
 /* ---- owners ---------------------------------------------------------------------------------- */
 
-/* What a rank bids for a point: the least gets it. A hash, then the rank. */
+/* Returns the bid of a rank for a point: a hash, with the rank in its lowest 31 bits. The least bid
+ * gets the point. Because of the hash no rank is preferred. */
 static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 {
     return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
@@ -4509,7 +4993,7 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 /* Gives each point to one of the ranks that will have an element with it. */
 static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     const int64_t all = desc->point_count + move->reads;
     dpari_po_pages pages;
     dpar_points_field field;
@@ -4517,7 +5001,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     int64_t i, k, *bid;
     dpari_zero(&pages, sizeof pages);
     bid = (int64_t *)dpari_po_take(&pages, all, 8, &status, why);
-    status = dpari_agree(move->c, status, why);
+    status = dpari_agree(move->comm, status, why);
     if (status != DPAR_OK) {
         dpari_po_free(&pages);
         return status;
@@ -4540,22 +5024,24 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
         status = dpar_points_end(move->old);
     }
     if (status == DPAR_OK) {
-        for (i = 0; i < desc->point_count; i++) { /* a point that nobody bids for stays */
-            move->owner[i] = bid[i] == INT64_MAX ? move->c->rank : (int32_t)(bid[i] & INT32_MAX);
+        for (i = 0; i < desc->point_count; i++) { /* without a bid a point stays */
+            move->owner[i] = bid[i] == INT64_MAX ? move->comm->rank : (int32_t)(bid[i] & INT32_MAX);
         }
     }
     dpari_po_free(&pages);
-    return dpari_po_said(move->c, status, why);
+    return dpari_po_explain(move->comm, status, why);
 }
 
-/* The rank that is to have most of an element's corners. */
-static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
+/* Returns the rank that gets most of an element's corners, the smallest one if there are several.
+ */
+static int32_t dpari_pm_majority(const dpari_pm *move, int64_t element)
 {
-    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->point_count;
+    const int32_t *slot = move->slot + element * move->corners,
+                  *owner = move->owner + move->desc->point_count;
     int32_t i, k, best = INT32_MAX, most = 0;
-    for (i = 0; i < x->corners; i++) {
+    for (i = 0; i < move->corners; i++) {
         int32_t n = 0;
-        for (k = 0; k < x->corners; k++) {
+        for (k = 0; k < move->corners; k++) {
             n += owner[slot[k]] == owner[slot[i]];
         }
         if (n > most || (n == most && owner[slot[i]] < best)) {
@@ -4566,20 +5052,21 @@ static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
     return best;
 }
 
-/* Who is to have each point, those that own elements read, and each element. */
+/* Sets the new owners of own points, of the points that own elements read, and of own elements.
+ * Collective. */
 static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_points_field field;
     dpar_status status;
     int64_t i;
-    if (move->said[DPARI_PM_NO_OWNER]) {
+    if (move->given[DPARI_PM_NO_OWNER]) {
         status = dpari_pm_bids(move, why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (move->said[DPARI_PM_OWNER]) {
+    if (move->given[DPARI_PM_OWNER]) {
         for (i = 0; i < desc->point_count; i++) {
             move->owner[i] = desc->owner[i];
         }
@@ -4589,10 +5076,10 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     field.data = move->owner;
     status = dpar_points_exchange_many(move->old, &field, 1);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->c, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
     for (i = 0; i < desc->element_count; i++) {
-        if (move->said[DPARI_PM_ELEMENT_OWNER]) {
+        if (move->given[DPARI_PM_ELEMENT_OWNER]) {
             move->element_owner[i] = desc->element_owner[i];
         } else {
             move->element_owner[i] = dpari_pm_majority(move, i);
@@ -4601,164 +5088,170 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- things that move ------------------------------------------------------------------------ */
+/* ---- items that move ------------------------------------------------------------------------- */
 
-/* n things with ids, or numbered from `first`, their new owners; and what came of it. */
+/* The points or the elements of this rank, which move to their new owners. */
 typedef struct dpari_pm_move {
-    int64_t n;
-    const int64_t *id, *order;
-    const int32_t *owner;
+    int64_t count;
+    const int64_t *id, *order; /* may be NULL: ids are then first, first + 1, ..., in that order */
+    const int32_t *owner;      /* the new owners */
     int64_t first;
-    int64_t came; /* things of this rank afterwards, */
-    void *ids;    /* and their ids, of dpar_comm_alloc */
-    dpar_points *plan;
-    /* while it is planned */
-    int64_t *sends, *receives; /* [size] */
-    int64_t *twice;            /* [2 * size] */
+    int64_t received;  /* items of this rank afterwards */
+    void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
+    dpar_points *plan; /* from old places to new ones */
+    /* The rest is needed only during planning. */
+    int64_t *sends, *receives; /* [size] items to and from each rank */
+    int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
     int32_t *peer;             /* [size] */
-    int64_t *out, *in;         /* [2 * n], [2 * came] order and id of each */
+    int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
     int32_t *send_at, *receive_at;
     dpari_po_item *item;
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* Sorts items by the rank that gets them, in their order, and sends the counts to all ranks. */
-static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+/* Sorts items by the rank that gets them, without changing their order otherwise, and exchanges the
+ * counts. Collective. */
+static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t i, at = 0;
     int32_t r;
-    m->sends = (int64_t *)dpari_po_take(&m->pages, 5 * (int64_t)c->size, 8, &st, why);
-    m->out = (int64_t *)dpari_po_take(&m->pages, 2 * m->n, 8, &st, why);
-    m->send_at = (int32_t *)dpari_po_take(&m->pages, m->n, 4, &st, why);
-    st = dpari_agree(c, st, why);
-    if (st != DPAR_OK) {
-        return st;
+    items->sends =
+        (int64_t *)dpari_po_take(&items->pages, 5 * (int64_t)comm->size, 8, &status, why);
+    items->out = (int64_t *)dpari_po_take(&items->pages, 2 * items->count, 8, &status, why);
+    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
+    status = dpari_agree(comm, status, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    m->receives = m->sends + c->size;
-    m->twice = m->receives + c->size;
-    m->peer = (int32_t *)(void *)(m->twice + 2 * c->size);
-    for (i = 0; i < m->n; i++) {
-        m->sends[m->owner[i]]++;
+    items->receives = items->sends + comm->size;
+    items->pair_counts = items->receives + comm->size;
+    items->peer = (int32_t *)(void *)(items->pair_counts + 2 * comm->size);
+    for (i = 0; i < items->count; i++) {
+        items->sends[items->owner[i]]++;
     }
-    for (r = 0; r < c->size; r++) { /* twice: where the next for r goes */
-        m->twice[r] = at;
-        at += m->sends[r];
+    for (r = 0; r < comm->size; r++) { /* pair_counts: the place of the next item for r, so far */
+        items->pair_counts[r] = at;
+        at += items->sends[r];
     }
-    for (i = 0; i < m->n; i++) {
-        const int64_t id = m->id ? m->id[i] : m->first + i;
-        at = m->twice[m->owner[i]]++;
-        m->send_at[at] = (int32_t)i;
-        m->out[2 * at] = m->order ? m->order[i] : id;
-        m->out[2 * at + 1] = id;
+    for (i = 0; i < items->count; i++) {
+        const int64_t id = items->id ? items->id[i] : items->first + i;
+        at = items->pair_counts[items->owner[i]]++;
+        items->send_at[at] = (int32_t)i;
+        items->out[2 * at] = items->order ? items->order[i] : id;
+        items->out[2 * at + 1] = id;
     }
-    return dpari_po_said(c, dpar_all_to_all(c, m->sends, m->receives, 1, DPAR_I64, NULL), why);
+    return dpari_po_explain(
+        comm, dpar_all_to_all(comm, items->sends, items->receives, 1, DPAR_I64, NULL), why);
 }
 
-/* Receives orders and ids, and computes the place of each item. */
-static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+/* Exchanges orders and ids, and computes the place of each received item. Collective. */
+static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t i;
     int32_t r;
-    for (r = 0; r < c->size; r++) {
-        m->twice[r] = 2 * m->sends[r];
-        m->twice[c->size + r] = 2 * m->receives[r];
-        m->came += m->receives[r];
+    for (r = 0; r < comm->size; r++) {
+        items->pair_counts[r] = 2 * items->sends[r];
+        items->pair_counts[comm->size + r] = 2 * items->receives[r];
+        items->received += items->receives[r];
     }
-    if (m->n + m->came > INT32_MAX) {
-        st =
-            dpari_say(DPAR_E_RANGE, why, "%ld go from and %ld come to rank %d: together at most %d",
-                      m->n, m->came, c->rank, (int32_t)INT32_MAX);
+    if (items->count + items->received > INT32_MAX) {
+        status = dpari_say(DPAR_E_RANGE, why,
+                           "%ld old and %ld new items of rank %d are more than %d together",
+                           items->count, items->received, comm->rank, (int32_t)INT32_MAX);
     }
-    m->in = (int64_t *)dpari_po_take(&m->pages, 2 * m->came, 8, &st, why);
-    m->receive_at = (int32_t *)dpari_po_take(&m->pages, m->came, 4, &st, why);
-    m->item = (dpari_po_item *)dpari_po_take(&m->pages, 2 * m->came, sizeof *m->item, &st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c, dpar_comm_alloc(c, 8 * m->came + 8, &m->ids), why);
+    items->in = (int64_t *)dpari_po_take(&items->pages, 2 * items->received, 8, &status, why);
+    items->receive_at = (int32_t *)dpari_po_take(&items->pages, items->received, 4, &status, why);
+    items->item = (dpari_po_item *)dpari_po_take(&items->pages, 2 * items->received,
+                                                 sizeof *items->item, &status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids),
+                                  why);
     }
-    st = dpari_agree(c, st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c,
-                           dpar_all_to_all_v(c, m->out, m->twice, NULL, m->in, m->twice + c->size,
-                                             NULL, DPAR_I64, NULL),
-                           why);
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_explain(comm,
+                                  dpar_all_to_all_v(comm, items->out, items->pair_counts, NULL,
+                                                    items->in, items->pair_counts + comm->size,
+                                                    NULL, DPAR_I64, NULL),
+                                  why);
     }
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
-    for (i = 0; i < m->came; i++) {
-        m->item[i].key = m->in[2 * i];
-        m->item[i].id = m->in[2 * i + 1];
-        m->item[i].at = i;
+    for (i = 0; i < items->received; i++) {
+        items->item[i].key = items->in[2 * i];
+        items->item[i].id = items->in[2 * i + 1];
+        items->item[i].at = i;
     }
-    m->item = dpari_po_sort(m->item, m->item + m->came, m->came);
-    for (i = 0; i < m->came; i++) {
-        ((int64_t *)m->ids)[i] = m->item[i].id;
-        m->receive_at[m->item[i].at] = (int32_t)(m->n + i);
+    items->item = dpari_po_sort(items->item, items->item + items->received, items->received);
+    for (i = 0; i < items->received; i++) {
+        ((int64_t *)items->ids)[i] = items->item[i].id;
+        items->receive_at[items->item[i].at] = (int32_t)(items->count + i);
     }
     return DPAR_OK;
 }
 
 /* Makes the plan from the old places of items to the new ones. */
-static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *things,
+static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *items,
                                                   dpar_why *why)
 {
     dpar_points_desc desc;
     dpar_points_lists lists;
     int32_t r;
-    dpar_status status = dpari_pm_send(comm, things, why);
+    dpar_status status = dpari_pm_send(comm, items, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_receive(comm, things, why);
+    status = dpari_pm_receive(comm, items, why);
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&desc, sizeof desc);
     dpari_zero(&lists, sizeof lists);
     for (r = 0; r < comm->size; r++) {
-        if (things->sends[r] + things->receives[r] > 0) {
-            things->sends[lists.peer_count] = things->sends[r];
-            things->receives[lists.peer_count] = things->receives[r];
-            things->peer[lists.peer_count] = r;
+        if (items->sends[r] + items->receives[r] > 0) {
+            items->sends[lists.peer_count] = items->sends[r];
+            items->receives[lists.peer_count] = items->receives[r];
+            items->peer[lists.peer_count] = r;
             lists.peer_count++;
         }
     }
-    lists.peer = things->peer;
-    lists.send_count = things->sends;
-    lists.receive_count = things->receives;
-    lists.send_index = things->send_at;
-    lists.receive_index = things->receive_at;
-    desc.own_count = things->n;
-    desc.ghost_count = things->came;
+    lists.peer = items->peer;
+    lists.send_count = items->sends;
+    lists.receive_count = items->receives;
+    lists.send_index = items->send_at;
+    lists.receive_index = items->receive_at;
+    desc.own_count = items->count;
+    desc.ghost_count = items->received;
     desc.lists = &lists;
-    return dpar_points_make(comm, &desc, &things->plan, why);
+    return dpar_points_make(comm, &desc, &items->plan, why);
 }
 
-/* The same, and gives back the memory that planning took. */
-static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *things,
+/* Makes that plan and frees the memory that planning needs. */
+static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
-    const dpar_status status = dpari_pm_move_lists(comm, things, why);
-    dpari_po_free(&things->pages);
+    const dpar_status status = dpari_pm_move_lists(comm, items, why);
+    dpari_po_free(&items->pages);
     return status;
 }
 
-/* ---- the mesh as it is to lie ---------------------------------------------------------------- */
+/* ---- the mesh at its new owners -------------------------------------------------------------- */
 
 typedef struct dpari_pm_new {
-    int64_t slots;
-    int64_t *corner;     /* [slots] ids */
-    int32_t *owner;      /* [slots] who has each */
-    int64_t *reading;    /* [slots] distinct ones */
-    int32_t *slot;       /* [slots] */
-    int32_t *local;      /* [slots] of each distinct one: local index */
+    int64_t slots;       /* corners of all elements together */
+    int64_t *corner;     /* [slots] their ids */
+    int32_t *owner;      /* [slots] the new owner of each */
+    int64_t *reading;    /* [slots] distinct ids, ascending */
+    int32_t *slot;       /* [slots] the index of each corner in `reading` */
+    int32_t *local;      /* [slots] the local index of each distinct id */
     dpari_po_item *item; /* [2 * the larger of slots and own points] */
     dpari_po_pages pages;
 } dpari_pm_new;
 
-/* Elements' corners, with their owners, go where the elements go. */
+/* Moves the corners of elements, with their new owners, to the elements' new owners. Collective. */
 static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
     const int64_t own = move->to->desc.own_count;
@@ -4771,8 +5264,9 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     owner = (int32_t *)dpari_po_take(&pages, move->slots, 4, &status, why);
     if (!dpari_mul(move->to->element_count, move->corners, &mesh->slots) ||
         mesh->slots > INT32_MAX) {
-        status = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
-                           move->to->element_count, move->corners, move->c->rank);
+        status = dpari_say(DPAR_E_RANGE, why,
+                           "%ld elements of %d corners are more than 2^31 - 1 ids of rank %d",
+                           move->to->element_count, move->corners, move->comm->rank);
     }
     mesh->corner = (int64_t *)dpari_po_take(&mesh->pages, mesh->slots, 8, &status, why);
     mesh->owner = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
@@ -4781,84 +5275,94 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     mesh->local = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
     mesh->item = (dpari_po_item *)dpari_po_take(&mesh->pages, 2 * dpari_most(mesh->slots, own),
                                                 sizeof *mesh->item, &status, why);
-    status = dpari_agree(move->c, status, why);
+    status = dpari_agree(move->comm, status, why);
     if (status == DPAR_OK) {
         for (i = 0; i < move->slots; i++) {
-            owner[i] = move->owner[move->d->point_count + move->slot[i]];
+            owner[i] = move->owner[move->desc->point_count + move->slot[i]];
         }
         dpari_zero(field, sizeof field);
         field[0].type = DPAR_I64;
         field[1].type = DPAR_I32;
         field[0].components = field[1].components = move->corners;
-        field[0].data = move->reading; /* only read; any address where there are no elements */
+        field[0].data = move->reading; /* not written; any address will do without elements */
         if (move->slots > 0) {
-            field[0].data = (void *)(uintptr_t)move->d->corner;
+            field[0].data = (void *)(uintptr_t)move->desc->corner;
         }
         field[1].data = owner;
         field[0].ghosts = mesh->corner;
         field[1].ghosts = mesh->owner;
         status = dpar_points_exchange_many(move->to->element_points, field, 2);
-        status = dpari_po_said(move->c, status, why);
+        status = dpari_po_explain(move->comm, status, why);
     }
     dpari_po_free(&pages);
     return status;
 }
 
-/* Local indices of those distinct ids that are own points; -1 of the others, and how many. */
-static int64_t dpari_pm_own(const dpari_pm *x, const dpari_pm_new *n, int64_t reads)
+/* Sets mesh->local of the first `reads` distinct ids: the local index of own points, -1 of others,
+ * which become ghosts. Returns the number of others. */
+static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int64_t reads)
 {
-    const dpar_points_desc *d = &x->to->desc;
-    dpari_po_item *item = n->item;
+    const dpar_points_desc *desc = &move->to->desc;
+    dpari_po_item *item = mesh->item;
     int64_t i, k = 0, others = 0;
-    for (i = 0; i < d->own_count; i++) {
-        item[i].key = d->own_id[i];
+    for (i = 0; i < desc->own_count; i++) {
+        item[i].key = desc->own_id[i];
         item[i].id = 0;
         item[i].at = i;
     }
-    item = dpari_po_sort(item, item + d->own_count, d->own_count);
+    item = dpari_po_sort(item, item + desc->own_count, desc->own_count);
     for (i = 0; i < reads; i++) {
-        while (k < d->own_count && item[k].key < n->reading[i]) {
+        while (k < desc->own_count && item[k].key < mesh->reading[i]) {
             k++;
         }
-        n->local[i] = k < d->own_count && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
-        others += n->local[i] < 0;
+        mesh->local[i] = -1;
+        if (k < desc->own_count && item[k].key == mesh->reading[i]) {
+            mesh->local[i] = (int32_t)item[k].at;
+        } else {
+            others++;
+        }
     }
     return others;
 }
 
-/* Ghosts by owner, then id; corners become local indices. `memory`: of their arrays. */
-static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, int64_t *memory)
+/* Numbers the ghosts by owner, then by id, and converts the corners to local indices.
+ *
+ * memory: of the ids and owners of ghosts, and of the corners. */
+static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t reads,
+                            int64_t *memory)
 {
-    dpar_points_desc *d = &x->to->desc;
+    dpar_points_desc *desc = &move->to->desc;
     int64_t *const id = memory;
-    int32_t *const owner = (int32_t *)(void *)(id + d->ghost_count);
-    dpari_po_item *item = n->item;
+    int32_t *const owner = (int32_t *)(void *)(id + desc->ghost_count);
+    dpari_po_item *item = mesh->item;
     int64_t i, k = 0;
-    x->to->corner = owner + d->ghost_count;
-    for (i = 0; i < n->slots; i++) { /* the owner of each distinct id, for a while */
-        x->to->corner[n->slot[i]] = n->owner[i];
+    move->to->corner = owner + desc->ghost_count;
+    for (i = 0; i < mesh->slots; i++) { /* at first, the owner of each distinct id */
+        move->to->corner[mesh->slot[i]] = mesh->owner[i];
     }
     for (i = 0; i < reads; i++) {
-        if (n->local[i] < 0) {
-            item[k].key = x->to->corner[i];
-            item[k].id = n->reading[i];
-            item[k++].at = i;
+        if (mesh->local[i] < 0) {
+            item[k].key = move->to->corner[i];
+            item[k].id = mesh->reading[i];
+            item[k].at = i;
+            k++;
         }
     }
     item = dpari_po_sort(item, item + k, k);
     for (i = 0; i < k; i++) {
         id[i] = item[i].id;
         owner[i] = (int32_t)item[i].key;
-        n->local[item[i].at] = (int32_t)(d->own_count + i);
+        mesh->local[item[i].at] = (int32_t)(desc->own_count + i);
     }
-    for (i = 0; i < n->slots; i++) {
-        x->to->corner[i] = n->local[n->slot[i]];
+    for (i = 0; i < mesh->slots; i++) {
+        move->to->corner[i] = mesh->local[mesh->slot[i]];
     }
-    d->ghost_id = id;
-    d->owner = owner;
+    desc->ghost_id = id;
+    desc->owner = owner;
 }
 
-/* Moves the corners and converts them to local indices. Collective; its scratch stays in `mesh`. */
+/* Moves the corners and converts them to local indices. Collective. The caller frees mesh->pages.
+ */
 static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
     void **memory = &move->to->memory[2];
@@ -4869,14 +5373,15 @@ static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mes
     }
     reads = dpari_pm_distinct(mesh->corner, mesh->slots, mesh->item, mesh->reading, mesh->slot);
     ghosts = dpari_pm_own(move, mesh, reads);
-    status = dpar_comm_alloc(move->c, 12 * ghosts + 4 * mesh->slots + 8, memory);
+    status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh->slots + 8, memory);
     if (status == DPAR_OK) {
         move->to->desc.ghost_count = ghosts;
         dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
     }
-    return dpari_agree(move->c, dpari_po_said(move->c, status, why), why);
+    return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
 }
 
+/* Makes the description of the mesh at its new owners. Collective. */
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 {
     dpari_pm_new mesh;
@@ -4887,24 +5392,25 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. What is allocated belongs to the result also after a failure, which frees it. */
+/* Moves points. Memory and plan belong to the result, also after a failure, so that
+ * dpar_points_migration_free frees them. */
 static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
 {
     dpar_points_migration *to = move->to;
     dpari_pm_move points;
     dpar_status status;
     dpari_zero(&points, sizeof points);
-    points.n = move->d->point_count;
-    points.id = move->d->id;
-    points.order = move->d->order;
+    points.count = move->desc->point_count;
+    points.id = move->desc->id;
+    points.order = move->desc->order;
     points.owner = move->owner;
     points.first = move->old->first_id;
-    status = dpari_pm_move_plan(move->c, &points, why);
+    status = dpari_pm_move_plan(move->comm, &points, why);
     to->points = points.plan;
     to->memory[0] = points.ids;
-    to->desc.own_count = points.came;
+    to->desc.own_count = points.received;
     to->desc.own_id = (const int64_t *)points.ids;
     return status;
 }
@@ -4916,18 +5422,18 @@ static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why
     dpari_pm_move elements;
     dpar_status status;
     dpari_zero(&elements, sizeof elements);
-    elements.n = move->d->element_count;
-    elements.id = move->d->element_id;
-    elements.order = move->d->element_order;
+    elements.count = move->desc->element_count;
+    elements.id = move->desc->element_id;
+    elements.order = move->desc->element_order;
     elements.owner = move->element_owner;
-    status = dpari_po_first(move->c, elements.n, &elements.first, why);
+    status = dpari_po_first(move->comm, elements.count, &elements.first, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_move_plan(move->c, &elements, why);
+    status = dpari_pm_move_plan(move->comm, &elements, why);
     to->element_points = elements.plan;
     to->memory[1] = elements.ids;
-    to->element_count = elements.came;
+    to->element_count = elements.received;
     to->element_id = (int64_t *)elements.ids;
     return status;
 }
@@ -4959,31 +5465,31 @@ static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    move->to->comm = move->c;
+    move->to->comm = move->comm;
     status = dpari_pm_go(move, why);
     closed = dpar_points_free(move->old);
     if (status == DPAR_OK) {
-        status = dpari_po_said(move->c, closed, why);
+        status = dpari_po_explain(move->comm, closed, why);
     }
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
-                                                           const dpar_points_migration_desc *d,
+DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
+                                                           const dpar_points_migration_desc *desc,
                                                            dpar_points_migration **moved,
                                                            dpar_why *why)
 {
     dpari_pm move;
     void *memory = NULL;
     dpar_status status;
-    if (!c) {
-        return dpari_wrong(why, "no communicator");
+    if (!comm) {
+        return dpari_wrong(why, "dpar_points_migration_make: comm is NULL");
     }
     dpari_zero(&move, sizeof move);
-    move.c = c;
-    move.d = d;
-    status = moved ? dpari_pm_check(c, d, why) : dpari_wrong(why, "moved is NULL");
-    status = dpari_agree(c, status, why);
+    move.comm = comm;
+    move.desc = desc;
+    status = moved ? dpari_pm_check(comm, desc, why) : dpari_wrong(why, "moved is NULL");
+    status = dpari_agree(comm, status, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -4991,11 +5497,11 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_po_said(c, dpar_comm_alloc(c, sizeof *move.to, &memory), why);
+    status = dpari_po_explain(comm, dpar_comm_alloc(comm, sizeof *move.to, &memory), why);
     if (status == DPAR_OK) {
         status = dpari_pm_read(&move, why);
     }
-    status = dpari_agree(c, status, why);
+    status = dpari_agree(comm, status, why);
     move.to = (dpar_points_migration *)memory;
     if (status == DPAR_OK) {
         status = dpari_pm_run(&move, why);
@@ -5003,10 +5509,10 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     dpari_po_free(&move.pages);
     if (status == DPAR_OK) {
         *moved = move.to;
-    } else if (move.to && move.to->comm) { /* begun: it owns plans and arrays */
+    } else if (move.to && move.to->comm) { /* it may own plans and arrays by now */
         (void)dpar_points_migration_free(move.to);
     } else {
-        dpar_comm_release(c, memory);
+        dpar_comm_release(comm, memory);
     }
     return status;
 }

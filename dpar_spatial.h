@@ -393,187 +393,222 @@ DPAR_API void dpar_attention_halo(struct dpari_attention_method *way);
 
 /* ==== spatial/spatial.c ==== */
 
-/* Layers on a field that ranks share. Planning goes dim by dim. From the blocks of outputs follow
- * the inputs that they read, and from these the halo of the rank and the padding. Windows of a halo
- * exchange cover both, so that halo_exchange.h does the communication.
+/* Runs layers of networks on a field that ranks share.
  *
- * Forward: the exchange begins, the kernel runs on the core (outputs that read only own points and
- * constants), the exchange ends, padding is filled dim by dim so that corners are filled from
- * corners, and the kernel runs on the slabs around the core. Backward runs the same steps in
- * reverse: padding is added to the points it was copied from, the last dim first, and halos are
- * added to their owners.
+ * Planning goes dim by dim. The blocks of outputs decide which inputs a rank reads, and these
+ * decide its halo and padding. The plan is a halo exchange whose windows cover both, so that
+ * halo_exchange.h does the communication.
+ *
+ * Forward: the exchange begins; the kernel runs on the core, which are the outputs that read only
+ * own points and constants; the exchange ends; padding is filled dim by dim, so that corners are
+ * filled from corners; and the kernel runs on the slabs around the core. Backward runs the same
+ * steps in reverse: padding is added to the points that it was copied from, the last dim first, and
+ * halos are added to their owners.
  *
  * Norms exchange (count, mean, M2) of each set and merge them in rank order. */
 
-/* A plan, and what is behind its head. */
+/* A plan: the public part, and the private one. */
 typedef struct dpari_spatial {
     dpar_spatial_plan head;
     dpar_comm *comm;
     dpar_box core;            /* outputs that need no halo */
-    dpar_halo_plan *exchange; /* NULL: one rank that needs nothing from itself */
+    dpar_halo_plan *exchange; /* NULL if one rank needs no values of its own as a halo */
     dpar_halo halo;
     dpar_halo_field field[DPAR_SPATIAL_MAX_TENSORS];
-    unsigned char *constants; /* on a device */
+    unsigned char *constants; /* values of padding, in the memory of a device; otherwise NULL */
 } dpari_spatial;
 
 /* ---- one dim: extents ------------------------------------------------------------------------ */
 
-static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
+/* The largest extent, kernel, stride, dilation and pad. Products of two of them then fit in an
+ * int64_t. */
+static const int64_t dpari_spatial_limit = INT64_C(1) << 30;
 
-static int dpari_spatial_touches(const dpar_spatial_desc *s, int32_t d)
+/* True if the layer has a window along the dim. Other dims are left as they are. */
+static int dpari_spatial_touches(const dpar_spatial_desc *layer, int32_t d)
 {
-    return s->window[d].kernel != 0;
+    return layer->window[d].kernel != 0;
 }
 
-static int64_t dpari_spatial_stride(const dpar_spatial_desc *s, int32_t d)
+static int64_t dpari_spatial_stride(const dpar_spatial_desc *layer, int32_t d)
 {
-    return s->window[d].stride > 0 ? s->window[d].stride : 1;
+    return layer->window[d].stride > 0 ? layer->window[d].stride : 1;
 }
 
-static int64_t dpari_spatial_dilation(const dpar_spatial_desc *s, int32_t d)
+static int64_t dpari_spatial_dilation(const dpar_spatial_desc *layer, int32_t d)
 {
-    return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
+    return layer->window[d].dilation > 0 ? layer->window[d].dilation : 1;
 }
 
 /* The distance from the first tap to the last. */
-static int64_t dpari_spatial_reach(const dpar_spatial_desc *s, int32_t d)
+static int64_t dpari_spatial_reach(const dpar_spatial_desc *layer, int32_t d)
 {
-    return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
+    return dpari_spatial_dilation(layer, d) * (layer->window[d].kernel - 1);
 }
 
-/* How a dim is filled beyond its ends. */
-static int32_t dpari_spatial_padding(const dpar_spatial_desc *s, int32_t d)
+/* Returns how a dim is padded. Interpolation has no padding by zeros, and repeats the ends instead.
+ */
+static int32_t dpari_spatial_padding(const dpar_spatial_desc *layer, int32_t d)
 {
-    return s->kind == DPAR_SPATIAL_INTERPOLATION && s->padding[d] == DPAR_SPATIAL_PAD_ZERO
-               ? DPAR_SPATIAL_PAD_REPLICATE
-               : s->padding[d];
+    if (layer->kind == DPAR_SPATIAL_INTERPOLATION && layer->padding[d] == DPAR_SPATIAL_PAD_ZERO) {
+        return DPAR_SPATIAL_PAD_REPLICATE;
+    }
+    return layer->padding[d];
 }
 
-/* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
-static int64_t dpari_spatial_spread(const dpar_spatial_desc *s, int32_t d, int64_t n, int64_t *most)
+/* Returns the outputs of a transposed convolution of n inputs, without output padding.
+ *
+ * most: receives the outputs with the largest output padding that makes sense. */
+static int64_t dpari_spatial_spread(const dpar_spatial_desc *layer, int32_t d, int64_t n,
+                                    int64_t *most)
 {
-    const int64_t least = (n - 1) * dpari_spatial_stride(s, d) - s->window[d].pad_low -
-                          s->window[d].pad_high + dpari_spatial_reach(s, d) + 1;
-    *most = least + dpari_most(dpari_spatial_stride(s, d), dpari_spatial_dilation(s, d)) - 1;
+    const int64_t least = (n - 1) * dpari_spatial_stride(layer, d) - layer->window[d].pad_low -
+                          layer->window[d].pad_high + dpari_spatial_reach(layer, d) + 1;
+    *most =
+        least + dpari_most(dpari_spatial_stride(layer, d), dpari_spatial_dilation(layer, d)) - 1;
     return least;
 }
 
-/* The window of a dim as dpar.h knows it; 0: the layer does not touch the dim. */
-static int dpari_spatial_window(const dpar_spatial_desc *s, int32_t d, dpar_window *v)
+/* Returns the kind of window of dpar.h for a kind of layer. */
+static int32_t dpari_spatial_window_kind(int32_t kind)
+{
+    switch (kind) {
+    case DPAR_SPATIAL_TRANSPOSED: return DPAR_WINDOW_TRANSPOSED;
+    case DPAR_SPATIAL_INTERPOLATION: return DPAR_WINDOW_INTERPOLATION;
+    case DPAR_SPATIAL_NEIGHBOURHOOD: return DPAR_WINDOW_NEIGHBOURHOOD;
+    default: return DPAR_WINDOW_CONVOLUTION;
+    }
+}
+
+/* Sets the window of a dim for dpar.h. Returns 0 if the layer does not touch the dim. */
+static int dpari_spatial_window(const dpar_spatial_desc *layer, int32_t d, dpar_window *window)
 {
     int64_t most;
-    *v = s->window[d];
-    if (!dpari_spatial_touches(s, d)) {
+    *window = layer->window[d];
+    if (!dpari_spatial_touches(layer, d)) {
         return 0;
     }
-    v->kind = s->kind == DPAR_SPATIAL_TRANSPOSED      ? DPAR_WINDOW_TRANSPOSED
-              : s->kind == DPAR_SPATIAL_INTERPOLATION ? DPAR_WINDOW_INTERPOLATION
-              : s->kind == DPAR_SPATIAL_NEIGHBOURHOOD ? DPAR_WINDOW_NEIGHBOURHOOD
-                                                      : DPAR_WINDOW_CONVOLUTION;
-    v->align_corners = s->align_corners;
-    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
-        v->stride = 1;
-        v->ceil_mode = 0;
-        v->pad_low = 0;
-        v->pad_high = 0;
+    window->kind = dpari_spatial_window_kind(layer->kind);
+    window->align_corners = layer->align_corners;
+    if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
+        window->stride = 1;
+        window->ceil_mode = 0;
+        window->pad_low = 0;
+        window->pad_high = 0;
     }
-    if (s->kind == DPAR_SPATIAL_TRANSPOSED) { /* output padding is less padding cut off */
-        const int64_t more = s->out_extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
-        v->pad_high -= dpari_least(v->pad_high, dpari_most(0, more));
+    if (layer->kind ==
+        DPAR_SPATIAL_TRANSPOSED) { /* output padding means that less of the high pad is cut off */
+        const int64_t more =
+            layer->out_extent[d] - dpari_spatial_spread(layer, d, layer->in.extent[d], &most);
+        window->pad_high -= dpari_least(window->pad_high, dpari_most(0, more));
     }
-    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD && s->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
-        v->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */
-        v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
-        v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
+    if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD && layer->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
+        window->kind = DPAR_WINDOW_CONVOLUTION; /* on a ring all neighbourhoods are centred */
+        window->pad_low = window->kernel / 2 * dpari_spatial_dilation(layer, d);
+        window->pad_high = dpari_spatial_reach(layer, d) - window->pad_low;
     }
     return 1;
 }
 
-static dpar_status dpari_spatial_other(const dpar_spatial_desc *s, int32_t d, int64_t *m,
-                                       dpar_why *why)
+/* Sets the outputs of a dim of layers other than convolutions. */
+static dpar_status dpari_spatial_other_extent(const dpar_spatial_desc *layer, int32_t d, int64_t *m,
+                                              dpar_why *why)
 {
-    const int64_t n = s->in.extent[d];
-    const dpar_window *v = &s->window[d];
+    const int64_t n = layer->in.extent[d];
+    const dpar_window *window = &layer->window[d];
     int64_t most;
-    if (s->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
-        dpar_window keys = *v;
-        keys.kind = DPAR_WINDOW_NEIGHBOURHOOD; /* round a ring too: no key is to be seen twice */
+    if (layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD) {
+        dpar_window keys = *window;
+        keys.kind =
+            DPAR_WINDOW_NEIGHBOURHOOD; /* checked for rings, too, where no key may be seen twice */
         return dpar_window_outputs(&keys, n, m, why);
     }
-    if (s->kind == DPAR_SPATIAL_INTERPOLATION) {
-        *m = s->out_extent[d];
+    if (layer->kind == DPAR_SPATIAL_INTERPOLATION) {
+        *m = layer->out_extent[d];
         if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
-            (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
+            (window->kernel != 1 && window->kernel != 2 && window->kernel != 4)) {
             return dpari_wrong(
-                why, "dim %d: %ld points from %ld by %ld taps: 1, 2 or 4, and extents of 1 to 2^30",
-                d, *m, n, v->kernel);
+                why,
+                "dim %d: %ld outputs of %ld points by %ld taps (taps: 1, 2, 4; extents: 1 to 2^30)",
+                d, *m, n, window->kernel);
         }
         return DPAR_OK;
     }
-    *m = dpari_spatial_spread(s, d, n, &most);
-    *m = s->out_extent[d] > 0 ? dpari_most(s->out_extent[d], *m) : *m; /* fewer are refused below */
-    if (*m < 1 || *m > most || s->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
+    *m = dpari_spatial_spread(layer, d, n, &most);
+    if (layer->out_extent[d] > 0) { /* dpari_spatial_extent refuses fewer outputs */
+        *m = dpari_most(layer->out_extent[d], *m);
+    }
+    if (*m < 1 || *m > most || layer->padding[d] != DPAR_SPATIAL_PAD_ZERO) {
         return dpari_wrong(
-            why, "dim %d: %ld transposed outputs, %ld at most, at least 1; padding %d (zero alone)",
-            d, *m, most, s->padding[d]);
+            why, "dim %d: %ld transposed outputs (allowed: 1 to %ld), or padding %d (only 0 is)", d,
+            *m, most, layer->padding[d]);
     }
     return DPAR_OK;
 }
 
-/* Outputs of a dim. */
-static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *s, int32_t d,
+/* Checks a dim of a layer and sets *m to its outputs. */
+static DPARI_COLD dpar_status dpari_spatial_extent(const dpar_spatial_desc *layer, int32_t d,
                                                    int64_t *m, dpar_why *why)
 {
-    const dpar_window *v = &s->window[d];
-    const int64_t n = s->in.extent[d];
-    dpar_status st;
+    const dpar_window *window = &layer->window[d];
+    const int64_t n = layer->in.extent[d];
+    dpar_status status;
     *m = n;
     if (n < 1) {
-        return dpari_wrong(why, "dim %d has %ld points: at least 1", d, n);
+        return dpari_wrong(why, "dim %d has %ld points, but needs at least 1", d, n);
     }
-    if (!dpari_spatial_touches(s, d)) {
+    if (!dpari_spatial_touches(layer, d)) {
         return DPAR_OK;
     }
-    if (s->padding[d] < DPAR_SPATIAL_PAD_ZERO || s->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
-        return dpari_wrong(why, "dim %d: padding %d does not exist", d, s->padding[d]);
+    if (layer->padding[d] < DPAR_SPATIAL_PAD_ZERO || layer->padding[d] > DPAR_SPATIAL_PAD_LOWEST) {
+        return dpari_wrong(why, "dim %d: padding is %d (allowed: 0 to 4)", d, layer->padding[d]);
     }
-    if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
-        v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
-        v->pad_high < 0 || v->pad_low > dpari_spatial_limit || v->pad_high > dpari_spatial_limit ||
-        s->out_extent[d] < 0 || n > dpari_spatial_limit) {
+    if (window->kernel < 0 || window->kernel > dpari_spatial_limit || window->stride < 0 ||
+        window->dilation < 0 || window->stride > dpari_spatial_limit ||
+        window->dilation > dpari_spatial_limit || window->pad_low < 0 || window->pad_high < 0 ||
+        window->pad_low > dpari_spatial_limit || window->pad_high > dpari_spatial_limit ||
+        layer->out_extent[d] < 0 || n > dpari_spatial_limit) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "dim %d of %ld points, kernel %ld, stride %ld: from 0 (dilation, pads, extent too) "
-            "to 2^30",
-            d, n, v->kernel, v->stride);
+            "dim %d of %ld points, kernel %ld, stride %ld: one of them, or dilation, a pad or "
+            "out_extent, is not in 0 to 2^30",
+            d, n, window->kernel, window->stride);
     }
-    st = s->kind == DPAR_SPATIAL_CONVOLUTION ? dpar_window_outputs(v, n, m, why)
-                                             : dpari_spatial_other(s, d, m, why);
-    if (st == DPAR_OK && s->out_extent[d] != 0 && s->out_extent[d] != *m) {
-        st = dpari_wrong(why, "dim %d: %ld outputs are said, there are %ld", d, s->out_extent[d],
-                         *m);
+    if (layer->kind == DPAR_SPATIAL_CONVOLUTION) {
+        status = dpar_window_outputs(window, n, m, why);
+    } else {
+        status = dpari_spatial_other_extent(layer, d, m, why);
     }
-    if (st == DPAR_OK && s->kind == DPAR_SPATIAL_CONVOLUTION &&
-        s->padding[d] == DPAR_SPATIAL_PAD_REFLECT && (v->pad_low >= n || v->pad_high >= n)) {
-        st = dpari_wrong(why, "dim %d: pads of %ld and %ld are reflected in %ld points: too few", d,
-                         v->pad_low, v->pad_high, n);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st;
+    if (layer->out_extent[d] != 0 && layer->out_extent[d] != *m) {
+        return dpari_wrong(why, "dim %d: out_extent is %ld, but there are %ld outputs", d,
+                           layer->out_extent[d], *m);
+    }
+    if (layer->kind == DPAR_SPATIAL_CONVOLUTION && layer->padding[d] == DPAR_SPATIAL_PAD_REFLECT &&
+        (window->pad_low >= n || window->pad_high >= n)) {
+        return dpari_wrong(why, "dim %d: pads of %ld and %ld are too large to reflect %ld points",
+                           d, window->pad_low, window->pad_high, n);
+    }
+    return DPAR_OK;
 }
 
 /* ---- one dim: what outputs read -------------------------------------------------------------- */
 
-/* The tap of y that is at or before it, and how far behind it y lies. */
-static int64_t dpari_spatial_source(const dpar_spatial_desc *s, int32_t d, int64_t y,
+/* Returns the input at or before output y of an interpolation.
+ *
+ * fraction: receives the distance from that input to y, 0 <= fraction < 1. */
+static int64_t dpari_spatial_source(const dpar_spatial_desc *layer, int32_t d, int64_t y,
                                     double *fraction)
 {
-    const int64_t n = s->in.extent[d], m = s->out_extent[d];
+    const int64_t n = layer->in.extent[d], m = layer->out_extent[d];
     int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
-    if (s->align_corners) {
+    if (layer->align_corners) {
         over = y * (n - 1);
         under = m > 1 ? m - 1 : 1;
-    } else if (s->window[d].kernel == 1) {
-        over = y * n; /* nearest, as torch: no half */
+    } else if (layer->window[d].kernel == 1) {
+        over = y * n; /* nearest, as in PyTorch, without the half */
         under = m;
     }
     first = dpari_floor_div(over, under);
@@ -581,39 +616,41 @@ static int64_t dpari_spatial_source(const dpar_spatial_desc *s, int32_t d, int64
     return first;
 }
 
-/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
-static int dpari_spatial_reads(const dpar_spatial_desc *s, int32_t d, int64_t y0, int64_t y1,
+/* Sets [*lo, *hi) to the inputs that outputs [y0, y1) read, padding included. Returns 0 if they
+ * read none. */
+static int dpari_spatial_reads(const dpar_spatial_desc *layer, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
 {
-    const int64_t n = s->in.extent[d], k = s->window[d].kernel;
+    const int64_t n = layer->in.extent[d], k = layer->window[d].kernel;
     dpar_window keys;
     double fraction;
     if (y1 <= y0) {
         return 0;
     }
-    if (!dpari_spatial_touches(s, d)) {
+    if (!dpari_spatial_touches(layer, d)) {
         *lo = y0;
         *hi = y1;
         return 1;
     }
-    switch (s->kind) {
-    case DPAR_SPATIAL_CONVOLUTION: return dpari_window_needs(&s->window[d], y0, y1, lo, hi);
-    case DPAR_SPATIAL_TRANSPOSED: return dpari_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+    switch (layer->kind) {
+    case DPAR_SPATIAL_CONVOLUTION: return dpari_window_needs(&layer->window[d], y0, y1, lo, hi);
+    case DPAR_SPATIAL_TRANSPOSED:
+        return dpari_window_transposed(&layer->window[d], n, y0, y1, lo, hi);
     case DPAR_SPATIAL_INTERPOLATION:
-        *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
-        *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
+        *lo = dpari_spatial_source(layer, d, y0, &fraction) - (k == 4);
+        *hi = dpari_spatial_source(layer, d, y1 - 1, &fraction) - (k == 4) + k;
         return 1;
     default: break;
     }
-    (void)dpari_spatial_window(s, d, &keys);
+    (void)dpari_spatial_window(layer, d, &keys);
     return dpari_window_reads(&keys, n, n, y0, y1, lo, hi);
 }
 
-/* How many of first, first + step, ... (count of them) lie in [lo, hi). */
-static int64_t dpari_spatial_within(const dpar_spatial_tap_range *t, int64_t lo, int64_t hi)
+/* Returns how many of the taps are in [lo, hi). */
+static int64_t dpari_spatial_within(const dpar_spatial_tap_range *taps, int64_t lo, int64_t hi)
 {
-    const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - t->first), t->step));
-    const int64_t b = dpari_least(t->count, -dpari_floor_div(-(hi - t->first), t->step));
+    const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - taps->first), taps->step));
+    const int64_t b = dpari_least(taps->count, -dpari_floor_div(-(hi - taps->first), taps->step));
     return dpari_most(0, b - a);
 }
 
@@ -621,74 +658,78 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_taps(const dpar_spatial_desc *layer
                                                   int64_t y, dpar_spatial_tap_range *taps)
 {
     int64_t m, lo = 0, hi = 0;
-    dpar_spatial_tap_range t;
+    dpar_spatial_tap_range range;
     if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims || dim >= DPAR_MAX_DIMS ||
         dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
         return DPAR_E_ARG;
     }
-    dpari_zero(&t, sizeof t);
-    t.step = 1;
+    dpari_zero(&range, sizeof range);
+    range.step = 1;
     if (dpari_spatial_reads(layer, dim, y, y + 1, &lo, &hi)) {
-        t.first = lo;
-        t.count = hi - lo;
+        range.first = lo;
+        range.count = hi - lo;
     }
     if (dpari_spatial_touches(layer, dim) &&
         (layer->kind == DPAR_SPATIAL_CONVOLUTION || layer->kind == DPAR_SPATIAL_NEIGHBOURHOOD)) {
-        t.step = dpari_spatial_dilation(layer, dim);
-        t.count = layer->window[dim].kernel;
+        range.step = dpari_spatial_dilation(layer, dim);
+        range.count = layer->window[dim].kernel;
     }
     if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
-        (void)dpari_spatial_source(layer, dim, y, &t.fraction);
+        (void)dpari_spatial_source(layer, dim, y, &range.fraction);
     }
-    t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
-    t.padded = t.inside;
+    range.inside = dpari_spatial_within(&range, 0, layer->in.extent[dim]);
+    range.padded = range.inside;
     if (dpari_spatial_touches(layer, dim)) {
-        t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
-                                        layer->in.extent[dim] + layer->window[dim].pad_high);
+        range.padded = dpari_spatial_within(&range, -layer->window[dim].pad_low,
+                                            layer->in.extent[dim] + layer->window[dim].pad_high);
     }
-    *taps = t;
+    *taps = range;
     return DPAR_OK;
 }
 
 /* ---- one dim: blocks ------------------------------------------------------------------------- */
 
-/* One block of a dim. What is empty has hi <= lo. */
+/* A block of a dim, as ranges [0] to [1]: own inputs, outputs, and the box of the input array.
+ * Empty ranges have [1] <= [0]. */
 typedef struct dpari_spatial_block {
     int64_t own[2], out[2], box[2];
 } dpari_spatial_block;
 
-/* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
-static void dpari_spatial_follow(const dpar_spatial_desc *s, int32_t d, int64_t m,
+/* Sets the outputs that stay near the inputs [own[0], own[1]). The dim has m outputs. */
+static void dpari_spatial_follow(const dpar_spatial_desc *layer, int32_t d, int64_t m,
                                  const int64_t *own, int64_t *out)
 {
-    const int64_t n = s->in.extent[d];
+    const int64_t n = layer->in.extent[d];
     int32_t side;
-    if (s->kind == DPAR_SPATIAL_CONVOLUTION && dpari_spatial_touches(s, d)) {
-        dpari_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
+    if (layer->kind == DPAR_SPATIAL_CONVOLUTION && dpari_spatial_touches(layer, d)) {
+        dpari_window_owned(&layer->window[d], n, m, own[0], own[1], &out[0], &out[1]);
         return;
     }
     for (side = 0; side < 2; side++) {
         int64_t at = own[side];
-        if (dpari_spatial_touches(s, d) && s->kind == DPAR_SPATIAL_TRANSPOSED) {
-            at = dpari_least(m, at * dpari_spatial_stride(s, d));
-        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_SPATIAL_INTERPOLATION) {
+        if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_TRANSPOSED) {
+            at = dpari_least(m, at * dpari_spatial_stride(layer, d));
+        } else if (dpari_spatial_touches(layer, d) && layer->kind == DPAR_SPATIAL_INTERPOLATION) {
             at = dpari_ceil_div(at * m, n);
         }
         out[side] = own[side] == n ? m : at;
     }
 }
 
-/* `balanced`: the layout of the outputs, where they do not follow. */
-static void dpari_spatial_outs(const dpar_spatial_desc *s, const dpar_layout *balanced, int32_t d,
-                               int64_t m, const int32_t *coord, dpari_spatial_block *b)
+/* Sets the outputs of a block. balanced: the layout of the outputs, unless they follow the inputs.
+ */
+static void dpari_spatial_set_outputs(const dpar_spatial_desc *layer, const dpar_layout *balanced,
+                                      int32_t d, int64_t m, const int32_t *coord,
+                                      dpari_spatial_block *block)
 {
-    if (s->outputs != DPAR_SPATIAL_OUTPUTS_FOLLOW) {
-        (void)dpari_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
-    } else if (b->own[1] > b->own[0]) {
-        dpari_spatial_follow(s, d, m, b->own, b->out);
+    if (layer->outputs != DPAR_SPATIAL_OUTPUTS_FOLLOW) {
+        (void)dpari_layout_span(balanced, coord, d, &block->out[0], &block->out[1]);
+    } else if (block->own[1] > block->own[0]) {
+        dpari_spatial_follow(layer, d, m, block->own, block->out);
     }
 }
 
+/* Widens a range so that it holds [lo, hi), unless that is empty. */
 static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
 {
     if (hi <= lo) {
@@ -702,12 +743,13 @@ static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
     box[1] = dpari_most(box[1], hi);
 }
 
-/* Where reads [lo, hi) of a dim get their padding from. */
-static void dpari_spatial_sources(const dpar_spatial_desc *s, int32_t d, int64_t lo, int64_t hi,
-                                  int64_t *box)
+/* Widens `box` so that it holds the points from which the padding among the inputs [lo, hi) is
+ * copied. */
+static void dpari_spatial_widen_sources(const dpar_spatial_desc *layer, int32_t d, int64_t lo,
+                                        int64_t hi, int64_t *box)
 {
-    const int64_t n = s->in.extent[d];
-    const int32_t padding = dpari_spatial_padding(s, d);
+    const int64_t n = layer->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(layer, d);
     if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
         dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
         dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
@@ -721,267 +763,299 @@ static void dpari_spatial_sources(const dpar_spatial_desc *s, int32_t d, int64_t
     }
 }
 
-static void dpari_spatial_block_of(const dpar_spatial_desc *s, const dpar_layout *balanced,
-                                   int32_t d, const int32_t *coord, dpari_spatial_block *b)
+/* Computes the block of a dim at the mesh coordinates `coord`. */
+static void dpari_spatial_block_of(const dpar_spatial_desc *layer, const dpar_layout *balanced,
+                                   int32_t d, const int32_t *coord, dpari_spatial_block *block)
 {
     int64_t m, lo, hi;
-    dpari_zero(b, sizeof *b);
-    (void)dpari_spatial_extent(s, d, &m, NULL);
-    (void)dpari_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
-    dpari_spatial_outs(s, balanced, d, m, coord, b);
-    dpari_spatial_widen(b->box, b->own[0], b->own[1]);
-    if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
-        dpari_spatial_widen(b->box, lo, hi);
-        dpari_spatial_sources(s, d, lo, hi, b->box);
+    dpari_zero(block, sizeof *block);
+    (void)dpari_spatial_extent(layer, d, &m, NULL);
+    (void)dpari_layout_span(&layer->in, coord, d, &block->own[0], &block->own[1]);
+    dpari_spatial_set_outputs(layer, balanced, d, m, coord, block);
+    dpari_spatial_widen(block->box, block->own[0], block->own[1]);
+    if (dpari_spatial_reads(layer, d, block->out[0], block->out[1], &lo, &hi)) {
+        dpari_spatial_widen(block->box, lo, hi);
+        dpari_spatial_widen_sources(layer, d, lo, hi, block->box);
     }
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
-/* True if the same mesh axes cut the same dims of both layouts. */
-static dpar_status dpari_spatial_given(const dpar_spatial_desc *s, const int64_t *m, dpar_why *why)
+/* Checks that the layout of the outputs has the right extents, and that the same mesh axes cut the
+ * same dims as in that of the inputs. */
+static dpar_status dpari_spatial_check_given(const dpar_spatial_desc *layer, const int64_t *m,
+                                             dpar_why *why)
 {
-    const dpar_layout *in = &s->in, *g = &s->given_layout;
+    const dpar_layout *in = &layer->in, *g = &layer->given_layout;
     int32_t i;
     for (i = 0; i < in->dims; i++) {
         if (g->dims != in->dims || g->extent[i] != m[i]) {
-            return dpari_wrong(why, "the layer has %ld outputs in dim %d, its layout %ld", m[i], i,
-                               g->dims == in->dims ? g->extent[i] : 0);
+            return dpari_wrong(why, "the layer has %ld outputs in dim %d, but given_layout has %ld",
+                               m[i], i, g->dims == in->dims ? g->extent[i] : 0);
         }
     }
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
         if (!dpari_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
             (a->kind == DPAR_PLACEMENT_SHARD && a->dim != b->dim)) {
-            return dpari_wrong(
-                why, "mesh axis %d does something else with the outputs than with the inputs", i);
+            return dpari_wrong(why, "mesh axis %d does not cut given_layout as it cuts the inputs",
+                               i);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_spatial_layer(const dpar_spatial_desc *s, int64_t *m, dpar_why *why)
+/* Checks a layer and sets m[] to its outputs of each dim. */
+static dpar_status dpari_spatial_check_layer(const dpar_spatial_desc *layer, int64_t *m,
+                                             dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
     int32_t d;
-    if (s->in.dims < 0 || s->in.dims > DPAR_MAX_DIMS || s->in.mesh.size < 1) {
-        return dpari_wrong(why, "inputs of %d dims on %d ranks: dpar_layout_init makes it",
-                           s->in.dims, s->in.mesh.size);
+    if (layer->in.dims < 0 || layer->in.dims > DPAR_MAX_DIMS || layer->in.mesh.size < 1) {
+        return dpari_wrong(why, "`in` has %d dims on %d ranks: make it with dpar_layout_init",
+                           layer->in.dims, layer->in.mesh.size);
     }
-    if (s->kind < DPAR_SPATIAL_CONVOLUTION || s->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
-        s->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED || s->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        return dpari_wrong(why, "kind %d, outputs %d: there are 1 to 4 and 0 to 2", s->kind,
-                           s->outputs);
+    if (layer->kind < DPAR_SPATIAL_CONVOLUTION || layer->kind > DPAR_SPATIAL_NEIGHBOURHOOD ||
+        layer->outputs < DPAR_SPATIAL_OUTPUTS_BALANCED ||
+        layer->outputs > DPAR_SPATIAL_OUTPUTS_GIVEN) {
+        return dpari_wrong(why, "kind is %d (1 to 4), outputs is %d (0 to 2)", layer->kind,
+                           layer->outputs);
     }
-    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_MAX_TENSORS || s->planes < 0 ||
-        s->planes > INT32_MAX || s->out_planes < 0 || s->out_planes > INT32_MAX ||
-        dpar_type_bytes(s->type) == 0) {
-        return dpari_wrong(why, "%d tensors (at most 4) of %ld and %ld planes, type %s", s->tensors,
-                           s->planes, s->out_planes, dpar_type_name(s->type));
+    if (layer->tensors < 0 || layer->tensors > DPAR_SPATIAL_MAX_TENSORS || layer->planes < 0 ||
+        layer->planes > INT32_MAX || layer->out_planes < 0 || layer->out_planes > INT32_MAX ||
+        dpar_type_bytes(layer->type) == 0) {
+        return dpari_wrong(
+            why,
+            "%d tensors (0 to 4), %ld planes, %ld out_planes (0 to 2^31 - 1) or type %s is wrong",
+            layer->tensors, layer->planes, layer->out_planes, dpar_type_name(layer->type));
     }
-    if (s->input_gradient != NULL && !dpari_type_can_reduce(s->type)) {
-        return dpari_wrong(why, "gradients of type %s cannot be added on their way back",
-                           dpar_type_name(s->type));
+    if (layer->input_gradient != NULL && !dpari_type_can_reduce(layer->type)) {
+        return dpari_wrong(why, "gradients of type %s cannot be added up",
+                           dpar_type_name(layer->type));
     }
-    for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
-        st = dpari_spatial_extent(s, d, &m[d], why);
-        if (st == DPAR_OK && s->padding[d] == DPAR_SPATIAL_PAD_LOWEST && s->type == DPAR_F8) {
-            st = dpari_wrong(
-                why, "dim %d: the least number of f8 depends on its encoding: pad it yourself", d);
+    for (d = 0; d < layer->in.dims; d++) {
+        const dpar_status status = dpari_spatial_extent(layer, d, &m[d], why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        if (layer->padding[d] == DPAR_SPATIAL_PAD_LOWEST && layer->type == DPAR_F8) {
+            return dpari_wrong(
+                why, "dim %d: the lowest f8 depends on its encoding, so that you must pad yourself",
+                d);
         }
     }
-    return st == DPAR_OK && s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN
-               ? dpari_spatial_given(s, m, why)
-               : st;
+    if (layer->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
+        return dpari_spatial_check_given(layer, m, why);
+    }
+    return DPAR_OK;
 }
 
 /* True if axis i is the only axis that cuts its dim. */
-static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
+static int dpari_spatial_is_only_axis(const dpar_layout *layout, int32_t i)
 {
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
-        if (k != i && l->axis[k].kind == DPAR_PLACEMENT_SHARD && l->axis[k].dim == l->axis[i].dim) {
+    for (k = 0; k < layout->mesh.axes; k++) {
+        if (k != i && layout->axis[k].kind == DPAR_PLACEMENT_SHARD &&
+            layout->axis[k].dim == layout->axis[i].dim) {
             return 0;
         }
     }
     return 1;
 }
 
-/* Cuts of the following outputs along axis i; parts + 1 of them. */
-static void dpari_spatial_cuts(const dpar_spatial_desc *s, int32_t i, int64_t m, int64_t *cuts)
+/* Sets the cuts between outputs that follow the inputs along axis i: its parts + 1. */
+static void dpari_spatial_cuts(const dpar_spatial_desc *layer, int32_t i, int64_t m, int64_t *cuts)
 {
     int32_t coord[DPAR_MAX_AXES], p;
     dpari_zero(coord, sizeof coord);
     cuts[0] = 0;
-    for (p = 0; p < s->in.mesh.axis[i].size; p++) {
+    for (p = 0; p < layer->in.mesh.axis[i].size; p++) {
         int64_t own[2] = {0, 0}, out[2] = {0, 0};
         coord[i] = p;
-        if (dpari_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
-            dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
+        if (dpari_layout_span(&layer->in, coord, layer->in.axis[i].dim, &own[0], &own[1])) {
+            dpari_spatial_follow(layer, layer->in.axis[i].dim, m, own, out);
         }
         cuts[p + 1] = dpari_most(cuts[p], out[1]);
     }
 }
 
-/* Lays out the outputs over the ranks. cuts: room for those of all axes (NULL: following ones as
- * balanced ones, for callers that need only the others). */
-static dpar_status dpari_spatial_layout(const dpar_spatial_desc *s, const int64_t *m, int64_t *cuts,
-                                        dpar_layout *out, dpar_why *why)
+/* Lays out the outputs over the ranks.
+ *
+ * cuts: memory for the cuts of all axes. NULL lays out following outputs as balanced ones, for
+ * callers that need only the others. */
+static dpar_status dpari_spatial_layout(const dpar_spatial_desc *layer, const int64_t *m,
+                                        int64_t *cuts, dpar_layout *out, dpar_why *why)
 {
     dpar_placement placement[DPAR_MAX_AXES];
     int32_t i;
-    if (s->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
-        *out = s->given_layout;
+    if (layer->outputs == DPAR_SPATIAL_OUTPUTS_GIVEN) {
+        *out = layer->given_layout;
         return DPAR_OK;
     }
-    for (i = 0; i < s->in.mesh.axes; i++) {
-        placement[i] = s->in.axis[i];
+    for (i = 0; i < layer->in.mesh.axes; i++) {
+        placement[i] = layer->in.axis[i];
         if (placement[i].kind != DPAR_PLACEMENT_SHARD ||
-            !dpari_spatial_touches(s, placement[i].dim)) {
+            !dpari_spatial_touches(layer, placement[i].dim)) {
             continue;
         }
         placement[i] = dpar_shard_by(placement[i].dim, DPAR_SPLIT_EVEN, 0);
-        placement[i].order = s->in.axis[i].order;
-        if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
-            return dpari_wrong(why, "outputs that follow: dim %d is cut by more than one mesh axis",
-                               placement[i].dim);
+        placement[i].order = layer->in.axis[i].order;
+        if (layer->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW &&
+            !dpari_spatial_is_only_axis(&layer->in, i)) {
+            return dpari_wrong(
+                why, "DPAR_SPATIAL_OUTPUTS_FOLLOW: dim %d is cut by more than one mesh axis",
+                placement[i].dim);
         }
-        if (s->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && cuts != NULL) {
+        if (layer->outputs == DPAR_SPATIAL_OUTPUTS_FOLLOW && cuts != NULL) {
             placement[i].rule = DPAR_SPLIT_RAGGED;
             placement[i].cuts = cuts;
-            dpari_spatial_cuts(s, i, m[placement[i].dim], cuts);
-            cuts += s->in.mesh.axis[i].size + 1;
+            dpari_spatial_cuts(layer, i, m[placement[i].dim], cuts);
+            cuts += layer->in.mesh.axis[i].size + 1;
         }
     }
-    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, why);
+    return dpar_layout_init(out, &layer->in.mesh, layer->in.dims, m, placement, why);
 }
 
 /* Checks a layer and computes its outputs of each dim. */
 static dpar_status dpari_spatial_outputs(const dpar_spatial_desc *layer, int64_t *m, dpar_why *why)
 {
     dpar_layout out;
-    dpar_status st =
-        layer ? dpari_spatial_layer(layer, m, why) : dpari_wrong(why, "no layer: NULL");
-    return st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
+    dpar_status status;
+    if (layer == NULL) {
+        return dpari_wrong(why, "the layer is NULL");
+    }
+    status = dpari_spatial_check_layer(layer, m, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_spatial_layout(layer, m, NULL, &out, why);
 }
 
 /* ---- the boxes of a rank --------------------------------------------------------------------- */
 
-/* Blocks of a dim. */
-static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
+/* Returns the number of blocks of a dim. */
+static int64_t dpari_spatial_blocks(const dpar_layout *layout, int32_t d)
 {
     int64_t n = 1;
     int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        n *= l->axis[i].kind == DPAR_PLACEMENT_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size
-                                                                            : 1;
+    for (i = 0; i < layout->mesh.axes; i++) {
+        if (layout->axis[i].kind == DPAR_PLACEMENT_SHARD && layout->axis[i].dim == d) {
+            n *= layout->mesh.axis[i].size;
+        }
     }
     return n;
 }
 
-/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
-static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int32_t *coord)
+/* Sets the mesh coordinates of block b of a dim. The first axis that cuts the dim varies slowest.
+ */
+static void dpari_spatial_coords(const dpar_layout *layout, int32_t d, int64_t b, int32_t *coord)
 {
     int32_t i;
     dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
-    for (i = l->mesh.axes - 1; i >= 0; i--) {
-        const int32_t a = l->order[i];
-        if (l->axis[a].kind == DPAR_PLACEMENT_SHARD && l->axis[a].dim == d) {
-            coord[a] = (int32_t)(b % l->mesh.axis[a].size);
-            b /= l->mesh.axis[a].size;
+    for (i = layout->mesh.axes - 1; i >= 0; i--) {
+        const int32_t a = layout->order[i];
+        if (layout->axis[a].kind == DPAR_PLACEMENT_SHARD && layout->axis[a].dim == d) {
+            coord[a] = (int32_t)(b % layout->mesh.axis[a].size);
+            b /= layout->mesh.axis[a].size;
         }
     }
 }
 
-/* What the windows of the halo give a block: the hull of its own points and those that its outputs
- * read. What it needs more comes by a width: of interpolations that wrap, of padding whose source
- * no output reads. */
-static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs,
-                                  const dpari_spatial_block *k, int64_t *hull)
+/* Sets `hull` to what the halo's window provides a block with: from its own points to those that
+ * its outputs read. Interpolations that wrap, and padding whose source no output reads, need more,
+ * which is provided by the width of the halo. */
+static void dpari_spatial_hull_of(const dpar_halo *halo, int32_t d, int64_t outputs,
+                                  const dpari_spatial_block *block, int64_t *hull)
 {
     int64_t lo, hi;
-    hull[0] = k->own[0];
-    hull[1] = k->own[1];
-    if (h->window[d].kernel != 0 && dpari_window_reads(&h->window[d], h->grid.extent[d], outputs,
-                                                       k->out[0], k->out[1], &lo, &hi)) {
+    hull[0] = block->own[0];
+    hull[1] = block->own[1];
+    if (halo->window[d].kernel != 0 &&
+        dpari_window_reads(&halo->window[d], halo->grid.extent[d], outputs, block->out[0],
+                           block->out[1], &lo, &hi)) {
         dpari_spatial_widen(hull, lo, hi);
     }
 }
 
-/* Dim d of the halo of a layer whose outputs are laid out as `out` (those that follow: any). */
-static void dpari_spatial_halo_dim(const dpar_spatial_desc *s, const dpar_layout *out, int32_t d,
-                                   dpar_halo *h)
+/* Sets dim d of the halo. out: the layout of the outputs; not used for outputs that follow. */
+static void dpari_spatial_halo_dim(const dpar_spatial_desc *layer, const dpar_layout *out,
+                                   int32_t d, dpar_halo *halo)
 {
     int32_t coord[DPAR_MAX_AXES];
-    dpari_spatial_block k;
-    dpar_window v;
+    dpari_spatial_block block;
+    dpar_window window;
     int64_t hull[2], b;
-    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
-        h->periodic |= (uint32_t)1 << d;
+    if (dpari_spatial_touches(layer, d) && layer->padding[d] == DPAR_SPATIAL_PAD_WRAP) {
+        halo->periodic |= (uint32_t)1 << d;
     }
-    if (dpari_spatial_window(s, d, &v)) {
-        h->window[d] = v;
+    if (dpari_spatial_window(layer, d, &window)) {
+        halo->window[d] = window;
     }
-    for (b = dpari_spatial_blocks(&s->in, d) - 1; b >= 0; b--) {
-        dpari_spatial_coords(&s->in, d, b, coord);
-        dpari_spatial_block_of(s, out, d, coord, &k);
-        dpari_spatial_hull_of(h, d, out->extent[d], &k, hull);
+    for (b = dpari_spatial_blocks(&layer->in, d) - 1; b >= 0; b--) {
+        dpari_spatial_coords(&layer->in, d, b, coord);
+        dpari_spatial_block_of(layer, out, d, coord, &block);
+        dpari_spatial_hull_of(halo, d, out->extent[d], &block, hull);
         if (hull[1] > hull[0]) {
-            h->low[d] = dpari_most(h->low[d], hull[0] - k.box[0]);
-            h->high[d] = dpari_most(h->high[d], k.box[1] - hull[1]);
+            halo->low[d] = dpari_most(halo->low[d], hull[0] - block.box[0]);
+            halo->high[d] = dpari_most(halo->high[d], block.box[1] - hull[1]);
         }
     }
 }
 
-static void dpari_spatial_halo(const dpar_spatial_desc *s, const dpar_layout *out, dpar_halo *h)
+/* Describes the halo of a layer. */
+static void dpari_spatial_halo(const dpar_spatial_desc *layer, const dpar_layout *out,
+                               dpar_halo *halo)
 {
     int32_t d;
-    dpari_zero(h, sizeof *h);
-    h->grid = s->in;
-    h->shape = DPAR_STENCIL_BOX;
-    h->outputs = out;
-    for (d = 0; d < s->in.dims; d++) {
-        dpari_spatial_halo_dim(s, out, d, h);
+    dpari_zero(halo, sizeof *halo);
+    halo->grid = layer->in;
+    halo->shape = DPAR_STENCIL_BOX;
+    halo->outputs = out;
+    for (d = 0; d < layer->in.dims; d++) {
+        dpari_spatial_halo_dim(layer, out, d, halo);
     }
 }
 
+/* A rank's own inputs, its outputs, and the box of its input array. */
 enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
 
-/* What a rank holds of dim d. */
-static void dpari_spatial_part(const dpar_spatial_desc *s, const dpar_halo *h, int32_t d,
+/* Sets `part` to one of these ranges in dim d. */
+static void dpari_spatial_part(const dpar_spatial_desc *layer, const dpar_halo *halo, int32_t d,
                                const int32_t *coord, int32_t which, int64_t *part)
 {
-    dpari_spatial_block k;
-    dpari_spatial_block_of(s, h->outputs, d, coord, &k);
+    dpari_spatial_block block;
+    dpari_spatial_block_of(layer, halo->outputs, d, coord, &block);
     if (which == DPARI_SPATIAL_BOX) {
-        dpari_spatial_hull_of(h, d, h->outputs->extent[d], &k, part);
-        part[0] -= part[1] > part[0] ? h->low[d] : 0;
-        part[1] += part[1] > part[0] ? h->high[d] : 0;
-    } else {
-        part[0] = which == DPARI_SPATIAL_OWN ? k.own[0] : k.out[0];
-        part[1] = which == DPARI_SPATIAL_OWN ? k.own[1] : k.out[1];
+        dpari_spatial_hull_of(halo, d, halo->outputs->extent[d], &block, part);
+        if (part[1] > part[0]) {
+            part[0] -= halo->low[d];
+            part[1] += halo->high[d];
+        }
+        return;
     }
+    part[0] = which == DPARI_SPATIAL_OWN ? block.own[0] : block.out[0];
+    part[1] = which == DPARI_SPATIAL_OWN ? block.own[1] : block.out[1];
 }
 
-static int dpari_spatial_box_of(const dpar_spatial_desc *s, int32_t rank, int32_t which,
+/* Computes one of these boxes of a rank. Returns 0 if it is empty, or there is no such rank. */
+static int dpari_spatial_box_of(const dpar_spatial_desc *layer, int32_t rank, int32_t which,
                                 dpar_box *box)
 {
     int64_t m[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES], d;
     dpar_layout balanced;
-    dpar_halo h;
+    dpar_halo halo;
     dpar_box b;
-    if (dpari_spatial_layer(s, m, NULL) != DPAR_OK ||
-        dpari_spatial_layout(s, m, NULL, &balanced, NULL) != DPAR_OK ||
-        !dpar_mesh_coords(&s->in.mesh, rank, coord)) {
+    if (dpari_spatial_check_layer(layer, m, NULL) != DPAR_OK ||
+        dpari_spatial_layout(layer, m, NULL, &balanced, NULL) != DPAR_OK ||
+        !dpar_mesh_coords(&layer->in.mesh, rank, coord)) {
         return 0;
     }
     dpari_zero(&b, sizeof b);
-    b.dims = s->in.dims;
-    dpari_spatial_halo(s, &balanced, &h);
+    b.dims = layer->in.dims;
+    dpari_spatial_halo(layer, &balanced, &halo);
     for (d = 0; d < b.dims; d++) {
         int64_t part[2];
-        dpari_spatial_part(s, &h, d, coord, which, part);
+        dpari_spatial_part(layer, &halo, d, coord, which, part);
         if (part[1] <= part[0]) {
             return 0;
         }
@@ -996,114 +1070,121 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_check(const dpar_spatial_desc *laye
                                                    dpar_spatial_boxes *boxes, dpar_why *why)
 {
     dpar_spatial_boxes b;
-    const dpar_status st = dpari_spatial_outputs(layer, b.extent, why);
-    if (st == DPAR_OK && boxes != NULL) {
+    const dpar_status status = dpari_spatial_outputs(layer, b.extent, why);
+    if (status == DPAR_OK && boxes != NULL) {
         dpari_zero(&b.in, sizeof b.in);
         dpari_zero(&b.out, sizeof b.out);
         (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, &b.in);
         (void)dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, &b.out);
         *boxes = b;
     }
-    return st;
+    return status;
 }
 
-/* The inputs that the outputs of `out` read. 0: none. */
-static int dpari_spatial_needs(const dpar_spatial_desc *s, const dpar_box *out, dpar_box *in)
+/* Sets `in` to the box of inputs that the outputs of `out` read. Returns 0 if they read none. */
+static int dpari_spatial_needs(const dpar_spatial_desc *layer, const dpar_box *out, dpar_box *in)
 {
     int32_t d;
     in->dims = out->dims;
     for (d = 0; d < out->dims; d++) {
-        if (!dpari_spatial_reads(s, d, out->lo[d], out->hi[d], &in->lo[d], &in->hi[d])) {
+        if (!dpari_spatial_reads(layer, d, out->lo[d], out->hi[d], &in->lo[d], &in->hi[d])) {
             return 0;
         }
     }
     return 1;
 }
 
-/* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
-static void dpari_spatial_inner(const dpar_spatial_desc *s, int32_t d, const int64_t *own,
+/* Sets `core` to those outputs of a dim that read only own points and constants. */
+static void dpari_spatial_inner(const dpar_spatial_desc *layer, int32_t d, const int64_t *own,
                                 const int64_t *out, int64_t *core)
 {
-    const int32_t padding = dpari_spatial_padding(s, d);
+    const int32_t padding = dpari_spatial_padding(layer, d);
     const int constant = padding == DPAR_SPATIAL_PAD_ZERO || padding == DPAR_SPATIAL_PAD_LOWEST;
     const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
-    const int64_t high = constant && own[1] == s->in.extent[d] ? INT64_MAX : own[1];
+    const int64_t high = constant && own[1] == layer->in.extent[d] ? INT64_MAX : own[1];
     int64_t lo = 0, hi = 0;
     core[0] = out[0];
     core[1] = out[1];
-    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && lo < low) {
+    while (dpari_spatial_reads(layer, d, core[0], core[1], &lo, &hi) && lo < low) {
         core[0]++;
     }
-    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && hi > high) {
+    while (dpari_spatial_reads(layer, d, core[0], core[1], &lo, &hi) && hi > high) {
         core[1]--;
     }
 }
 
-static void dpari_spatial_core(dpari_spatial *p)
+/* Sets the core of a plan. It stays empty if the kernel must not run before all halos have arrived.
+ */
+static void dpari_spatial_core(dpari_spatial *plan)
 {
-    dpar_box core = p->head.out_owned;
+    dpar_box core = plan->head.out_owned;
     int32_t d;
-    if (p->head.layer.no_overlap || p->head.in_owned.dims == 0) {
+    if (plan->head.layer.no_overlap || plan->head.in_owned.dims == 0) {
         return;
     }
     for (d = 0; d < core.dims; d++) {
-        const int64_t own[2] = {p->head.in_owned.lo[d], p->head.in_owned.hi[d]};
-        const int64_t out[2] = {p->head.out_owned.lo[d], p->head.out_owned.hi[d]};
+        const int64_t own[2] = {plan->head.in_owned.lo[d], plan->head.in_owned.hi[d]};
+        const int64_t out[2] = {plan->head.out_owned.lo[d], plan->head.out_owned.hi[d]};
         int64_t inner[2];
-        dpari_spatial_inner(&p->head.layer, d, own, out, inner);
+        dpari_spatial_inner(&plan->head.layer, d, own, out, inner);
         core.lo[d] = inner[0];
         core.hi[d] = inner[1];
         if (inner[1] <= inner[0]) {
             return;
         }
     }
-    p->core = core;
+    plan->core = core;
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-/* Memory of a plan: itself, cuts of following outputs, the exchange. */
+/* How the memory of a plan is divided: its struct, the cuts of following outputs, the halo
+ * exchange. */
 typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* where they begin, bytes */
+    int64_t cuts, exchange; /* offsets of the last two, bytes */
 } dpari_spatial_memory;
 
-static void dpari_spatial_parts(const dpar_spatial_desc *s, dpari_spatial_memory *at)
+static void dpari_spatial_divide(const dpar_spatial_desc *layer, dpari_spatial_memory *at)
 {
     int64_t cuts = 0;
     int32_t i;
-    for (i = 0; i < s->in.mesh.axes; i++) {
-        cuts += s->in.mesh.axis[i].size + 1;
+    for (i = 0; i < layer->in.mesh.axes; i++) {
+        cuts += layer->in.mesh.axis[i].size + 1;
     }
     at->cuts = dpari_room_up((int64_t)sizeof(dpari_spatial));
     at->exchange = at->cuts + dpari_room_up(8 * cuts);
 }
 
-/* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
-static void dpari_spatial_fields(dpari_spatial *p, const dpar_box *least)
+/* Describes the inputs as fields of a halo exchange: dense planes of in_box. least: the box of
+ * their halo. */
+static void dpari_spatial_fields(dpari_spatial *plan, const dpar_box *least)
 {
-    const dpar_spatial_desc *s = &p->head.layer;
-    dpar_tile t;
+    const dpar_spatial_desc *layer = &plan->head.layer;
+    dpar_tile tile;
     int32_t i, d;
-    dpar_tile_init(&t, NULL, &p->head.in_box, s->planes, s->channels_last);
-    for (i = 0; i < s->tensors; i++) {
-        dpar_halo_field *f = &p->field[i];
-        dpari_zero(f, sizeof *f);
-        f->halo = &p->halo;
-        f->type = s->type;
-        f->components = (int32_t)s->planes;
-        f->component_stride = t.plane;
-        f->mem = p->comm->mem;
-        f->data = p->head.in_box.dims > 0 ? p : NULL; /* until the first step */
-        for (d = 0; d < p->head.in_box.dims; d++) {
-            const int64_t first = p->head.in_owned.dims > 0 ? p->head.in_owned.lo[d] : least->lo[d];
-            f->stride[d] = t.stride[d];
-            f->first[d] = first - p->head.in_box.lo[d];
+    dpar_tile_init(&tile, NULL, &plan->head.in_box, layer->planes, layer->channels_last);
+    for (i = 0; i < layer->tensors; i++) {
+        dpar_halo_field *field = &plan->field[i];
+        dpari_zero(field, sizeof *field);
+        field->halo = &plan->halo;
+        field->type = layer->type;
+        field->components = (int32_t)layer->planes;
+        field->component_stride = tile.plane;
+        field->mem = plan->comm->mem;
+        field->data =
+            plan->head.in_box.dims > 0 ? plan : NULL; /* not NULL; each step binds its arrays */
+        for (d = 0; d < plan->head.in_box.dims; d++) {
+            const int64_t first =
+                plan->head.in_owned.dims > 0 ? plan->head.in_owned.lo[d] : least->lo[d];
+            field->stride[d] = tile.stride[d];
+            field->first[d] = first - plan->head.in_box.lo[d];
         }
     }
 }
 
-/* True if the elements of an array over the box, and their global indices, are far below 2^63. */
-static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
+/* True if an array over the box has at most 2^60 elements, and offsets of global indices are at
+ * most 2^60, too, so that sums of them do not overflow. */
+static int dpari_spatial_fits(const dpar_box *box, int64_t planes)
 {
     const int64_t most = INT64_C(1) << 60;
     int64_t step = planes, sum = 0, reach;
@@ -1120,67 +1201,75 @@ static int dpari_spatial_has_room(const dpar_box *box, int64_t planes)
     return 1;
 }
 
-/* The box of the input arrays: the caller's, if there is one, which must hold the least. */
-static dpar_status dpari_spatial_choose_box(dpari_spatial *p, const dpar_box *least, dpar_why *why)
+/* Sets the box of the input arrays: the caller's if there is one. It must contain `least`. */
+static dpar_status dpari_spatial_choose_box(dpari_spatial *plan, const dpar_box *least,
+                                            dpar_why *why)
 {
-    const dpar_box *given = &p->head.layer.in_box;
-    const int none = given->dims == 0;
-    if (!none && (given->dims != p->head.layer.in.dims || !dpari_spatial_has_room(given, 1))) {
-        return dpari_wrong(
-            why, "in_box of %d dims for inputs of %d, or not a box of lo <= hi within 2^60",
-            given->dims, p->head.layer.in.dims);
+    const dpar_box *given = &plan->head.layer.in_box;
+    plan->head.in_box = *least;
+    if (given->dims != 0) {
+        if (given->dims != plan->head.layer.in.dims || !dpari_spatial_fits(given, 1)) {
+            return dpari_wrong(
+                why, "in_box has %d dims (inputs: %d), or is not a box of lo <= hi within 2^60",
+                given->dims, plan->head.layer.in.dims);
+        }
+        if (least->dims > 0 || dpar_box_volume(given) > 0) {
+            plan->head.in_box = *given;
+        }
     }
-    p->head.in_box = none || (least->dims == 0 && dpar_box_volume(given) == 0) ? *least : *given;
-    if (least->dims > 0 && !dpari_box_contains(&p->head.in_box, least)) {
-        return dpari_wrong(why, "in_box does not hold what dpar_spatial_check says");
+    if (least->dims > 0 && !dpari_box_contains(&plan->head.in_box, least)) {
+        return dpari_wrong(why, "in_box does not contain the box of dpar_spatial_check");
     }
-    if (!dpari_spatial_has_room(&p->head.in_box, p->head.layer.planes) ||
-        !dpari_spatial_has_room(&p->head.out_owned, p->head.layer.out_planes)) {
+    if (!dpari_spatial_fits(&plan->head.in_box, plan->head.layer.planes) ||
+        !dpari_spatial_fits(&plan->head.out_owned, plan->head.layer.out_planes)) {
         return dpari_say(
             DPAR_E_RANGE, why,
-            "%ld planes of inputs or %ld of outputs on rank %d: more than 2^60 elements",
-            p->head.layer.planes, p->head.layer.out_planes, p->comm->rank);
+            "%ld planes of inputs or %ld of outputs on rank %d have more than 2^60 elements",
+            plan->head.layer.planes, plan->head.layer.out_planes, plan->comm->rank);
     }
     return DPAR_OK;
 }
 
-/* All of a plan but its exchange. */
-static dpar_status dpari_spatial_plan_in(unsigned char *memory, dpar_comm *c,
-                                         const dpar_spatial_desc *layer, dpar_why *why)
+/* Sets all of a plan except for its exchange, in memory of dpari_spatial_divide. Local. */
+static dpar_status dpari_spatial_set_plan(unsigned char *memory, dpar_comm *comm,
+                                          const dpar_spatial_desc *layer, dpar_why *why)
 {
-    dpari_spatial *p = (dpari_spatial *)(void *)memory;
+    dpari_spatial *plan = (dpari_spatial *)(void *)memory;
     dpari_spatial_memory at;
     int64_t m[DPAR_MAX_DIMS];
     dpar_box least;
-    dpar_status st;
-    dpari_spatial_parts(layer, &at);
-    dpari_zero(p, sizeof *p);
-    p->comm = c;
-    p->head.layer = *layer;
-    p->head.layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
-    p->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
-    p->head.layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->head.layer.planes;
-    (void)dpari_spatial_layer(&p->head.layer, m, NULL);
-    st = dpari_spatial_layout(&p->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
-                              &p->head.out, why);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status;
+    dpari_spatial_divide(layer, &at);
+    dpari_zero(plan, sizeof *plan);
+    plan->comm = comm;
+    plan->head.layer = *layer;
+    plan->head.layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
+    plan->head.layer.planes = layer->planes > 0 ? layer->planes : 1;
+    plan->head.layer.out_planes =
+        layer->out_planes > 0 ? layer->out_planes : plan->head.layer.planes;
+    (void)dpari_spatial_check_layer(&plan->head.layer, m, NULL);
+    status = dpari_spatial_layout(&plan->head.layer, m, (int64_t *)(void *)(memory + at.cuts),
+                                  &plan->head.out, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OUT, &p->head.out_owned);
-    (void)dpari_spatial_box_of(&p->head.layer, c->rank, DPARI_SPATIAL_OWN, &p->head.in_owned);
-    dpari_spatial_halo(&p->head.layer, &p->head.out, &p->halo);
-    st = dpar_halo_check(&p->halo, why);
-    if (st != DPAR_OK) {
-        return st;
+    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OUT,
+                               &plan->head.out_owned);
+    (void)dpari_spatial_box_of(&plan->head.layer, comm->rank, DPARI_SPATIAL_OWN,
+                               &plan->head.in_owned);
+    dpari_spatial_halo(&plan->head.layer, &plan->head.out, &plan->halo);
+    status = dpar_halo_check(&plan->halo, why);
+    if (status != DPAR_OK) {
+        return status;
     }
     dpari_zero(&least, sizeof least);
-    (void)dpar_halo_box(&p->halo, c->rank, &least);
-    st = dpari_spatial_choose_box(p, &least, why);
-    if (st != DPAR_OK) {
-        return st;
+    (void)dpar_halo_box(&plan->halo, comm->rank, &least);
+    status = dpari_spatial_choose_box(plan, &least, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_spatial_core(p);
-    dpari_spatial_fields(p, &least);
+    dpari_spatial_core(plan);
+    dpari_spatial_fields(plan, &least);
     return DPAR_OK;
 }
 
@@ -1197,69 +1286,68 @@ static DPARI_COLD void dpari_spatial_exchange_desc(const dpari_spatial *p,
     desc->field_count = p->head.layer.tensors;
 }
 
-/* Checks a layer and counts the bytes of its plan, which it lays out in pages that it gives back.
- * exchange: set to where the plan of the halo exchange begins. */
-static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *c, const dpar_spatial_desc *layer,
+/* Checks a layer and counts the bytes of its plan, which it therefore sets in temporary memory.
+ * Local.
+ *
+ * exchange: receives the offset of the plan of the halo exchange. */
+static DPARI_COLD dpar_status dpari_spatial_count(dpar_comm *comm, const dpar_spatial_desc *layer,
                                                   int64_t *exchange, int64_t *need, dpar_why *why)
 {
     dpari_spatial_memory at;
     void *memory;
     int64_t m[DPAR_MAX_DIMS], more = 0;
-    dpar_status st;
-    if (layer == NULL) {
-        return dpari_wrong(why, "the layer is NULL");
+    dpar_status status;
+    status = dpari_spatial_outputs(layer, m, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = dpari_spatial_outputs(layer, m, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_spatial_parts(layer, &at);
+    dpari_spatial_divide(layer, &at);
     memory = dpari_os_pages(at.exchange);
     if (memory == NULL) {
-        return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes to plan a layer in", at.exchange);
+        return dpari_say(DPAR_E_MEMORY, why, "no memory for %ld temporary bytes", at.exchange);
     }
-    st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
-    if (st == DPAR_OK) {
-        dpar_halo_plan_desc o;
-        dpari_spatial_exchange_desc((const dpari_spatial *)memory, layer, &o);
-        st = dpari_hx_bytes(c, &o, &more, why);
+    status = dpari_spatial_set_plan((unsigned char *)memory, comm, layer, why);
+    if (status == DPAR_OK) {
+        dpar_halo_plan_desc desc;
+        dpari_spatial_exchange_desc((const dpari_spatial *)memory, layer, &desc);
+        status = dpari_hx_bytes(comm, &desc, &more, why);
     }
     dpari_os_unmap(memory, at.exchange);
     *exchange = at.exchange;
     *need = at.exchange + more;
-    return st;
+    return status;
 }
 
-/* What all ranks must give alike besides what their exchange compares: layouts, types. */
-static DPARI_COLD void dpari_spatial_state(dpari_facts *f, const void *given)
+/* States what all ranks must pass alike, in addition to what the halo exchange compares. */
+static DPARI_COLD void dpari_spatial_state(dpari_facts *facts, const void *given)
 {
-    const dpar_spatial_desc *s = (const dpar_spatial_desc *)given;
+    const dpar_spatial_desc *layer = (const dpar_spatial_desc *)given;
     int32_t d;
-    dpari_fact(f, "kind", 0, s->kind);
-    dpari_fact(f, "outputs", 0, s->outputs);
-    dpari_fact(f, "tensors", 0, s->tensors);
-    dpari_fact(f, "planes", 0, s->planes);
-    dpari_fact(f, "out_planes", 0, s->out_planes);
-    dpari_fact(f, "align_corners", 0, s->align_corners != 0);
-    dpari_fact(f, "channels_last", 0, s->channels_last != 0);
-    dpari_fact(f, "input_gradient != NULL", 0, s->input_gradient != NULL);
-    dpari_fact_type(f, "type", 0, s->type);
-    dpari_fact(f, "in.dims", 0, s->in.dims);
-    for (d = 0; d < s->in.dims; d++) {
-        const dpar_window *v = &s->window[d];
-        dpari_fact(f, "in.extent[#]", d, s->in.extent[d]);
-        dpari_fact(f, "out_extent[#]", d, s->out_extent[d]);
-        dpari_fact(f, "padding[#]", d, s->padding[d]);
-        dpari_fact(f, "window[#].kernel", d, v->kernel);
-        dpari_fact(f, "window[#].stride", d, v->stride);
-        dpari_fact(f, "window[#].dilation", d, v->dilation);
-        dpari_fact(f, "window[#].pad_low", d, v->pad_low);
-        dpari_fact(f, "window[#].pad_high", d, v->pad_high);
-        dpari_fact(f, "window[#].ceil_mode", d, v->ceil_mode != 0);
+    dpari_fact(facts, "kind", 0, layer->kind);
+    dpari_fact(facts, "outputs", 0, layer->outputs);
+    dpari_fact(facts, "tensors", 0, layer->tensors);
+    dpari_fact(facts, "planes", 0, layer->planes);
+    dpari_fact(facts, "out_planes", 0, layer->out_planes);
+    dpari_fact(facts, "align_corners", 0, layer->align_corners != 0);
+    dpari_fact(facts, "channels_last", 0, layer->channels_last != 0);
+    dpari_fact(facts, "input_gradient != NULL", 0, layer->input_gradient != NULL);
+    dpari_fact_type(facts, "type", 0, layer->type);
+    dpari_fact(facts, "in.dims", 0, layer->in.dims);
+    for (d = 0; d < layer->in.dims; d++) {
+        const dpar_window *window = &layer->window[d];
+        dpari_fact(facts, "in.extent[#]", d, layer->in.extent[d]);
+        dpari_fact(facts, "out_extent[#]", d, layer->out_extent[d]);
+        dpari_fact(facts, "padding[#]", d, layer->padding[d]);
+        dpari_fact(facts, "window[#].kernel", d, window->kernel);
+        dpari_fact(facts, "window[#].stride", d, window->stride);
+        dpari_fact(facts, "window[#].dilation", d, window->dilation);
+        dpari_fact(facts, "window[#].pad_low", d, window->pad_low);
+        dpari_fact(facts, "window[#].pad_high", d, window->pad_high);
+        dpari_fact(facts, "window[#].ceil_mode", d, window->ceil_mode != 0);
     }
 }
 
-/* The least number of a type, one element: minus infinity where there is one. */
+/* Writes the lowest number of a type: minus infinity, or the least integer. */
 static void dpari_spatial_lowest(int32_t type, unsigned char *element)
 {
     const uint64_t one = 1;
@@ -1282,104 +1370,125 @@ static void dpari_spatial_lowest(int32_t type, unsigned char *element)
     }
 }
 
-/* On a device, what padding is filled with there: a zero, and the least number of the type. */
+/* The offsets of the values of padding in a device's memory: a zero, and the lowest number of the
+ * type. */
 enum { DPARI_SPATIAL_ZERO = 0, DPARI_SPATIAL_LOWEST = 8, DPARI_SPATIAL_CONSTANTS = 16 };
-static dpar_status dpari_spatial_constants(const dpari_spatial *p, void **constants, dpar_why *why)
+
+/* Allocates these values and computes the lowest number. A device has only one operation for that,
+ * to scale a span of floats, so that integers are written as floats with the same bits. */
+static dpar_status dpari_spatial_constants(const dpari_spatial *plan, void **constants,
+                                           dpar_why *why)
 {
-    const int32_t type = p->head.layer.type;
-    dpar_mem_span s;
-    dpar_status st;
-    st = dpar_comm_alloc(p->comm, DPARI_SPATIAL_CONSTANTS, constants);
-    if (st != DPAR_OK) {
+    const int32_t type = plan->head.layer.type;
+    dpar_mem_span span;
+    const dpar_status status = dpar_comm_alloc(plan->comm, DPARI_SPATIAL_CONSTANTS, constants);
+    if (status != DPAR_OK) {
         *constants = NULL;
-        return dpari_say(st, why, "no %d bytes for what padding is filled with",
+        return dpari_say(status, why, "no memory for %d bytes of padding values",
                          (int32_t)DPARI_SPATIAL_CONSTANTS);
     }
-    dpari_zero(&s, sizeof s);
-    s.to = (unsigned char *)*constants + DPARI_SPATIAL_LOWEST;
-    s.to_type = s.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
-    s.count = 1;
-    dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&s.scale);
+    dpari_zero(&span, sizeof span);
+    span.to = (unsigned char *)*constants + DPARI_SPATIAL_LOWEST;
+    span.to_type = span.from_type = type == DPAR_TF32 ? (int32_t)DPAR_F32 : type;
+    span.count = 1;
+    dpari_spatial_lowest(DPAR_F64, (unsigned char *)(void *)&span.scale);
     if (type == DPAR_I32 || type == DPAR_I64) { /* -0 has the bits of the least integer */
-        s.to_type = s.from_type = type == DPAR_I32 ? DPAR_F32 : DPAR_F64;
-        s.from = *constants;
-        s.scale = -1.0;
-    } else if (type == DPAR_I8) { /* -2^-126: both bytes 0x80 */
-        s.to_type = s.from_type = DPAR_BF16;
-        s.scale = -1.1754943508222875e-38;
-    } else if (!dpari_is_float(s.to_type)) { /* no sign: 0 */
+        span.to_type = span.from_type = type == DPAR_I32 ? DPAR_F32 : DPAR_F64;
+        span.from = *constants;
+        span.scale = -1.0;
+    } else if (type == DPAR_I8) { /* as BF16, -2^-126 has two bytes 0x80, the least i8 */
+        span.to_type = span.from_type = DPAR_BF16;
+        span.scale = -1.1754943508222875e-38;
+    } else if (!dpari_is_float(span.to_type)) { /* unsigned: the lowest number is 0 */
         return DPAR_OK;
     }
-    return dpari_do_span(p->comm, &s, 1);
+    return dpari_do_span(plan->comm, &span, 1);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
+/* Checks a layer, takes the memory of its plan, and sets the plan except for its exchange. Local.
+ */
+static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_spatial_desc *layer,
+                                                    int64_t *exchange, int64_t *need, void **memory,
+                                                    void **constants, dpar_why *why)
+{
+    dpar_status status = dpari_spatial_count(comm, layer, exchange, need, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_made_memory(comm, layer->memory, layer->bytes, *need, "spatial", memory, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_spatial_set_plan((unsigned char *)*memory, comm, layer, why);
+    if (status != DPAR_OK || comm->mem == NULL) {
+        return status;
+    }
+    return dpari_spatial_constants((const dpari_spatial *)*memory, constants, why);
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_spatial_desc *layer,
                                                   dpar_spatial_plan **plan, dpar_why *why)
 {
-    dpari_spatial *p;
-    dpari_hx_traffic t;
+    dpari_spatial *spatial;
+    dpari_hx_traffic traffic;
     dpar_halo_plan_desc desc;
     void *memory = NULL, *constants = NULL;
     int64_t exchange = 0, need = 0;
     int32_t k;
-    dpar_status st;
-    if (c == NULL) {
+    dpar_status status;
+    if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
-    st = plan == NULL ? dpari_wrong(why, "the plan is NULL")
-                      : dpari_spatial_count(c, layer, &exchange, &need, why);
-    if (st == DPAR_OK) {
-        st = dpari_made_memory(c, layer->memory, layer->bytes, need, "spatial", &memory, why);
+    if (plan == NULL) {
+        status = dpari_wrong(why, "the plan is NULL");
+    } else {
+        status = dpari_spatial_prepare(comm, layer, &exchange, &need, &memory, &constants, why);
     }
-    p = (dpari_spatial *)memory;
-    if (st == DPAR_OK) {
-        st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
-    }
-    if (st == DPAR_OK && c->mem != NULL) {
-        st = dpari_spatial_constants(p, &constants, why);
-    }
-    st = dpari_agree_on(c, st, "spatial", dpari_spatial_state,
-                        st == DPAR_OK ? &p->head.layer : NULL, why);
-    if (st == DPAR_OK) {
-        dpari_spatial_exchange_desc(p, layer, &desc);
+    spatial = (dpari_spatial *)memory;
+    status = dpari_agree_on(comm, status, "spatial", dpari_spatial_state,
+                            status == DPAR_OK ? &spatial->head.layer : NULL, why);
+    if (status == DPAR_OK) {
+        dpari_spatial_exchange_desc(spatial, layer, &desc);
         desc.memory = (unsigned char *)memory + exchange;
         desc.bytes = need - exchange;
-        st = dpari_hx_open(c, &desc, 1, &p->exchange, why);
+        status = dpari_hx_open(comm, &desc, 1, &spatial->exchange, why);
     }
-    if (st != DPAR_OK) {
+    if (status != DPAR_OK) {
         if (constants != NULL) {
-            dpar_comm_release(c, constants);
+            dpar_comm_release(comm, constants);
         }
-        return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
+        return dpari_made_failed(status, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
-    for (k = 0; dpari_hx_traffic_of(p->exchange, k, &t); k++) {
-        p->head.halo_bytes += t.peer != c->rank ? t.bytes : 0;
+    for (k = 0; dpari_hx_traffic_of(spatial->exchange, k, &traffic); k++) {
+        if (traffic.peer != comm->rank) {
+            spatial->head.halo_bytes += traffic.bytes;
+        }
     }
-    p->constants = (unsigned char *)constants;
-    *plan = &p->head;
+    spatial->constants = (unsigned char *)constants;
+    *plan = &spatial->head;
     return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
 {
-    dpari_spatial *p = (dpari_spatial *)(void *)plan;
-    dpar_status st;
-    if (p == NULL) {
+    dpari_spatial *spatial = (dpari_spatial *)(void *)plan;
+    dpar_status status;
+    if (spatial == NULL) {
         return DPAR_OK;
     }
-    st = dpar_halo_plan_free(p->exchange);
-    if (dpari_made_refused(p->comm, st)) {
-        return st;
+    status = dpar_halo_plan_free(spatial->exchange);
+    if (dpari_made_refused(spatial->comm, status)) {
+        return status;
     }
-    if (p->constants != NULL) {
-        dpar_comm_release(p->comm, p->constants);
+    if (spatial->constants != NULL) {
+        dpar_comm_release(spatial->comm, spatial->constants);
     }
-    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
+    return dpari_made_end(status, spatial->head.layer.memory == NULL ? spatial : NULL);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* Where a point of a plane lies in a tile. */
+/* Returns the offset of a point of a plane in a tile, in elements. */
 static int64_t dpari_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
 {
     int64_t at = tile->origin + plane * tile->plane;
@@ -1407,44 +1516,58 @@ DPAR_API DPARI_COLD void dpar_tile_init(dpar_tile *tile, void *data, const dpar_
     tile->plane = last ? 1 : step;
 }
 
-/* A walk over rows of elements in a box of a tile: planes and dims but the row's; `skip` is a dim
- * at one index (-1: none). Planes are the row where they are innermost, else the last dim. */
+/* A walk over the elements of a tile's box at one index of dim `skip`, in rows of adjacent
+ * elements. A row goes along the planes if these are innermost, otherwise along the last dim. */
 typedef struct dpari_spatial_rows {
-    int32_t row; /* the dim of the row; -1: the planes; -2: single elements */
-    int64_t count;
-    int64_t plane, at[DPAR_MAX_DIMS];
+    int32_t row;                      /* the dim of the row; -1: planes; -2: single elements */
+    int64_t count;                    /* elements of a row */
+    int64_t plane, at[DPAR_MAX_DIMS]; /* the first element of the current row */
 } dpari_spatial_rows;
 
-static void dpari_spatial_rows_begin(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+static void dpari_spatial_rows_begin(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
 {
     int32_t d;
-    r->row = t->plane == 1 && t->planes > 1 ? -1 : t->box.dims - 1 == skip ? -2 : t->box.dims - 1;
-    r->count = r->row == -1 ? t->planes : r->row == -2 ? 1 : t->box.hi[r->row] - t->box.lo[r->row];
-    r->plane = 0;
-    for (d = 0; d < t->box.dims; d++) {
-        r->at[d] = t->box.lo[d];
+    rows->row = tile->box.dims - 1;
+    if (tile->plane == 1 && tile->planes > 1) {
+        rows->row = -1;
+        rows->count = tile->planes;
+    } else if (rows->row == skip) {
+        rows->row = -2;
+        rows->count = 1;
+    } else {
+        rows->count = tile->box.hi[rows->row] - tile->box.lo[rows->row];
+    }
+    rows->plane = 0;
+    for (d = 0; d < tile->box.dims; d++) {
+        rows->at[d] = tile->box.lo[d];
     }
 }
 
-/* The next row; 0 at the end. */
-static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+/* Advances to the next row. Returns 0 at the end. */
+static int dpari_spatial_rows_next(dpari_spatial_rows *rows, const dpar_tile *tile, int32_t skip)
 {
     int32_t d;
-    for (d = t->box.dims - 1; d >= 0; d--) {
-        if (d == skip || d == r->row) {
+    for (d = tile->box.dims - 1; d >= 0; d--) {
+        if (d == skip || d == rows->row) {
             continue;
         }
-        if (++r->at[d] < t->box.hi[d]) {
+        rows->at[d]++;
+        if (rows->at[d] < tile->box.hi[d]) {
             return 1;
         }
-        r->at[d] = t->box.lo[d];
+        rows->at[d] = tile->box.lo[d];
     }
-    return r->row != -1 && ++r->plane < t->planes;
+    if (rows->row == -1) {
+        return 0;
+    }
+    rows->plane++;
+    return rows->plane < tile->planes;
 }
 
 /* ---- padding --------------------------------------------------------------------------------- */
 
-/* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
+/* Returns the point from which cell i beyond the ends of a dim is copied, or -1 if it is a
+ * constant. */
 static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
 {
     if (padding == DPAR_SPATIAL_PAD_REPLICATE) {
@@ -1457,8 +1580,9 @@ static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
     return -1;
 }
 
-static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned char *element,
-                              int32_t size)
+/* Writes `count` copies of an element. */
+static void dpari_spatial_repeat(unsigned char *to, int64_t count, const unsigned char *element,
+                                 int32_t size)
 {
     int64_t k;
     for (k = 0; k < count; k++) {
@@ -1469,438 +1593,492 @@ static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned c
 /* Operations on a layer of padding: fill it, add its gradients to their source, or clear it. */
 enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
 
-/* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
- * added there, and cleared. */
-static DPARI_COLD void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int64_t i,
-                                           int64_t from, int32_t what, const unsigned char *element)
+/* Does one of these with the cells at index i of dim d.
+ *
+ * from:    the index of their source, or -1 if they are a constant.
+ * element: the constant, for FILL. */
+static DPARI_COLD void dpari_spatial_slice(const dpar_tile *tile, int32_t type, int32_t d,
+                                           int64_t i, int64_t from, int32_t what,
+                                           const unsigned char *element)
 {
     const int32_t size = dpar_type_bytes(type);
-    unsigned char *base = (unsigned char *)t->data;
+    unsigned char *base = (unsigned char *)tile->data;
     unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_rows r;
-    if (t->planes < 1) {
+    dpari_spatial_rows rows;
+    if (tile->planes < 1) {
         return;
     }
-    dpari_spatial_rows_begin(&r, t, d);
+    dpari_spatial_rows_begin(&rows, tile, d);
     do {
         unsigned char *to, *other;
-        r.at[d] = i;
-        to = base + dpari_tile_at(t, r.plane, r.at) * size;
-        r.at[d] = from;
-        other = from >= 0 ? base + dpari_tile_at(t, r.plane, r.at) * size : NULL;
+        rows.at[d] = i;
+        to = base + dpari_tile_at(tile, rows.plane, rows.at) * size;
+        rows.at[d] = from;
+        other = from >= 0 ? base + dpari_tile_at(tile, rows.plane, rows.at) * size : NULL;
         if (what == DPARI_SPATIAL_FILL && other != NULL) {
-            dpari_kern_copy(to, other, r.count * size, 0);
+            dpari_kern_copy(to, other, rows.count * size, 0);
         } else if (what == DPARI_SPATIAL_FILL) {
-            dpari_spatial_set(to, r.count, element, size);
+            dpari_spatial_repeat(to, rows.count, element, size);
         } else {
             if (what == DPARI_SPATIAL_FOLD && other != NULL) {
                 const void *in[2];
                 void *out = other;
                 in[0] = other;
                 in[1] = to;
-                dpari_kern_reduce(&out, 1, in, 2, r.count, type, DPAR_SUM, 0);
+                dpari_kern_reduce(&out, 1, in, 2, rows.count, type, DPAR_SUM, 0);
             }
-            dpari_spatial_set(to, r.count, zero, size);
+            dpari_spatial_repeat(to, rows.count, zero, size);
         }
-    } while (dpari_spatial_rows_next(&r, t, d));
+    } while (dpari_spatial_rows_next(&rows, tile, d));
 }
 
-/* Boxes of a device's memory that go there together. */
+/* Operations on boxes in a device's memory, which are enqueued together: up to so many in one call.
+ */
 enum { DPARI_SPATIAL_BOXES = 16 };
-typedef struct dpari_spatial_boxes {
-    dpar_comm *c;
+typedef struct dpari_spatial_moves {
+    dpar_comm *comm;
     const unsigned char *constants;
     dpar_status status;
-    int32_t n;
+    int32_t count;
     dpar_mem_box box[DPARI_SPATIAL_BOXES];
-} dpari_spatial_boxes;
+} dpari_spatial_moves;
 
-static void dpari_spatial_boxes_begin(dpari_spatial_boxes *b, const dpari_spatial *p)
+static void dpari_spatial_moves_begin(dpari_spatial_moves *boxes, const dpari_spatial *plan)
 {
-    b->c = p->comm;
-    b->constants = p->constants;
-    b->status = DPAR_OK;
-    b->n = 0;
+    boxes->comm = plan->comm;
+    boxes->constants = plan->constants;
+    boxes->status = DPAR_OK;
+    boxes->count = 0;
 }
 
-static dpar_status dpari_spatial_boxes_go(dpari_spatial_boxes *b)
+/* Enqueues the boxes so far. Returns the first error of all runs. */
+static dpar_status dpari_spatial_moves_run(dpari_spatial_moves *boxes)
 {
-    if (b->n > 0 && b->status == DPAR_OK) {
-        b->status = dpari_do_move(b->c, b->box, b->n);
+    if (boxes->count > 0 && boxes->status == DPAR_OK) {
+        boxes->status = dpari_do_move(boxes->comm, boxes->box, boxes->count);
     }
-    b->n = 0;
-    return b->status;
+    boxes->count = 0;
+    return boxes->status;
 }
 
-/* dpari_spatial_slice as a box. */
-static void dpari_spatial_slice_there(dpari_spatial_boxes *boxes, const dpar_tile *t, int32_t type,
-                                      int32_t d, int64_t i, int64_t from, int32_t what,
-                                      int32_t constant)
+/* Does the same as dpari_spatial_slice on a device. Boxes that add and boxes that copy are enqueued
+ * apart, because one call has one operation.
+ *
+ * constant: the offset of the constant: DPARI_SPATIAL_ZERO or _LOWEST. */
+static void dpari_spatial_slice_on_device(dpari_spatial_moves *boxes, const dpar_tile *tile,
+                                          int32_t type, int32_t d, int64_t i, int64_t from,
+                                          int32_t what, int32_t constant)
 {
     const int32_t size = dpar_type_bytes(type);
     const int sums = what == DPARI_SPATIAL_FOLD && from >= 0;
-    unsigned char *base = (unsigned char *)t->data, *cells, *other;
+    unsigned char *base = (unsigned char *)tile->data, *cells, *other;
     int64_t at[DPAR_MAX_DIMS];
     dpar_mem_box *b;
     int32_t k;
-    if (boxes->n == DPARI_SPATIAL_BOXES ||
-        (boxes->n > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
-        (void)dpari_spatial_boxes_go(boxes);
+    if (boxes->count == DPARI_SPATIAL_BOXES ||
+        (boxes->count > 0 && (boxes->box[0].op == DPAR_SUM) != sums)) {
+        (void)dpari_spatial_moves_run(boxes);
     }
-    for (k = 0; k < t->box.dims; k++) {
-        at[k] = k == d ? i : t->box.lo[k];
+    for (k = 0; k < tile->box.dims; k++) {
+        at[k] = k == d ? i : tile->box.lo[k];
     }
-    cells = base + dpari_tile_at(t, 0, at) * size;
+    cells = base + dpari_tile_at(tile, 0, at) * size;
     at[d] = from;
-    other = base + (from >= 0 ? dpari_tile_at(t, 0, at) * size : 0);
-    b = &boxes->box[boxes->n++];
+    other = base + (from >= 0 ? dpari_tile_at(tile, 0, at) * size : 0);
+    b = &boxes->box[boxes->count++];
     dpari_zero(b, sizeof *b);
     b->to_type = b->from_type = b->round_type = type;
     b->op = sums ? (int32_t)DPAR_SUM : (int32_t)DPAR_COPY;
     b->clear = sums;
     b->to = sums ? other : cells;
-    b->from = sums ? cells : from >= 0 ? other : (void *)(uintptr_t)(boxes->constants + constant);
-    b->dims = t->box.dims;
-    for (k = 0; k < t->box.dims; k++) { /* the planes in place of d */
-        b->extent[k] = k == d ? t->planes : t->box.hi[k] - t->box.lo[k];
-        b->to_stride[k] = k == d ? t->plane : t->stride[k];
+    if (sums) {
+        b->from = cells;
+    } else if (from >= 0) {
+        b->from = other;
+    } else {
+        b->from = (void *)(uintptr_t)(boxes->constants + constant);
+    }
+    b->dims = tile->box.dims;
+    for (k = 0; k < tile->box.dims; k++) { /* dim d of the box is the planes */
+        b->extent[k] = k == d ? tile->planes : tile->box.hi[k] - tile->box.lo[k];
+        b->to_stride[k] = k == d ? tile->plane : tile->stride[k];
         b->from_stride[k] = from >= 0 ? b->to_stride[k] : 0;
     }
 }
 
-/* All padding of dim d. */
-static dpar_status dpari_spatial_pad(const dpari_spatial *p, const dpar_tile *t, int32_t d,
+/* Does one of these with all padding of dim d. */
+static dpar_status dpari_spatial_pad(const dpari_spatial *plan, const dpar_tile *tile, int32_t d,
                                      int32_t what)
 {
-    const dpar_spatial_desc *s = &p->head.layer;
-    const int64_t n = s->in.extent[d];
-    const int32_t padding = dpari_spatial_padding(s, d);
-    const int there = p->comm->mem != NULL, lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
+    const dpar_spatial_desc *layer = &plan->head.layer;
+    const int64_t n = layer->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(layer, d);
+    const int lowest = padding == DPAR_SPATIAL_PAD_LOWEST;
+    const int32_t constant = lowest && what == DPARI_SPATIAL_FILL ? (int32_t)DPARI_SPATIAL_LOWEST
+                                                                  : (int32_t)DPARI_SPATIAL_ZERO;
     unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_boxes boxes;
+    dpari_spatial_moves boxes;
     int64_t i, from;
-    dpari_spatial_boxes_begin(&boxes, p);
+    dpari_spatial_moves_begin(&boxes, plan);
     if (lowest) {
-        dpari_spatial_lowest(s->type, element);
+        dpari_spatial_lowest(layer->type, element);
     }
-    for (i = t->box.lo[d]; i < t->box.hi[d]; i++) {
+    for (i = tile->box.lo[d]; i < tile->box.hi[d]; i++) {
         if (i >= 0 && i < n) {
-            i = dpari_least(n, t->box.hi[d]) - 1;
+            i = dpari_least(n, tile->box.hi[d]) - 1; /* skips the points of the field */
             continue;
         }
         from = dpari_spatial_image(padding, n, i);
-        if (from >= 0 && (from < t->box.lo[d] || from >= t->box.hi[d])) {
-            continue; /* beyond what any output reads */
+        if (from >= 0 && (from < tile->box.lo[d] || from >= tile->box.hi[d])) {
+            continue; /* no output reads it */
         }
-        if (there) {
-            dpari_spatial_slice_there(&boxes, t, s->type, d, i, from, what,
-                                      lowest && what == DPARI_SPATIAL_FILL
-                                          ? (int32_t)DPARI_SPATIAL_LOWEST
-                                          : (int32_t)DPARI_SPATIAL_ZERO);
+        if (plan->comm->mem != NULL) {
+            dpari_spatial_slice_on_device(&boxes, tile, layer->type, d, i, from, what, constant);
         } else {
-            dpari_spatial_slice(t, s->type, d, i, from, what, element);
+            dpari_spatial_slice(tile, layer->type, d, i, from, what, element);
         }
     }
-    return dpari_spatial_boxes_go(&boxes);
+    return dpari_spatial_moves_run(&boxes);
 }
 
-static int dpari_spatial_pads(const dpari_spatial *p, int32_t d)
+/* True if dim d is padded here. Rings are filled by the halo exchange. */
+static int dpari_spatial_pads(const dpari_spatial *plan, int32_t d)
 {
-    return dpari_spatial_touches(&p->head.layer, d) &&
-           p->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
+    return dpari_spatial_touches(&plan->head.layer, d) &&
+           plan->head.layer.padding[d] != DPAR_SPATIAL_PAD_WRAP;
 }
 
-/* Dim after dim, so that corners come from corners. */
-static dpar_status dpari_spatial_fill(const dpari_spatial *p, const dpar_spatial_arrays *a,
+/* Fills the padding of all inputs, dim after dim, so that corners are filled from corners.
+ * constants: 1 fills only padding that needs no values of the field. */
+static dpar_status dpari_spatial_fill(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
                                       int constants)
 {
-    dpar_status st = DPAR_OK;
-    dpar_tile t;
+    dpar_tile tile;
     int32_t i, d;
-    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&t, a->in[i], &p->head.in_box, p->head.layer.planes,
-                       p->head.layer.channels_last);
-        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
-            const int32_t padding = dpari_spatial_padding(&p->head.layer, d);
-            if (dpari_spatial_pads(p, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
-                                             padding == DPAR_SPATIAL_PAD_LOWEST)) {
-                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
+    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
+        dpar_tile_init(&tile, arrays->in[i], &plan->head.in_box, plan->head.layer.planes,
+                       plan->head.layer.channels_last);
+        for (d = 0; d < tile.box.dims; d++) {
+            const int32_t padding = dpari_spatial_padding(&plan->head.layer, d);
+            if (dpari_spatial_pads(plan, d) && (!constants || padding == DPAR_SPATIAL_PAD_ZERO ||
+                                                padding == DPAR_SPATIAL_PAD_LOWEST)) {
+                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FILL);
+                if (status != DPAR_OK) {
+                    return status;
+                }
             }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
-/* The other way: the last dim first. */
-static dpar_status dpari_spatial_fold(const dpari_spatial *p, const dpar_spatial_arrays *a)
+/* Adds the gradients of the padding to the points from which it was copied, the last dim first. */
+static dpar_status dpari_spatial_fold(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_status st = DPAR_OK;
-    dpar_tile t;
+    dpar_tile tile;
     int32_t i, d;
-    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
-        dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
-                       p->head.layer.channels_last);
-        for (d = t.box.dims - 1; d >= 0 && st == DPAR_OK; d--) {
-            if (dpari_spatial_pads(p, d)) {
-                st = dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
+    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
+        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
+                       plan->head.layer.channels_last);
+        for (d = tile.box.dims - 1; d >= 0; d--) {
+            if (dpari_spatial_pads(plan, d)) {
+                const dpar_status status = dpari_spatial_pad(plan, &tile, d, DPARI_SPATIAL_FOLD);
+                if (status != DPAR_OK) {
+                    return status;
+                }
             }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
-/* What lies around the own points in dim d becomes 0. */
-static dpar_status dpari_spatial_clear_around(const dpari_spatial *p, const dpar_tile *t, int32_t d)
+/* Sets the cells around the own points in dim d to 0. */
+static dpar_status dpari_spatial_clear_around(const dpari_spatial *plan, const dpar_tile *tile,
+                                              int32_t d)
 {
-    dpari_spatial_boxes boxes;
+    dpari_spatial_moves boxes;
     int64_t k;
-    dpari_spatial_boxes_begin(&boxes, p);
-    for (k = t->box.lo[d]; k < t->box.hi[d]; k++) {
-        if (k >= p->head.in_owned.lo[d] && k < p->head.in_owned.hi[d]) {
+    dpari_spatial_moves_begin(&boxes, plan);
+    for (k = tile->box.lo[d]; k < tile->box.hi[d]; k++) {
+        if (k >= plan->head.in_owned.lo[d] && k < plan->head.in_owned.hi[d]) {
             continue;
         }
-        if (p->comm->mem != NULL) {
-            dpari_spatial_slice_there(&boxes, t, p->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR,
-                                      DPARI_SPATIAL_ZERO);
+        if (plan->comm->mem != NULL) {
+            dpari_spatial_slice_on_device(&boxes, tile, plan->head.layer.type, d, k, -1,
+                                          DPARI_SPATIAL_CLEAR, DPARI_SPATIAL_ZERO);
         } else {
-            dpari_spatial_slice(t, p->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+            dpari_spatial_slice(tile, plan->head.layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
         }
     }
-    return dpari_spatial_boxes_go(&boxes);
+    return dpari_spatial_moves_run(&boxes);
 }
 
-/* Gradients begin at 0: all, or those around the own points. */
-static dpar_status dpari_spatial_clear(const dpari_spatial *p, const dpar_spatial_arrays *a)
+/* Sets input gradients to 0 before the kernel adds to them: all, or, if they accumulate, those
+ * around the own points. */
+static dpar_status dpari_spatial_clear(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_status st = DPAR_OK;
-    dpar_tile t;
+    dpar_status status;
+    dpar_tile tile;
     int32_t i, d;
-    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
-        const int64_t bytes = dpar_box_volume(&p->head.in_box) * p->head.layer.planes *
-                              dpar_type_bytes(p->head.layer.type);
-        dpar_tile_init(&t, a->in_gradient[i], &p->head.in_box, p->head.layer.planes,
-                       p->head.layer.channels_last);
-        if (!a->accumulate || p->head.in_owned.dims == 0) {
-            if (p->comm->mem == NULL) {
-                dpari_zero(t.data, (size_t)bytes);
-            } else if (st == DPAR_OK) {
-                st = dpari_do_copy(p->comm, t.data, NULL, bytes);
+    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
+        const int64_t bytes = dpar_box_volume(&plan->head.in_box) * plan->head.layer.planes *
+                              dpar_type_bytes(plan->head.layer.type);
+        dpar_tile_init(&tile, arrays->in_gradient[i], &plan->head.in_box, plan->head.layer.planes,
+                       plan->head.layer.channels_last);
+        if (!arrays->accumulate || plan->head.in_owned.dims == 0) {
+            if (plan->comm->mem == NULL) {
+                dpari_zero(tile.data, (size_t)bytes);
+                continue;
+            }
+            status = dpari_do_copy(plan->comm, tile.data, NULL, bytes);
+            if (status != DPAR_OK) {
+                return status;
             }
             continue;
         }
-        for (d = 0; d < t.box.dims && st == DPAR_OK; d++) {
-            st = dpari_spatial_clear_around(p, &t, d);
+        for (d = 0; d < tile.box.dims; d++) {
+            status = dpari_spatial_clear_around(plan, &tile, d);
+            if (status != DPAR_OK) {
+                return status;
+            }
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, int64_t planes,
+/* Describes a dense array over the box `array` as a tile for the work on `box`. */
+static void dpari_spatial_tile(dpar_tile *tile, void *data, const dpar_box *array, int64_t planes,
                                int32_t last, const dpar_box *box)
 {
-    dpar_tile_init(t, data, array, planes, last);
-    t->box = *box;
+    dpar_tile_init(tile, data, array, planes, last);
+    tile->box = *box;
 }
 
 /* Runs a kernel on the outputs of a box. */
-static void dpari_spatial_kernel_on(const dpari_spatial *p, const dpar_spatial_arrays *a,
+static void dpari_spatial_kernel_on(const dpari_spatial *plan, const dpar_spatial_arrays *arrays,
                                     dpar_spatial_kernel kernel, const dpar_box *out)
 {
-    const dpar_spatial_desc *s = &p->head.layer;
-    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->head.out_owned;
+    const dpar_spatial_desc *layer = &plan->head.layer;
+    const dpar_box *array = arrays->out_box.dims > 0 ? &arrays->out_box : &plan->head.out_owned;
     dpar_spatial_call call;
     dpar_box in;
     int32_t i;
     if (kernel == NULL || out->dims == 0) {
         return;
     }
-    if (!dpari_spatial_needs(s, out, &in)) {
-        in = p->head.in_box; /* outputs that read nothing: transposed, far out */
+    if (!dpari_spatial_needs(layer, out, &in)) {
+        in = plan->head.in_box; /* some outputs of a transposed convolution read nothing */
         in.hi[0] = in.lo[0];
     }
     dpari_zero(&call, sizeof call);
-    call.layer = s;
-    call.user = s->user;
-    for (i = 0; i < s->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], a->in[i], &p->head.in_box, s->planes, s->channels_last,
-                           &in);
-        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->head.in_box, s->planes,
-                           s->channels_last, &in);
+    call.layer = layer;
+    call.user = layer->user;
+    for (i = 0; i < layer->tensors; i++) {
+        dpari_spatial_tile(&call.in[i], arrays->in[i], &plan->head.in_box, layer->planes,
+                           layer->channels_last, &in);
+        dpari_spatial_tile(&call.in_gradient[i], arrays->in_gradient[i], &plan->head.in_box,
+                           layer->planes, layer->channels_last, &in);
     }
-    dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->channels_last, out);
-    dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->channels_last,
-                       out);
+    dpari_spatial_tile(&call.out, arrays->out, array, layer->out_planes, layer->channels_last, out);
+    dpari_spatial_tile(&call.out_gradient, arrays->out_gradient, array, layer->out_planes,
+                       layer->channels_last, out);
     kernel(&call);
 }
 
-/* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
-static void dpari_spatial_rim(const dpari_spatial *p, const dpar_spatial_arrays *a)
+/* Runs the forward kernel on the outputs around the core: two slabs for each dim, cut to the core
+ * in earlier dims. */
+static void dpari_spatial_boundary(const dpari_spatial *plan, const dpar_spatial_arrays *arrays)
 {
-    dpar_box rest = p->head.out_owned, slab;
+    dpar_box rest = plan->head.out_owned, slab;
     int32_t d;
-    if (p->core.dims == 0) {
-        dpari_spatial_kernel_on(p, a, p->head.layer.forward, &rest);
+    if (plan->core.dims == 0) {
+        dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &rest);
         return;
     }
     for (d = 0; d < rest.dims; d++) {
         slab = rest;
-        slab.hi[d] = p->core.lo[d];
+        slab.hi[d] = plan->core.lo[d];
         if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->head.layer.forward, &slab);
+            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         }
         slab = rest;
-        slab.lo[d] = p->core.hi[d];
+        slab.lo[d] = plan->core.hi[d];
         if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->head.layer.forward, &slab);
+            dpari_spatial_kernel_on(plan, arrays, plan->head.layer.forward, &slab);
         }
-        rest.lo[d] = p->core.lo[d];
-        rest.hi[d] = p->core.hi[d];
+        rest.lo[d] = plan->core.lo[d];
+        rest.hi[d] = plan->core.hi[d];
     }
 }
 
-static dpar_status dpari_spatial_bind(dpari_spatial *p, void *const *data)
+/* Binds the arrays of a step to the halo exchange. */
+static dpar_status dpari_spatial_bind(dpari_spatial *plan, void *const *data)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < p->head.layer.tensors && st == DPAR_OK; i++) {
-        st = dpar_halo_plan_bind(p->exchange, i, p->head.in_box.dims > 0 ? data[i] : NULL, NULL);
+    for (i = 0; i < plan->head.layer.tensors && status == DPAR_OK; i++) {
+        status = dpar_halo_plan_bind(plan->exchange, i, plan->head.in_box.dims > 0 ? data[i] : NULL,
+                                     NULL);
     }
-    return st;
+    return status;
 }
 
 /* Checks that a step has all arrays: in forward the inputs and the output, in backward the
  * gradients of all inputs or of none. */
-static DPARI_COLD dpar_status dpari_spatial_given_arrays(const dpari_spatial *p,
-                                                         const dpar_spatial_arrays *a, int forward)
+static DPARI_COLD dpar_status dpari_spatial_check_arrays(const dpari_spatial *plan,
+                                                         const dpar_spatial_arrays *arrays,
+                                                         int forward)
 {
-    int32_t i, missing = 0, cut;
-    if (p == NULL || a == NULL) {
+    int32_t i, missing = 0;
+    dpar_why why;
+    int cut; /* out_box does not hold the outputs */
+    if (plan == NULL || arrays == NULL) {
         return DPAR_E_ARG;
     }
-    for (i = 0; i < p->head.layer.tensors && p->head.in_box.dims > 0; i++) {
-        const void *const data = forward ? a->in[i] : a->in_gradient[i];
-        const int wanted = forward || a->in_gradient[0] != NULL;
+    for (i = 0; i < plan->head.layer.tensors && plan->head.in_box.dims > 0; i++) {
+        const void *const data = forward ? arrays->in[i] : arrays->in_gradient[i];
+        const int wanted = forward || arrays->in_gradient[0] != NULL;
         missing += wanted && data == NULL;
     }
-    if (forward && p->head.out_owned.dims > 0 && a->out == NULL) {
+    if (forward && plan->head.out_owned.dims > 0 && arrays->out == NULL) {
         missing++;
     }
-    cut = a->out_box.dims != 0 &&
-          (a->out_box.dims != p->head.layer.in.dims ||
-           !dpari_spatial_has_room(&a->out_box, p->head.layer.out_planes) ||
-           (p->head.out_owned.dims > 0 && !dpari_box_contains(&a->out_box, &p->head.out_owned)));
-    if (missing > 0 || cut) {
-        dpar_why why;
-        (void)dpari_wrong(
-            &why,
-            cut ? "rank %d: out_box, of %ld points, does not hold all %ld outputs"
-                : "rank %d: %ld arrays of a layer of %ld inputs are NULL, though there are "
-                  "points",
-            p->comm->rank,
-            !cut                                       ? missing
-            : a->out_box.dims == p->head.layer.in.dims ? dpar_box_volume(&a->out_box)
-                                                       : 0,
-            cut ? dpar_box_volume(&p->head.out_owned) : p->head.layer.tensors);
-        return dpari_comm_wrong_all(p->comm, DPAR_E_ARG, &why);
+    cut = arrays->out_box.dims != 0 &&
+          (arrays->out_box.dims != plan->head.layer.in.dims ||
+           !dpari_spatial_fits(&arrays->out_box, plan->head.layer.out_planes) ||
+           (plan->head.out_owned.dims > 0 &&
+            !dpari_box_contains(&arrays->out_box, &plan->head.out_owned)));
+    if (cut) {
+        const int64_t points = arrays->out_box.dims == plan->head.layer.in.dims
+                                   ? dpar_box_volume(&arrays->out_box)
+                                   : 0;
+        (void)dpari_wrong(&why, "rank %d: out_box, of %ld points, does not hold all %ld outputs",
+                          plan->comm->rank, points, dpar_box_volume(&plan->head.out_owned));
+        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
+    }
+    if (missing > 0) {
+        (void)dpari_wrong(&why,
+                          "rank %d has points, but %d arrays of a layer of %d inputs are NULL",
+                          plan->comm->rank, missing, plan->head.layer.tensors);
+        return dpari_comm_wrong_all(plan->comm, DPAR_E_ARG, &why);
     }
     return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_forward(dpar_spatial_plan *plan,
-                                                     const dpar_spatial_arrays *a)
+                                                     const dpar_spatial_arrays *arrays)
 {
-    dpari_spatial *p = (dpari_spatial *)(void *)plan;
-    dpar_status st = dpari_spatial_given_arrays(p, a, 1);
-    st = st == DPAR_OK ? dpari_spatial_bind(p, a->in) : st;
-    st = st == DPAR_OK ? dpar_halo_plan_begin(p->exchange) : st;
-    if (st != DPAR_OK) {
-        return st;
+    dpari_spatial *spatial = (dpari_spatial *)(void *)plan;
+    dpar_status status = dpari_spatial_check_arrays(spatial, arrays, 1);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (p->core.dims > 0) {
-        st = dpari_spatial_fill(p, a, 1);
-        if (st != DPAR_OK) {
-            return st;
+    status = dpari_spatial_bind(spatial, arrays->in);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_begin(spatial->exchange);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (spatial->core.dims > 0) {
+        status = dpari_spatial_fill(spatial, arrays, 1);
+        if (status != DPAR_OK) {
+            return status;
         }
-        dpari_spatial_kernel_on(p, a, p->head.layer.forward, &p->core);
+        dpari_spatial_kernel_on(spatial, arrays, spatial->head.layer.forward, &spatial->core);
     }
-    st = dpar_halo_plan_end(p->exchange);
-    st = st == DPAR_OK ? dpari_spatial_fill(p, a, 0) : st;
-    if (st == DPAR_OK) {
-        dpari_spatial_rim(p, a);
+    status = dpar_halo_plan_end(spatial->exchange);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st;
+    status = dpari_spatial_fill(spatial, arrays, 0);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_spatial_boundary(spatial, arrays);
+    return DPAR_OK;
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_spatial_backward(dpar_spatial_plan *plan,
-                                                      const dpar_spatial_arrays *a)
+                                                      const dpar_spatial_arrays *arrays)
 {
-    dpari_spatial *p = (dpari_spatial *)(void *)plan;
-    dpar_status st = dpari_spatial_given_arrays(p, a, 0);
-    const dpar_spatial_desc *s;
-    if (st != DPAR_OK) {
-        return st;
+    dpari_spatial *spatial = (dpari_spatial *)(void *)plan;
+    const dpar_spatial_desc *layer;
+    dpar_status status = dpari_spatial_check_arrays(spatial, arrays, 0);
+    if (status != DPAR_OK) {
+        return status;
     }
-    s = &p->head.layer;
-    if (s->input_gradient == NULL || a->in_gradient[0] == NULL) {
-        dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_owned);
+    layer = &spatial->head.layer;
+    if (layer->input_gradient == NULL || arrays->in_gradient[0] == NULL) {
+        dpari_spatial_kernel_on(spatial, arrays, layer->weight_gradient, &spatial->head.out_owned);
         return DPAR_OK;
     }
-    st = dpari_spatial_clear(p, a);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_spatial_clear(spatial, arrays);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_spatial_kernel_on(p, a, s->input_gradient, &p->head.out_owned);
-    st = dpari_spatial_fold(p, a);
-    st = st == DPAR_OK ? dpari_spatial_bind(p, a->in_gradient) : st;
-    st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(p->exchange, DPAR_SUM) : st;
-    if (st != DPAR_OK) {
-        return st;
+    dpari_spatial_kernel_on(spatial, arrays, layer->input_gradient, &spatial->head.out_owned);
+    status = dpari_spatial_fold(spatial, arrays);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_spatial_kernel_on(p, a, s->weight_gradient, &p->head.out_owned);
-    return dpar_halo_plan_end(p->exchange);
+    status = dpari_spatial_bind(spatial, arrays->in_gradient);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_reduce_begin(spatial->exchange, DPAR_SUM);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_spatial_kernel_on(spatial, arrays, layer->weight_gradient, &spatial->head.out_owned);
+    return dpar_halo_plan_end(spatial->exchange);
 }
 
 /* ---- normalisation --------------------------------------------------------------------------- */
 
-static int64_t dpari_norm_sets(const dpar_norm *n)
+/* Returns the number of sets that have a mean and a variance of their own. */
+static int64_t dpari_norm_sets(const dpar_norm *norm)
 {
-    return n->groups == 0 ? n->channels : (int64_t)n->samples * n->groups;
+    return norm->groups == 0 ? norm->channels : (int64_t)norm->samples * norm->groups;
 }
 
-static int64_t dpari_norm_planes(const dpar_norm *n)
+static int64_t dpari_norm_planes(const dpar_norm *norm)
 {
-    return (int64_t)n->samples * n->channels;
+    return (int64_t)norm->samples * norm->channels;
 }
 
-DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
-                                         int64_t *scratch)
+DPAR_API DPARI_COLD void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm *norm,
+                                         int64_t *saved, int64_t *scratch)
 {
-    const int64_t sets = dpari_norm_sets(n);
+    const int64_t sets = dpari_norm_sets(norm);
     if (saved != NULL) {
         *saved = 2 * sets;
     }
     if (scratch != NULL) {
-        *scratch = 3 * sets + dpari_most(3 * sets * c->size, 2 * dpari_norm_planes(n));
+        *scratch = 3 * sets + dpari_most(3 * sets * comm->size, 2 * dpari_norm_planes(norm));
     }
 }
 
-/* Points without data: of one rank alone, so that the others must hear of it. */
-static dpar_status dpari_norm_check_data(dpar_comm *c, const dpar_tile *x, const dpar_tile *y)
+/* Checks that points have data. Because only one rank may be wrong, an error breaks the
+ * communicator. */
+static dpar_status dpari_norm_check_data(dpar_comm *comm, const dpar_tile *x, const dpar_tile *y)
 {
     const int64_t points = x->box.dims > 0 && x->planes > 0 ? dpar_box_volume(&x->box) : 0;
     dpar_why why;
     if (points == 0 || (x->data != NULL && y->data != NULL)) {
         return DPAR_OK;
     }
-    (void)dpari_wrong(&why, "rank %d: a tile of a norm has %ld points and no data", c->rank,
+    (void)dpari_wrong(&why, "rank %d: a tile of a norm has %ld points and no data", comm->rank,
                       points);
-    return dpari_comm_wrong_all(c, DPAR_E_ARG, &why);
+    return dpari_comm_wrong_all(comm, DPAR_E_ARG, &why);
 }
 
-static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                               const dpar_tile *y)
+/* Checks a norm and two of its tiles. */
+static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *comm, const dpar_norm *norm,
+                                               const dpar_tile *x, const dpar_tile *y)
 {
     int32_t d;
     int fits = x->box.dims == y->box.dims && x->planes == y->planes && x->box.dims >= 0 &&
@@ -1908,93 +2086,98 @@ static DPARI_COLD dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n,
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
     }
-    if (!dpari_is_wide(n->type)) {
-        return dpari_comm_wrong(c, "a norm of type %s: f64 or f32", dpar_type_name(n->type));
+    if (!dpari_is_wide(norm->type)) {
+        return dpari_comm_wrong(comm, "a norm has type %s, but only f64 and f32 are possible",
+                                dpar_type_name(norm->type));
     }
-    if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
-        (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
-        (x->planes != 0 && x->planes != dpari_norm_planes(n))) {
+    if (norm->samples < 1 || norm->channels < 1 || norm->groups < 0 ||
+        (norm->groups > 0 && norm->channels % norm->groups != 0) || !fits ||
+        (x->planes != 0 && x->planes != dpari_norm_planes(norm))) {
         return dpari_comm_wrong(
-            c,
-            "a norm of %d samples, %d channels, %d groups over %ld planes, the same points "
-            "in both tiles: does not fit",
-            n->samples, n->channels, n->groups, x->planes);
+            comm,
+            "a norm of %d samples, %d channels and %d groups does not fit %ld planes, or its tiles "
+            "have different points",
+            norm->samples, norm->channels, norm->groups, x->planes);
     }
-    if (!(n->epsilon >= 0.0 && n->epsilon <= 1e300)) {
-        return dpari_comm_wrong(c, "the epsilon of a norm is a number from 0 to 1e300");
+    if (!(norm->epsilon >= 0.0 && norm->epsilon <= 1e300)) {
+        return dpari_comm_wrong(comm, "the epsilon of a norm must be a number from 0 to 1e300");
     }
-    return dpari_norm_check_data(c, x, y);
+    return dpari_norm_check_data(comm, x, y);
 }
 
 /* ---- normalisation: over the ranks ----------------------------------------------------------- */
 
-/* A tile's points for layers.h; none where it has none. */
-static void dpari_norm_planes_of(const dpar_tile *t, int32_t type, dpar_mem_planes *p)
+/* Describes the points of a tile for layers.h. data stays NULL if it has none. */
+static void dpari_norm_planes_of(const dpar_tile *tile, int32_t type, dpar_mem_planes *planes)
 {
-    unsigned char *data = (unsigned char *)t->data;
+    unsigned char *data = (unsigned char *)tile->data;
     int32_t d;
-    p->step = t->plane;
-    for (d = 0; d < t->box.dims; d++) {
-        p->stride[d] = t->stride[d];
+    planes->step = tile->plane;
+    for (d = 0; d < tile->box.dims; d++) {
+        planes->stride[d] = tile->stride[d];
     }
-    p->data = data != NULL ? data + dpari_tile_at(t, 0, t->box.lo) * dpar_type_bytes(type) : NULL;
+    planes->data =
+        data != NULL ? data + dpari_tile_at(tile, 0, tile->box.lo) * dpar_type_bytes(type) : NULL;
 }
 
-static void dpari_norm_describe(const dpar_norm *n, const dpar_tile *x, double *saved,
-                                dpar_mem_norm *m)
+/* Describes a norm of the points of x for layers.h. */
+static void dpari_norm_describe(const dpar_norm *norm, const dpar_tile *x, double *saved,
+                                dpar_mem_norm *work)
 {
     int32_t d;
-    dpari_zero(m, sizeof *m);
-    m->type = n->type;
-    m->planes = dpari_norm_planes(n);
-    m->channels = n->channels;
-    m->groups = n->groups;
-    m->epsilon = n->epsilon;
-    m->scale = n->scale;
-    m->shift = n->shift;
-    m->saved = saved;
-    m->dims = 1;
+    dpari_zero(work, sizeof *work);
+    work->type = norm->type;
+    work->planes = dpari_norm_planes(norm);
+    work->channels = norm->channels;
+    work->groups = norm->groups;
+    work->epsilon = norm->epsilon;
+    work->scale = norm->scale;
+    work->shift = norm->shift;
+    work->saved = saved;
+    work->dims = 1;
     if (x->planes > 0 && x->data != NULL && x->box.dims > 0 && dpar_box_volume(&x->box) > 0) {
-        m->dims = x->box.dims;
-        for (d = 0; d < m->dims; d++) {
-            m->extent[d] = x->box.hi[d] - x->box.lo[d];
+        work->dims = x->box.dims;
+        for (d = 0; d < work->dims; d++) {
+            work->extent[d] = x->box.hi[d] - x->box.lo[d];
         }
-        dpari_norm_planes_of(x, n->type, &m->x);
+        dpari_norm_planes_of(x, norm->type, &work->x);
     }
 }
 
-static int dpari_norm_joins(const dpar_mem_norm *m, const dpar_mem_planes *p)
+/* True if the last two dims are adjacent in memory. */
+static int dpari_norm_joins(const dpar_mem_norm *work, const dpar_mem_planes *planes)
 {
-    const int32_t last = m->dims - 1;
-    return p->stride[last - 1] == p->stride[last] * m->extent[last];
+    const int32_t last = work->dims - 1;
+    return planes->stride[last - 1] == planes->stride[last] * work->extent[last];
 }
 
-/* Rows that follow each other in all tiles become one. */
-static void dpari_norm_join(dpar_mem_norm *m)
+/* Joins the last dims as long as they are adjacent in all tiles, so that rows are long. */
+static void dpari_norm_join(dpar_mem_norm *work)
 {
-    while (m->dims > 1 && dpari_norm_joins(m, &m->x) && dpari_norm_joins(m, &m->dy) &&
-           dpari_norm_joins(m, &m->to)) {
-        const int32_t to = m->dims - 2;
-        m->extent[to] *= m->extent[to + 1];
-        m->x.stride[to] = m->x.stride[to + 1];
-        m->dy.stride[to] = m->dy.stride[to + 1];
-        m->to.stride[to] = m->to.stride[to + 1];
-        m->dims--;
+    while (work->dims > 1 && dpari_norm_joins(work, &work->x) &&
+           dpari_norm_joins(work, &work->dy) && dpari_norm_joins(work, &work->to)) {
+        const int32_t to = work->dims - 2;
+        work->extent[to] *= work->extent[to + 1];
+        work->x.stride[to] = work->x.stride[to + 1];
+        work->dy.stride[to] = work->dy.stride[to + 1];
+        work->to.stride[to] = work->to.stride[to + 1];
+        work->dims--;
     }
 }
 
-static dpar_status dpari_norm_missing(dpar_comm *c, const char *what)
+static dpar_status dpari_norm_missing(dpar_comm *comm, const char *what)
 {
-    return c == NULL ? DPAR_E_ARG : dpari_comm_wrong(c, "%s", what);
+    return comm == NULL ? DPAR_E_ARG : dpari_comm_wrong(comm, "%s", what);
 }
 
-/* A collective of `count` numbers in which ranks must have given n alike. */
-static dpar_status dpari_norm_post(dpar_comm *c, const dpar_norm *n, int32_t kind, const double *in,
-                                   double *out, int64_t count)
+/* Runs a collective of `count` numbers, in which engines compare the norms of all ranks. */
+static dpar_status dpari_norm_post(dpar_comm *comm, const dpar_norm *norm, int32_t kind,
+                                   const double *in, double *out, int64_t count)
 {
-    uint64_t hash = dpari_hash(dpari_hash(dpari_hash(3, n->type), n->samples), n->channels);
+    uint64_t hash =
+        dpari_hash(dpari_hash(dpari_hash(3, norm->type), norm->samples), norm->channels);
     dpar_call call;
-    hash = dpari_hash_real(dpari_hash(hash, n->groups), n->epsilon);
+    hash = dpari_hash_real(dpari_hash(hash, norm->groups), norm->epsilon);
     dpari_zero(&call, sizeof call);
     call.kind = kind;
     call.type = DPAR_F64;
@@ -2002,96 +2185,112 @@ static dpar_status dpari_norm_post(dpar_comm *c, const dpar_norm *n, int32_t kin
     call.in = in;
     call.out = out;
     call.count = count;
-    return dpari_post_alike(c, &call, hash, "a norm: type, samples, channels, groups or epsilon",
+    return dpari_post_alike(comm, &call, hash, "a norm: type, samples, channels, groups or epsilon",
                             NULL);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n,
-                                                  const dpar_norm_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_norm *norm,
+                                                  const dpar_norm_arrays *arrays)
 {
     dpar_mem_moments own;
-    dpar_mem_norm m;
-    dpar_status st;
+    dpar_mem_norm work;
+    dpar_status status;
     int64_t sets;
     int32_t d;
-    if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->y == NULL || a->saved == NULL ||
-        a->scratch == NULL) {
-        return dpari_norm_missing(c, "a norm, forward: n, x, y, saved or scratch is NULL");
+    if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->y == NULL ||
+        arrays->saved == NULL || arrays->scratch == NULL) {
+        return dpari_norm_missing(comm, "dpar_norm_forward: n, x, y, saved or scratch is NULL");
     }
-    st = dpari_norm_check(c, n, a->x, a->y);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_norm_check(comm, norm, arrays->x, arrays->y);
+    if (status != DPAR_OK) {
+        return status;
     }
-    sets = dpari_norm_sets(n);
-    dpari_norm_describe(n, a->x, a->saved, &m);
-    dpari_norm_planes_of(a->y, n->type, &m.to);
+    sets = dpari_norm_sets(norm);
+    dpari_norm_describe(norm, arrays->x, arrays->saved, &work);
+    dpari_norm_planes_of(arrays->y, norm->type, &work.to);
     dpari_zero(&own, sizeof own);
-    own.x = m.x.data;
-    own.type = m.type;
-    own.dims = m.dims;
-    own.planes = m.planes;
-    own.step = m.x.step;
-    own.channels = m.channels;
-    own.groups = m.groups;
-    own.to = a->scratch;
-    for (d = 0; d < m.dims; d++) {
-        own.extent[d] = m.extent[d];
-        own.stride[d] = m.x.stride[d];
+    own.x = work.x.data;
+    own.type = work.type;
+    own.dims = work.dims;
+    own.planes = work.planes;
+    own.step = work.x.step;
+    own.channels = work.channels;
+    own.groups = work.groups;
+    own.to = arrays->scratch;
+    for (d = 0; d < work.dims; d++) {
+        own.extent[d] = work.extent[d];
+        own.stride[d] = work.x.stride[d];
     }
-    st = dpari_do_moments(c, &own);
-    if (st == DPAR_OK) {
-        st = dpari_norm_post(c, n, DPAR_CALL_ALL_GATHER, a->scratch, a->scratch + 3 * sets,
-                             3 * sets);
+    status = dpari_do_moments(comm, &own);
+    if (status != DPAR_OK) {
+        return status;
     }
-    m.phase = DPAR_MEM_NORM_MERGE;
-    m.all = a->scratch + 3 * sets;
-    m.ranks = c->size;
-    dpari_norm_join(&m);
-    st = st == DPAR_OK ? dpari_do_norm(c, &m) : st;
-    m.phase = DPAR_MEM_NORM_APPLY;
-    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+    status = dpari_norm_post(comm, norm, DPAR_CALL_ALL_GATHER, arrays->scratch,
+                             arrays->scratch + 3 * sets, 3 * sets);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    work.phase = DPAR_MEM_NORM_MERGE;
+    work.all = arrays->scratch + 3 * sets;
+    work.ranks = comm->size;
+    dpari_norm_join(&work);
+    status = dpari_do_norm(comm, &work);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    work.phase = DPAR_MEM_NORM_APPLY;
+    return dpari_do_norm(comm, &work);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
-                                                   const dpar_norm_arrays *a)
+DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *norm,
+                                                   const dpar_norm_arrays *arrays)
 {
-    dpar_mem_norm m;
-    dpar_status st;
+    dpar_mem_norm work;
+    dpar_status status;
     int64_t sets;
-    if (c == NULL || n == NULL || a == NULL || a->x == NULL || a->dy == NULL || a->dx == NULL ||
-        a->saved == NULL || a->scratch == NULL) {
-        return dpari_norm_missing(c, "a norm, backward: n, x, dy, dx, saved or scratch is NULL");
+    if (comm == NULL || norm == NULL || arrays == NULL || arrays->x == NULL || arrays->dy == NULL ||
+        arrays->dx == NULL || arrays->saved == NULL || arrays->scratch == NULL) {
+        return dpari_norm_missing(comm,
+                                  "dpar_norm_backward: n, x, dy, dx, saved or scratch is NULL");
     }
-    st = dpari_norm_check(c, n, a->x, a->dy);
-    st = st == DPAR_OK ? dpari_norm_check(c, n, a->x, a->dx) : st;
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_norm_check(comm, norm, arrays->x, arrays->dy);
+    if (status != DPAR_OK) {
+        return status;
     }
-    sets = dpari_norm_sets(n);
-    dpari_norm_describe(n, a->x, a->saved, &m);
-    dpari_norm_planes_of(a->dy, n->type, &m.dy);
-    dpari_norm_planes_of(a->dx, n->type, &m.to);
-    dpari_norm_join(&m);
-    m.total = a->scratch;
-    m.sums = a->scratch + 3 * sets;
-    m.scale_gradient = a->scale_gradient;
-    m.shift_gradient = a->shift_gradient;
-    m.phase = DPAR_MEM_NORM_SUMS;
-    st = dpari_do_norm(c, &m);
-    if (st == DPAR_OK) {
-        st = dpari_norm_post(c, n, DPAR_CALL_ALL_REDUCE, m.total, m.total, 3 * sets);
+    status = dpari_norm_check(comm, norm, arrays->x, arrays->dx);
+    if (status != DPAR_OK) {
+        return status;
     }
-    m.phase = DPAR_MEM_NORM_GRADIENT;
-    return st == DPAR_OK ? dpari_do_norm(c, &m) : st;
+    sets = dpari_norm_sets(norm);
+    dpari_norm_describe(norm, arrays->x, arrays->saved, &work);
+    dpari_norm_planes_of(arrays->dy, norm->type, &work.dy);
+    dpari_norm_planes_of(arrays->dx, norm->type, &work.to);
+    dpari_norm_join(&work);
+    work.total = arrays->scratch;
+    work.sums = arrays->scratch + 3 * sets;
+    work.scale_gradient = arrays->scale_gradient;
+    work.shift_gradient = arrays->shift_gradient;
+    work.phase = DPAR_MEM_NORM_SUMS;
+    status = dpari_do_norm(comm, &work);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_norm_post(comm, norm, DPAR_CALL_ALL_REDUCE, work.total, work.total, 3 * sets);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    work.phase = DPAR_MEM_NORM_GRADIENT;
+    return dpari_do_norm(comm, &work);
 }
 
 /* ==== spatial/window_attention.c ==== */
 
-/* Attention in a sliding window. The tokens of the packed sequence are a one-dimensional grid with
- * a halo as wide as the window, so that one halo exchange brings keys and values, and its adjoint
- * returns their gradients. Queries are computed on own keys while the exchange is under way.
+/* Computes attention in a sliding window. The tokens of the packed sequence are a grid of one dim
+ * with a halo as wide as the window, so that one halo exchange brings keys and values, and its
+ * adjoint returns their gradients. Queries are computed on own keys while the exchange is in
+ * progress.
  *
- * dpar_attention_halo fills in the functions of a plan (attention_way.h); sequence.c calls them. */
+ * dpar_attention_halo sets the functions of a plan (attention_way.h); sequence.c calls them. */
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
@@ -2099,281 +2298,319 @@ DPAR_API DPARI_COLD dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
-    dpar_halo_plan *exchange[2]; /* keys and values come; their gradients go back */
-    void *memory[2];             /* of these */
+    dpar_halo_plan *exchange[2]; /* of keys and values, and of their gradients */
+    void *memory[2];             /* of the exchanges */
     int64_t bytes[2];
-    void *own[4], *beside[4];
-    int64_t points; /* of the halo */
-    int64_t lent;   /* bytes that forward's exchange sends */
+    void *own[4], *beside[4]; /* each field: own tokens, and those of the halo */
+    int64_t points;           /* tokens of the halo */
+    int64_t sent;             /* bytes that forward's exchange sends */
 } dpari_windows;
 
-/* Counts the tokens of [lo, hi) that are next to the slice of a rank, within the window. */
-static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, int64_t lo,
+/* Counts the tokens of [lo, hi) in the halo of a rank: those within the window around its slice. */
+static int64_t dpari_windows_beside(const dpar_attention_desc *layer, int32_t rank, int64_t lo,
                                     int64_t hi)
 {
     int64_t begin, end, before, behind = 0;
-    dpari_seq_slice(a, rank, &begin, &end);
+    dpari_seq_slice(layer, rank, &begin, &end);
     if (begin == end) {
         return 0;
     }
-    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
-    if (!a->causal) {
-        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
-        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
+    before =
+        dpari_least(begin, hi) - dpari_most(layer->window < begin ? begin - layer->window : 0, lo);
+    if (!layer->causal) {
+        const int64_t left = layer->tokens.ends[layer->tokens.docs] - end;
+        behind = dpari_least(end + dpari_least(left, layer->window), hi) - dpari_most(end, lo);
     }
     return dpari_most(0, before) + dpari_most(0, behind);
 }
 
 /* Checks that the layer has a window, and a rule and sizes that this method supports. */
-static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *layer, dpar_why *why)
 {
-    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->value_width);
-    if (a->window < 1 ||
-        (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
+    const int64_t each = (int64_t)layer->groups * ((int64_t)layer->width + layer->value_width);
+    if (layer->window < 1 ||
+        (layer->tokens.rule != DPAR_SPLIT_CHUNK && layer->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
         return dpari_wrong(
             why,
-            "a halo for a window of %ld tokens (at least 1), cut by rule %d (CHUNK or "
-            "EVEN), of %ld elements a token (at most 2^24)",
-            a->window, a->tokens.rule, each);
+            "dpar_attention_halo: window %ld (1 or more), rule %d (CHUNK or EVEN) or %ld elements "
+            "a token (to 2^24) is out of range",
+            layer->window, layer->tokens.rule, each);
     }
     return DPAR_OK;
 }
 
-static dpari_windows *dpari_windows_of(const dpari_attention *p)
+static dpari_windows *dpari_windows_of(const dpari_attention *plan)
 {
-    return (dpari_windows *)p->of_way;
+    return (dpari_windows *)plan->of_way;
 }
 
 /* Describes the halo of this rank's tokens, and the fields in it. */
-static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
-                                      dpari_windows *w, dpar_why *why)
+static dpar_status dpari_windows_halo(const dpari_attention *plan, const dpar_comm *comm,
+                                      dpari_windows *windows, dpar_why *why)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    const int64_t all = a->tokens.ends[a->tokens.docs];
-    const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
+    const dpar_attention_desc *layer = &plan->head.layer;
+    const int64_t all = layer->tokens.ends[layer->tokens.docs];
+    const dpar_placement cut = dpar_shard_by(0, layer->tokens.rule, 0);
     dpar_mesh mesh;
     int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_ORDER_LAST_FASTEST, 0, why);
-    if (st == DPAR_OK) {
-        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, why);
+    dpar_status status =
+        dpar_mesh_init(&mesh, "tokens", &comm->size, DPAR_ORDER_LAST_FASTEST, 0, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    w->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
-    w->halo.high[0] = a->causal ? 0 : w->halo.low[0];
+    status = dpar_layout_init(&windows->halo.grid, &mesh, 1, &all, &cut, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    windows->halo.low[0] = dpari_most(dpari_least(layer->window, all - 1), 0);
+    windows->halo.high[0] = layer->causal ? 0 : windows->halo.low[0];
     for (i = 0; i < 4; i++) {
-        w->field[i].halo = &w->halo;
-        w->field[i].type = i < 2 ? a->type : p->sums;
-        w->field[i].mem = c->mem;
-        w->field[i].components =
-            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->value_width));
+        windows->field[i].halo = &windows->halo;
+        windows->field[i].type = i < 2 ? layer->type : plan->sums;
+        windows->field[i].mem = comm->mem;
+        windows->field[i].components =
+            (int32_t)((int64_t)layer->groups * (i % 2 == 0 ? layer->width : layer->value_width));
     }
-    return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
+    return dpar_halo_check(&windows->halo, why);
 }
 
-static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_windows *w,
-                                  dpari_room *buffers)
+/* Takes the memory of the fields and of partial results. buffers->at NULL only counts bytes. */
+static void dpari_windows_buffers(dpari_attention *plan, const dpar_comm *comm,
+                                  dpari_windows *windows, dpari_room *buffers)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    const int64_t sum = dpar_type_bytes(p->sums);
+    const dpar_attention_desc *layer = &plan->head.layer;
+    const int64_t sum = dpar_type_bytes(plan->sums);
     int64_t lo, hi, heads;
     int32_t i;
-    w->points = dpar_halo_slab_points(&w->halo, c->rank);
-    dpari_seq_slice(a, c->rank, &lo, &hi);
-    p->head.tokens = hi - lo;
-    heads = p->head.tokens * a->heads;
+    windows->points = dpar_halo_slab_points(&windows->halo, comm->rank);
+    dpari_seq_slice(layer, comm->rank, &lo, &hi);
+    plan->head.tokens = hi - lo;
+    heads = plan->head.tokens * layer->heads;
     for (i = 0; i < 4; i++) {
-        const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
-        w->own[i] = dpari_room_take(buffers, p->head.tokens * each, 1);
-        w->beside[i] = dpari_room_take(buffers, w->points * each, 1);
-        if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
-            w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
-            w->field[i].compact_halo = w->points == 0        ? NULL
-                                       : buffers->at != NULL ? w->beside[i]
-                                                             : (void *)w;
+        const int64_t each =
+            windows->field[i].components * (int64_t)dpar_type_bytes(windows->field[i].type);
+        windows->own[i] = dpari_room_take(buffers, plan->head.tokens * each, 1);
+        windows->beside[i] = dpari_room_take(buffers, windows->points * each, 1);
+        if (plan->head.tokens > 0) {
+            /* While bytes are counted, any address will do. */
+            const int counts = buffers->at == NULL;
+            windows->field[i].data = counts ? (void *)windows : windows->own[i];
+            if (windows->points > 0) {
+                windows->field[i].compact_halo = counts ? (void *)windows : windows->beside[i];
+            }
         }
     }
-    p->part = dpari_room_take(buffers, heads * a->value_width * sum, 1);
-    p->part_lse = dpari_room_take(buffers, heads * sum, 1);
-    p->delta = dpari_room_take(buffers, heads * sum, 1);
-    if (a->type != p->sums) {
-        p->out = dpari_room_take(buffers, heads * a->value_width * sum, 1);
-        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
+    plan->part = dpari_room_take(buffers, heads * layer->value_width * sum, 1);
+    plan->part_lse = dpari_room_take(buffers, heads * sum, 1);
+    plan->delta = dpari_room_take(buffers, heads * sum, 1);
+    if (layer->type != plan->sums) {
+        plan->out = dpari_room_take(buffers, heads * layer->value_width * sum, 1);
+        plan->q_gradient = dpari_room_take(buffers, heads * layer->width * sum, 1);
     }
 }
 
-static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_comm *c,
+/* Takes all memory of a plan: its struct and exchanges from `behind`, its fields from `buffers`. */
+static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *plan, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
     dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
-    dpar_halo_plan_desc o;
+    dpar_halo_plan_desc desc;
     int32_t i;
-    dpar_status st;
-    p->of_way = w;
+    dpar_status status;
+    plan->of_way = w;
     w = w != NULL ? w : &counted;
     dpari_zero(w, sizeof *w);
-    dpari_zero(&o, sizeof o);
-    st = dpari_windows_halo(p, c, w, why);
-    if (st == DPAR_OK) {
-        dpari_windows_buffers(p, c, w, buffers);
+    dpari_zero(&desc, sizeof desc);
+    status = dpari_windows_halo(plan, comm, w, why);
+    if (status == DPAR_OK) {
+        dpari_windows_buffers(plan, comm, w, buffers);
     }
-    for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        o.field = &w->field[2 * i];
-        o.field_count = 2;
-        st = dpari_hx_bytes(c, &o, &w->bytes[i], why);
-        w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
+    for (i = 0; i < 2 && status == DPAR_OK; i++) {
+        desc.field = &w->field[2 * i];
+        desc.field_count = 2;
+        status = dpari_hx_bytes(comm, &desc, &w->bytes[i], why);
+        w->memory[i] = status == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
-    return st;
+    return status;
 }
 
 /* Plans both exchanges. */
-static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *plan, dpar_why *why)
 {
-    dpari_windows *w = dpari_windows_of(p);
-    dpar_halo_plan_desc o;
-    dpari_hx_traffic t;
+    dpari_windows *windows = dpari_windows_of(plan);
+    dpar_halo_plan_desc desc;
+    dpari_hx_traffic traffic;
     int32_t i;
-    dpar_status st = DPAR_OK;
-    dpari_zero(&o, sizeof o);
-    for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        o.tag = p->head.layer.tag + 2 * i;
-        o.field = &w->field[2 * i];
-        o.field_count = 2;
-        o.memory = w->memory[i];
-        o.bytes = w->bytes[i];
-        st = dpar_halo_plan_make(p->comm, &o, &w->exchange[i], why);
+    dpar_status status = DPAR_OK;
+    dpari_zero(&desc, sizeof desc);
+    for (i = 0; i < 2 && status == DPAR_OK; i++) {
+        desc.tag = plan->head.layer.tag + 2 * i;
+        desc.field = &windows->field[2 * i];
+        desc.field_count = 2;
+        desc.memory = windows->memory[i];
+        desc.bytes = windows->bytes[i];
+        status = dpar_halo_plan_make(plan->comm, &desc, &windows->exchange[i], why);
     }
-    if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */
-        (void)dpar_halo_plan_free(w->exchange[0]);
-        return st;
+    if (status != DPAR_OK) { /* on all ranks, which close the first exchange again */
+        (void)dpar_halo_plan_free(windows->exchange[0]);
+        return status;
     }
-    for (i = 0; dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
-        w->lent += t.peer != p->comm->rank ? t.bytes : 0;
+    for (i = 0; dpari_hx_traffic_of(windows->exchange[0], i, &traffic); i++) {
+        if (traffic.peer != plan->comm->rank) {
+            windows->sent += traffic.bytes;
+        }
     }
-    return st;
+    return status;
 }
 
-static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
+static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 {
-    dpari_windows *w = dpari_windows_of(p);
-    const dpar_status st = dpar_halo_plan_free(w->exchange[0]);
-    const dpar_status other = dpar_halo_plan_free(w->exchange[1]);
-    return st != DPAR_OK ? st : other;
+    dpari_windows *windows = dpari_windows_of(plan);
+    const dpar_status status = dpar_halo_plan_free(windows->exchange[0]);
+    const dpar_status other = dpar_halo_plan_free(windows->exchange[1]);
+    return status != DPAR_OK ? status : other;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void dpari_windows_push(dpari_attention *p)
+/* Advances the exchange while the caller computes. */
+static void dpari_windows_push(dpari_attention *plan)
 {
-    (void)dpar_halo_plan_test(dpari_windows_of(p)->exchange[0]);
+    (void)dpar_halo_plan_test(dpari_windows_of(plan)->exchange[0]);
 }
 
-static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
+/* Returns the address of a token in an array of a field, or NULL if there is no array. */
+static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *field)
 {
-    return base != NULL
-               ? (unsigned char *)base + token * f->components * (int64_t)dpar_type_bytes(f->type)
-               : NULL;
+    return base != NULL ? (unsigned char *)base +
+                              token * field->components * (int64_t)dpar_type_bytes(field->type)
+                        : NULL;
 }
 
-/* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
-static dpari_seq_block dpari_windows_own(const dpari_attention *p, int32_t field)
+/* Describes the keys and values (field 0) of own tokens, or their gradients (field 2). */
+static dpari_seq_block dpari_windows_own(const dpari_attention *plan, int32_t field)
 {
-    const dpari_windows *w = dpari_windows_of(p);
-    dpari_seq_block b;
-    b.rank = p->comm->rank;
-    b.own = 1;
-    b.tokens = p->head.tokens;
-    dpari_seq_slice(&p->head.layer, b.rank, &b.lo, &b.hi);
-    b.k = b.to_k = w->own[field];
-    b.v = b.to_v = w->own[field + 1];
-    return b;
+    const dpari_windows *windows = dpari_windows_of(plan);
+    dpari_seq_block block;
+    block.rank = plan->comm->rank;
+    block.own = 1;
+    block.tokens = plan->head.tokens;
+    dpari_seq_slice(&plan->head.layer, block.rank, &block.lo, &block.hi);
+    block.k = block.to_k = windows->own[field];
+    block.v = block.to_v = windows->own[field + 1];
+    return block;
 }
 
-/* Describes the n-th piece of the rank's halo, without what is beyond the ends of the sequence.
- * Returns 0 if there is none. */
-static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field,
-                              dpari_seq_block *b)
+/* Describes piece n of the rank's halo, without the part beyond the ends of the sequence. Returns 0
+ * if there is no such piece. */
+static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t field,
+                              dpari_seq_block *block)
 {
-    const dpari_windows *w = dpari_windows_of(p);
+    const dpari_windows *windows = dpari_windows_of(plan);
     int64_t at = 0;
     dpar_box box;
     int32_t i;
     for (i = 0; i <= n; i++) {
         at += i > 0 ? box.hi[0] - box.lo[0] : 0;
-        if (!dpar_halo_slab(&w->halo, p->comm->rank, i, &box)) {
+        if (!dpar_halo_slab(&windows->halo, plan->comm->rank, i, &box)) {
             return 0;
         }
     }
-    dpari_zero(b, sizeof *b);
-    b->rank = p->comm->rank;
-    b->lo = dpari_most(0, box.lo[0]);
-    b->hi = dpari_least(w->halo.grid.extent[0], box.hi[0]);
-    at += b->lo - box.lo[0];
-    b->k = b->to_k = dpari_windows_at(w->beside[field], at, &w->field[field]);
-    b->v = b->to_v = dpari_windows_at(w->beside[field + 1], at, &w->field[field + 1]);
+    dpari_zero(block, sizeof *block);
+    block->rank = plan->comm->rank;
+    block->lo = dpari_most(0, box.lo[0]);
+    block->hi = dpari_least(windows->halo.grid.extent[0], box.hi[0]);
+    at += block->lo - box.lo[0];
+    block->k = block->to_k = dpari_windows_at(windows->beside[field], at, &windows->field[field]);
+    block->v = block->to_v =
+        dpari_windows_at(windows->beside[field + 1], at, &windows->field[field + 1]);
     return 1;
 }
 
 /* Copies the rank's keys and values to the fields of the exchange, and begins the exchange. */
-static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_arrays *a)
+static dpar_status dpari_windows_begin(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpari_windows *w = dpari_windows_of(p);
-    const int64_t bytes = p->head.tokens * dpar_type_bytes(p->head.layer.type);
-    dpar_status st = dpari_do_copy(p->comm, w->own[0], a->k, bytes * w->field[0].components);
-    if (st == DPAR_OK) {
-        st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
+    dpari_windows *windows = dpari_windows_of(plan);
+    const int64_t bytes = plan->head.tokens * dpar_type_bytes(plan->head.layer.type);
+    dpar_status status =
+        dpari_do_copy(plan->comm, windows->own[0], arrays->k, bytes * windows->field[0].components);
+    if (status == DPAR_OK) {
+        status = dpari_do_copy(plan->comm, windows->own[1], arrays->v,
+                               bytes * windows->field[1].components);
     }
-    p->head.sent_bytes += w->lent;
-    return st == DPAR_OK ? dpar_halo_plan_begin(w->exchange[0]) : st;
+    plan->head.sent_bytes += windows->sent;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_begin(windows->exchange[0]);
 }
 
-static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attention_arrays *a)
+/* Computes on own keys first, while those of the halo arrive. */
+static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpari_seq_block b = dpari_windows_own(p, 0);
+    dpari_seq_block block = dpari_windows_own(plan, 0);
     int32_t n;
-    dpar_status st = dpari_windows_lend(p, a), ended;
-    if (st == DPAR_OK) {
-        st = dpari_seq_attend(p, a, &b);
-        ended = dpar_halo_plan_end(dpari_windows_of(p)->exchange[0]);
-        st = st == DPAR_OK ? ended : st;
-    }
-    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
-        st = dpari_seq_attend(p, a, &b);
-    }
-    return st;
-}
-
-static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attention_arrays *a,
-                                          void *dq, dpari_seq_block *home)
-{
-    dpari_windows *w = dpari_windows_of(p);
-    const int64_t sum = dpar_type_bytes(p->sums), all = w->halo.grid.extent[0];
-    dpari_seq_block b = dpari_windows_own(p, 0), g;
-    int32_t n;
-    dpar_status st = dpari_windows_lend(p, a), ended;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    *home = dpari_windows_own(p, 2);
-    for (n = 2; n < 4 && st == DPAR_OK; n++) {
-        st = dpari_do_copy(p->comm, w->own[n], NULL, p->head.tokens * w->field[n].components * sum);
-        if (st == DPAR_OK) {
-            st = dpari_do_copy(p->comm, w->beside[n], NULL,
-                               w->points * w->field[n].components * sum);
+    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    if (status == DPAR_OK) {
+        status = dpari_seq_attend(plan, arrays, &block);
+        ended = dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]);
+        if (status == DPAR_OK) {
+            status = ended;
         }
     }
-    st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
-    dpari_seq_attend_back(p, a, &b, home, dq);
-    ended = dpar_halo_plan_end(w->exchange[0]);
-    st = st == DPAR_OK ? ended : st;
-    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
-        (void)dpari_windows_slab(p, n, 2, &g);
-        dpari_seq_attend_back(p, a, &b, &g, dq);
+    for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
+        status = dpari_seq_attend(plan, arrays, &block);
     }
-    p->head.sent_bytes += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
-                          (w->field[2].components + w->field[3].components);
-    st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(w->exchange[1], DPAR_SUM) : st;
-    return st == DPAR_OK ? dpar_halo_plan_end(w->exchange[1]) : st;
+    return status;
+}
+
+/* Exchanges keys and values once more, computes gradients of own tokens and of the halo, and adds
+ * the latter to those of their owners. */
+static dpar_status dpari_windows_backward(dpari_attention *plan,
+                                          const dpar_attention_arrays *arrays, void *dq,
+                                          dpari_seq_block *home)
+{
+    dpari_windows *windows = dpari_windows_of(plan);
+    const int64_t sum = dpar_type_bytes(plan->sums), all = windows->halo.grid.extent[0];
+    dpari_seq_block block = dpari_windows_own(plan, 0), g;
+    int32_t n;
+    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    *home = dpari_windows_own(plan, 2);
+    for (n = 2; n < 4 && status == DPAR_OK; n++) {
+        status = dpari_do_copy(plan->comm, windows->own[n], NULL,
+                               plan->head.tokens * windows->field[n].components * sum);
+        if (status == DPAR_OK) {
+            status = dpari_do_copy(plan->comm, windows->beside[n], NULL,
+                                   windows->points * windows->field[n].components * sum);
+        }
+    }
+    if (status == DPAR_OK) {
+        status = dpari_seq_delta(plan, arrays);
+    }
+    dpari_seq_attend_back(plan, arrays, &block, home, dq);
+    ended = dpar_halo_plan_end(windows->exchange[0]);
+    if (status == DPAR_OK) {
+        status = ended;
+    }
+    for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
+        (void)dpari_windows_slab(plan, n, 2, &g);
+        dpari_seq_attend_back(plan, arrays, &block, &g, dq);
+    }
+    plan->head.sent_bytes += dpari_windows_beside(&plan->head.layer, plan->comm->rank, 0, all) *
+                             sum * (windows->field[2].components + windows->field[3].components);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_reduce_begin(windows->exchange[1], DPAR_SUM);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_end(windows->exchange[1]);
 }
 
 DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Plans exchanges of points: checks the description, compares it between ranks, and divides memory.
  *
- * Ids become lists of local indices for both sides (points_owner.c), and lists become runs
- * (points_list.c). Peers that share memory find each other and exchange references to staging
- * memory. The file also converts ids, sorts rows, and writes reports. points_plan.h explains how
- * the exchange then runs. */
+ * points_owner.c converts ids to lists of local indices for both sides, and points_list.c stores
+ * them as runs. Peers that share memory then exchange references to their words and lists. The file
+ * also converts ids, sorts rows, and writes reports. points_plan.h explains how an exchange runs.
+ */
 #include "points.h"
 
 #include "../base/inner.h"
@@ -13,6 +13,7 @@
 #include "../comm/group.h"
 #include "../comm/shm.h"
 #include "points_list.h"
+#include "points_order.h"
 #include "points_owner.h"
 #include "points_plan.h"
 #include "points_wait.h"
@@ -20,134 +21,146 @@
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-/* Own ids are named one by one. */
-static int dpari_pt_hashes(const dpar_points_desc *d)
+/* Returns the number of ids that the plan's table must hold: ghosts, and own ids if they are
+ * listed. */
+static int64_t dpari_pt_table_ids(const dpar_points_desc *desc)
 {
-    return !d->lists && d->own_id && d->own_count > 0;
+    if (desc->lists) {
+        return 0;
+    }
+    return (desc->own_id ? desc->own_count : 0) + desc->ghost_count;
 }
 
-static int64_t dpari_pt_named(const dpar_points_desc *d)
+/* Checks peer i of the lists. sent: the number of values that are sent to the peers before it. */
+static dpar_status dpari_pt_check_list(const dpar_comm *comm, const dpar_points_desc *desc,
+                                       int32_t i, int64_t sent, dpar_why *why)
 {
-    return d->lists ? 0 : (dpari_pt_hashes(d) ? d->own_count : 0) + d->ghost_count;
-}
-
-/* One peer of the lists: s values go to those before it. */
-static dpar_status dpari_pt_check_list(const dpar_comm *c, const dpar_points_desc *d, int32_t i,
-                                       int64_t s, dpar_why *why)
-{
-    const dpar_points_lists *l = d->lists;
+    const dpar_points_lists *lists = desc->lists;
     int64_t k;
     int32_t j;
-    if (l->peer[i] < 0 || l->peer[i] >= c->size || l->send_count[i] < 0 ||
-        l->send_count[i] > INT32_MAX - s || l->receive_count[i] < 0 ||
-        l->receive_count[i] > INT32_MAX) {
-        return dpari_wrong(
-            why, "peer %d, rank %d of %d: %ld values go to it, or how many come from it is wrong",
-            i, l->peer[i], c->size, l->send_count[i]);
+    if (lists->peer[i] < 0 || lists->peer[i] >= comm->size || lists->send_count[i] < 0 ||
+        lists->send_count[i] > INT32_MAX - sent || lists->receive_count[i] < 0 ||
+        lists->receive_count[i] > INT32_MAX) {
+        return dpari_wrong(why,
+                           "peer[%d] is %d of %d ranks, its send_count %ld: one of these, or its "
+                           "receive_count, is out of range",
+                           i, lists->peer[i], comm->size, lists->send_count[i]);
     }
     for (j = 0; j < i; j++) {
-        if (l->peer[j] == l->peer[i]) {
-            return dpari_wrong(why, "rank %d is twice among the peers: %d and %d", l->peer[i], j,
-                               i);
+        if (lists->peer[j] == lists->peer[i]) {
+            return dpari_wrong(why, "rank %d is listed twice in peer, at %d and %d", lists->peer[i],
+                               j, i);
         }
     }
-    for (k = s; k < s + l->send_count[i]; k++) {
-        if (l->send_index[k] < 0 || l->send_index[k] >= d->own_count) {
-            return dpari_wrong(why, "send_index[%ld], to rank %d, is %d: own values are %ld ", k,
-                               l->peer[i], l->send_index[k], d->own_count);
+    for (k = sent; k < sent + lists->send_count[i]; k++) {
+        if (lists->send_index[k] < 0 || lists->send_index[k] >= desc->own_count) {
+            return dpari_wrong(why, "send_index[%ld], for rank %d, is %d, but own_count is %ld", k,
+                               lists->peer[i], lists->send_index[k], desc->own_count);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_pt_check_lists(const dpar_comm *c, const dpar_points_desc *d,
+/* Checks the lists of this rank, except that no ghost may be listed twice. */
+static dpar_status dpari_pt_check_lists(const dpar_comm *comm, const dpar_points_desc *desc,
                                         dpar_why *why)
 {
-    const dpar_points_lists *l = d->lists;
-    int64_t s = 0, r = 0, k;
+    const dpar_points_lists *lists = desc->lists;
+    int64_t sent = 0, received = 0, k;
     int32_t i;
-    if (l->peer_count < 0 ||
-        (l->peer_count > 0 && (!l->peer || !l->send_count || !l->receive_count))) {
-        return dpari_wrong(why, "lists of %d peers: an array of them is NULL", l->peer_count);
+    if (lists->peer_count < 0 ||
+        (lists->peer_count > 0 && (!lists->peer || !lists->send_count || !lists->receive_count))) {
+        return dpari_wrong(why, "peer_count is %d, and peer, send_count or receive_count is NULL",
+                           lists->peer_count);
     }
-    for (i = 0; i < l->peer_count; i++) {
-        dpar_status st;
-        if (l->send_count[i] > 0 && !l->send_index) {
-            return dpari_wrong(why, "send_index is NULL");
+    for (i = 0; i < lists->peer_count; i++) {
+        dpar_status status;
+        if (lists->send_count[i] > 0 && !lists->send_index) {
+            return dpari_wrong(why, "send_index is NULL, but values are sent");
         }
-        st = dpari_pt_check_list(c, d, i, s, why);
-        if (st != DPAR_OK) {
-            return st;
+        status = dpari_pt_check_list(comm, desc, i, sent, why);
+        if (status != DPAR_OK) {
+            return status;
         }
-        s += l->send_count[i];
-        r += l->receive_count[i];
-        if (r > d->ghost_count) {
+        sent += lists->send_count[i];
+        received += lists->receive_count[i];
+        if (received > desc->ghost_count) { /* before the sum overflows */
             break;
         }
     }
-    if (r != d->ghost_count) {
-        return dpari_wrong(why, "%ld values are received, %ld sent: ghosts are %ld", r, s,
-                           d->ghost_count);
+    if (received != desc->ghost_count) {
+        return dpari_wrong(
+            why, "the receive_counts add up to %ld (send_counts: %ld), but ghost_count is %ld",
+            received, sent, desc->ghost_count);
     }
-    for (k = 0; k < r && l->receive_index; k++) {
-        if (l->receive_index[k] < d->own_count ||
-            l->receive_index[k] >= d->own_count + d->ghost_count) {
-            return dpari_wrong(why, "receive_index[%ld] is %d: ghosts are %ld to %ld", k,
-                               l->receive_index[k], d->own_count,
-                               d->own_count + d->ghost_count - 1);
+    for (k = 0; k < received && lists->receive_index; k++) {
+        if (lists->receive_index[k] < desc->own_count ||
+            lists->receive_index[k] >= desc->own_count + desc->ghost_count) {
+            return dpari_wrong(why, "receive_index[%ld] is %d, but ghosts are %ld to %ld", k,
+                               lists->receive_index[k], desc->own_count,
+                               desc->own_count + desc->ghost_count - 1);
         }
     }
     return DPAR_OK;
 }
 
-static dpar_status dpari_pt_check_rule(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+/* Checks that own_count is what the layout gives this rank. */
+static dpar_status dpari_pt_check_layout(const dpar_comm *comm, const dpar_points_desc *desc,
+                                         dpar_why *why)
 {
-    const int64_t own =
-        dpar_layout_is_primary(d->layout, c->rank) ? dpar_layout_count(d->layout, c->rank) : 0;
-    if (!d->own_id && own != d->own_count) {
-        return dpari_wrong(why, "the layout gives rank %d %ld values, own_count is %ld", c->rank,
-                           own, d->own_count);
+    const int64_t own = dpar_layout_is_primary(desc->layout, comm->rank)
+                            ? dpar_layout_count(desc->layout, comm->rank)
+                            : 0;
+    if (!desc->own_id && own != desc->own_count) {
+        return dpari_wrong(why, "the layout gives rank %d %ld values, but own_count is %ld",
+                           comm->rank, own, desc->own_count);
     }
     return DPAR_OK;
 }
 
 /* Checks the description of this rank, except for the contents of own_id and ghost_id. */
-static dpar_status dpari_pt_check(const dpar_comm *c, const dpar_points_desc *d, dpar_why *why)
+static dpar_status dpari_pt_check(const dpar_comm *comm, const dpar_points_desc *desc,
+                                  dpar_why *why)
 {
-    if (d->own_count < 0 || d->ghost_count < 0) {
-        return dpari_wrong(why, "own_count is %ld, ghost_count %ld", d->own_count, d->ghost_count);
+    dpar_status status;
+    if (desc->own_count < 0 || desc->ghost_count < 0) {
+        return dpari_wrong(why, "own_count is %ld, ghost_count is %ld: one is negative",
+                           desc->own_count, desc->ghost_count);
     }
-    if (d->own_count > INT32_MAX || d->ghost_count > INT32_MAX - d->own_count) {
+    if (desc->own_count > INT32_MAX || desc->ghost_count > INT32_MAX - desc->own_count) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld own values and %ld ghosts: %d together are possible", d->own_count,
-                         d->ghost_count, (int32_t)INT32_MAX);
+                         "own_count %ld and ghost_count %ld are more than %d together",
+                         desc->own_count, desc->ghost_count, (int32_t)INT32_MAX);
     }
-    if (d->order < 0 || d->order > DPAR_POINTS_ORDER_BY_OWNER || d->method < 0 ||
-        d->method > DPAR_POINTS_DIRECT || d->tag < 0 || d->run_bytes < 0) {
-        return dpari_wrong(why, "order is %d, method %d, tag %d, run_bytes %ld", d->order,
-                           d->method, d->tag, d->run_bytes);
-    }
-    if (c->mem && !c->node && !dpari_world_of(c)) {
+    if (desc->order < 0 || desc->order > DPAR_POINTS_ORDER_BY_OWNER || desc->method < 0 ||
+        desc->method > DPAR_POINTS_DIRECT || desc->tag < 0 || desc->run_bytes < 0) {
         return dpari_wrong(
-            why, "points: values are the host's, the communicator's memory is a device's");
+            why, "order %d (0, 1), method %d (0 to 3), tag %d or run_bytes %ld is out of range",
+            desc->order, desc->method, desc->tag, desc->run_bytes);
     }
-    if (d->lists) {
-        return dpari_pt_check_lists(c, d, why);
+    status = dpari_po_host(comm, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    if (d->ghost_count > 0 && !d->ghost_id) {
-        return dpari_wrong(why, "ghost_id is NULL, ghost_count is %ld", d->ghost_count);
+    if (desc->lists) {
+        return dpari_pt_check_lists(comm, desc, why);
     }
-    return d->layout ? dpari_pt_check_rule(c, d, why) : DPAR_OK;
+    if (desc->ghost_count > 0 && !desc->ghost_id) {
+        return dpari_wrong(why, "ghost_id is NULL, but ghost_count is %ld", desc->ghost_count);
+    }
+    return desc->layout ? dpari_pt_check_layout(comm, desc, why) : DPAR_OK;
 }
 
-/* Places where nothing or more than one value is received. seen: a bit a ghost, zeroed. */
-static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *seen, dpar_why *why)
+/* Checks that receive_index lists no ghost twice. Because as many are listed as there are ghosts,
+ * each is then listed once. seen: a zeroed bit for each ghost. */
+static dpar_status dpari_pt_check_places(const dpar_points_desc *desc, uint64_t *seen,
+                                         dpar_why *why)
 {
     int64_t k;
-    for (k = 0; k < d->ghost_count && d->lists->receive_index; k++) {
-        const int64_t g = d->lists->receive_index[k] - d->own_count;
+    for (k = 0; k < desc->ghost_count && desc->lists->receive_index; k++) {
+        const int64_t g = desc->lists->receive_index[k] - desc->own_count;
         if (seen[g / 64] >> g % 64 & 1) {
-            return dpari_wrong(why, "receive_index names %ld twice", g + d->own_count);
+            return dpari_wrong(why, "receive_index lists %ld twice", g + desc->own_count);
         }
         seen[g / 64] |= UINT64_C(1) << g % 64;
     }
@@ -157,68 +170,94 @@ static dpar_status dpari_pt_check_places(const dpar_points_desc *d, uint64_t *se
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-static dpari_points *dpari_pt_layout(const dpar_points_desc *d, void *memory, int64_t *bytes)
+/* Lays out a plan in memory, with its table, whose memory first holds the bits of
+ * dpari_pt_check_places. memory NULL only counts the bytes, and returns NULL. */
+static dpari_points *dpari_pt_layout(const dpar_points_desc *desc, void *memory, int64_t *bytes)
 {
-    dpari_room r;
-    dpari_points *x;
+    dpari_room room;
+    dpari_points *plan;
     dpari_pt_entry *entry;
-    const int64_t bits = d->lists ? (d->ghost_count + 63) / 64 : 0;
-    r.at = (unsigned char *)memory;
-    r.used = 0;
-    x = (dpari_points *)dpari_room_take(&r, 1, sizeof *x);
-    entry = (dpari_pt_entry *)dpari_room_take(&r, dpari_pt_table_room(dpari_pt_named(d)) + bits,
-                                              sizeof *entry);
-    if (x) {
-        x->table.entry = entry;
-        x->table.mask = -1;
+    const int64_t bits = desc->lists ? (desc->ghost_count + 63) / 64 : 0;
+    room.at = (unsigned char *)memory;
+    room.used = 0;
+    plan = (dpari_points *)dpari_room_take(&room, 1, sizeof *plan);
+    entry = (dpari_pt_entry *)dpari_room_take(
+        &room, dpari_pt_table_room(dpari_pt_table_ids(desc)) + bits, sizeof *entry);
+    if (plan) {
+        plan->table.entry = entry;
+        plan->table.mask = -1;
     }
-    *bytes = r.used;
-    return x;
+    *bytes = room.used;
+    return plan;
 }
 
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
+/* What ranks pass, over all ranks: 1 if some rank with own values passes own_id, or does not; 1 if
+ * some rank with ghosts passes owner, or does not; and the own values of all ranks. */
+enum {
+    DPARI_PT_OWN_ID,
+    DPARI_PT_NO_OWN_ID,
+    DPARI_PT_OWNER,
+    DPARI_PT_NO_OWNER,
+    DPARI_PT_GLOBAL_COUNT,
+    DPARI_PT_ALL
+};
 typedef struct dpari_pt_given {
-    const dpar_points_desc *d;
-    int64_t all[5]; /* largest of all ranks: see dpari_pt_kinds */
+    const dpar_points_desc *desc;
+    int64_t all[DPARI_PT_ALL];
 } dpari_pt_given;
 
-static DPARI_COLD void dpari_pt_state(dpari_facts *f, const void *given)
+/* States what all ranks must pass alike. */
+static DPARI_COLD void dpari_pt_state(dpari_facts *facts, const void *given)
 {
-    const dpar_points_desc *d = ((const dpari_pt_given *)given)->d;
-    f->of = NULL;
-    dpari_fact(f, "lists (0: ids)", 0, d->lists != NULL);
-    dpari_fact(f, "order", 0, d->order);
-    dpari_fact(f, "method", 0, d->method);
-    dpari_fact(f, "run_bytes", 0, d->run_bytes);
-    dpari_fact(f, "tag", 0, d->tag);
-    dpari_fact(f, "layout (0: none)", 0, d->layout != NULL);
-    if (d->layout) {
-        dpari_fact_hash(f, "the layout", 0, dpari_hash_layout(0, d->layout));
+    const dpar_points_desc *desc = ((const dpari_pt_given *)given)->desc;
+    facts->of = NULL;
+    dpari_fact(facts, "lists (0: ids)", 0, desc->lists != NULL);
+    dpari_fact(facts, "order", 0, desc->order);
+    dpari_fact(facts, "method", 0, desc->method);
+    dpari_fact(facts, "run_bytes", 0, desc->run_bytes);
+    dpari_fact(facts, "tag", 0, desc->tag);
+    dpari_fact(facts, "layout (0: none)", 0, desc->layout != NULL);
+    if (desc->layout) {
+        dpari_fact_hash(facts, "the layout", 0, dpari_hash_layout(0, desc->layout));
     }
 }
 
-/* What ranks that have points give: a rank without any says nothing. */
-static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why)
+static dpar_status dpari_pt_not_alike(const char *what, dpar_why *why)
 {
-    const dpar_points_desc *d = g->d;
-    dpar_status st;
-    g->all[0] = d->own_count > 0 && d->own_id;
-    g->all[1] = d->own_count > 0 && !d->own_id;
-    g->all[2] = d->ghost_count > 0 && d->owner;
-    g->all[3] = d->ghost_count > 0 && !d->owner;
-    st = dpar_all_reduce(c, g->all, g->all, 4, DPAR_I64, DPAR_MAX, NULL);
-    g->all[4] = d->own_count;
-    st = st == DPAR_OK ? dpar_all_reduce(c, &g->all[4], &g->all[4], 1, DPAR_I64, DPAR_SUM, NULL)
-                       : st;
-    if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+    return dpari_say(DPAR_E_MISMATCH, why, "points: %s is NULL on some ranks and given on others",
+                     what);
+}
+
+/* Checks that all ranks pass the same optional arrays. Ranks without values, or without ghosts, may
+ * leave out the array. Collective. */
+static dpar_status dpari_pt_kinds(dpar_comm *comm, dpari_pt_given *given, dpar_why *why)
+{
+    const dpar_points_desc *desc = given->desc;
+    int64_t *all = given->all;
+    dpar_status status;
+    all[DPARI_PT_OWN_ID] = desc->own_count > 0 && desc->own_id;
+    all[DPARI_PT_NO_OWN_ID] = desc->own_count > 0 && !desc->own_id;
+    all[DPARI_PT_OWNER] = desc->ghost_count > 0 && desc->owner;
+    all[DPARI_PT_NO_OWNER] = desc->ghost_count > 0 && !desc->owner;
+    status = dpar_all_reduce(comm, all, all, DPARI_PT_GLOBAL_COUNT, DPAR_I64, DPAR_MAX, NULL);
+    if (status == DPAR_OK) {
+        status = dpar_all_reduce(comm, &desc->own_count, &all[DPARI_PT_GLOBAL_COUNT], 1, DPAR_I64,
+                                 DPAR_SUM, NULL);
     }
-    if (!d->lists && ((g->all[0] && g->all[1]) || (g->all[2] && g->all[3]))) {
-        return dpari_say(DPAR_E_MISMATCH, why,
-                         "points: %s is NULL on some ranks and given on others",
-                         g->all[0] && g->all[1] ? "own_id" : "owner");
+    if (status != DPAR_OK) {
+        return dpari_repeat(status, why, comm->why.text);
+    }
+    if (desc->lists) {
+        return DPAR_OK;
+    }
+    if (all[DPARI_PT_OWN_ID] && all[DPARI_PT_NO_OWN_ID]) {
+        return dpari_pt_not_alike("own_id", why);
+    }
+    if (all[DPARI_PT_OWNER] && all[DPARI_PT_NO_OWNER]) {
+        return dpari_pt_not_alike("owner", why);
     }
     return DPAR_OK;
 }
@@ -226,210 +265,240 @@ static dpar_status dpari_pt_kinds(dpar_comm *c, dpari_pt_given *g, dpar_why *why
 /* ---- planning ---------------------------------------------------------------------------------
  */
 
-/* Numbers of all lists, and the peers. */
-static int64_t dpari_pt_count_peers(const dpari_points *x, const dpari_pt_both *b, int32_t *peers)
+/* Counts the peers, and the numbers that their lists need. */
+static int64_t dpari_pt_count_peers(const dpari_points *plan, const dpari_pt_both *both,
+                                    int32_t *peers)
 {
     int64_t numbers = 0, s = 0, r = 0;
-    dpari_pt_list l;
+    dpari_pt_list list;
     int32_t i;
     *peers = 0;
-    for (i = 0; i < x->head.comm->size; i++) {
-        numbers += dpari_pt_measure(&l, b->send_at + s, b->sends[i]);
-        numbers += dpari_pt_measure(&l, b->receive_at + r, b->receives[i]);
-        s += b->sends[i];
-        r += b->receives[i];
-        *peers += b->sends[i] + b->receives[i] > 0;
+    for (i = 0; i < plan->head.comm->size; i++) {
+        numbers += dpari_pt_measure(&list, both->send_at + s, both->sends[i]);
+        numbers += dpari_pt_measure(&list, both->receive_at + r, both->receives[i]);
+        s += both->sends[i];
+        r += both->receives[i];
+        *peers += both->sends[i] + both->receives[i] > 0;
     }
     return numbers;
 }
 
-/* Registered memory: line, peers, calls, works, records, lists. */
-static dpar_status dpari_pt_alloc(dpari_points *x, int32_t peers, int64_t numbers, dpar_why *why)
+/* Allocates the registered memory of a plan. The first pass counts bytes, the second sets pointers.
+ */
+static dpar_status dpari_pt_alloc(dpari_points *plan, int32_t peers, int64_t numbers, dpar_why *why)
 {
-    dpar_comm *of = x->world ? x->node : x->head.comm;
+    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
     void *memory = NULL;
-    dpari_room r;
-    dpar_status st;
+    dpari_room room;
+    dpar_status status;
     int32_t pass;
-    r.at = NULL;
+    room.at = NULL;
     for (pass = 0; pass < 2; pass++) {
-        r.used = 0;
-        x->line = (dpari_pt_line *)dpari_room_take(&r, 2, sizeof *x->line);
-        x->peer = (dpari_pt_peer *)dpari_room_take(&r, peers, sizeof *x->peer);
-        x->call = (dpar_call *)dpari_room_take(&r, 2 * peers, sizeof *x->call);
-        x->work = (dpar_work *)dpari_room_take(&r, 2 * peers, sizeof *x->work);
-        x->record = (dpari_pt_record *)dpari_room_take(&r, 2 * peers, sizeof *x->record);
-        x->numbers = (int32_t *)dpari_room_take(&r, numbers, sizeof *x->numbers);
+        room.used = 0;
+        plan->line = (dpari_pt_line *)dpari_room_take(&room, 2, sizeof *plan->line);
+        plan->peer = (dpari_pt_peer *)dpari_room_take(&room, peers, sizeof *plan->peer);
+        plan->call = (dpar_call *)dpari_room_take(&room, 2 * peers, sizeof *plan->call);
+        plan->work = (dpar_work *)dpari_room_take(&room, 2 * peers, sizeof *plan->work);
+        plan->record = (dpari_pt_record *)dpari_room_take(&room, 2 * peers, sizeof *plan->record);
+        plan->numbers = (int32_t *)dpari_room_take(&room, numbers, sizeof *plan->numbers);
         if (pass == 0) {
-            st = dpar_comm_alloc(of, r.used, &memory);
-            if (st != DPAR_OK) {
-                return dpari_repeat(st, why, of->why.text);
+            status = dpar_comm_alloc(of, room.used, &memory);
+            if (status != DPAR_OK) {
+                return dpari_repeat(status, why, of->why.text);
             }
-            x->lists = r.at = (unsigned char *)memory;
+            plan->lists = room.at = (unsigned char *)memory;
         }
     }
-    x->head.peer_count = peers;
+    plan->head.peer_count = peers;
     return DPAR_OK;
 }
 
-static void dpari_pt_set_list(dpari_pt_list *l, const int32_t *index, int64_t n, int32_t **at)
+/* Stores a list at *at, and moves *at behind it. */
+static void dpari_pt_set_list(dpari_pt_list *list, const int32_t *index, int64_t n, int32_t **at)
 {
-    const int64_t numbers = dpari_pt_measure(l, index, n);
-    dpari_pt_fill(l, index, *at);
+    const int64_t numbers = dpari_pt_measure(list, index, n);
+    dpari_pt_fill(list, index, *at);
     *at += numbers;
 }
 
-static void dpari_pt_set_peers(dpari_points *x, const dpari_pt_both *b)
+/* Sets the peers in ascending order of ranks, with their lists. */
+static void dpari_pt_set_peers(dpari_points *plan, const dpari_pt_both *both)
 {
-    int32_t i, n = 0, *at = x->numbers;
-    for (i = 0; i < x->head.comm->size; i++) {
-        dpari_pt_peer *p = &x->peer[n];
-        if (b->sends[i] + b->receives[i] == 0) {
+    int32_t i, n = 0, *at = plan->numbers;
+    for (i = 0; i < plan->head.comm->size; i++) {
+        dpari_pt_peer *peer = &plan->peer[n];
+        if (both->sends[i] + both->receives[i] == 0) {
             continue;
         }
-        p->rank = i;
-        p->world = i == x->head.comm->rank ? 0 : -1;
-        p->sends_before = x->sends;
-        p->receives_before = x->receives;
-        dpari_pt_set_list(&p->send, b->send_at + x->sends, b->sends[i], &at);
-        dpari_pt_set_list(&p->receive, b->receive_at + x->receives, b->receives[i], &at);
-        x->self = i == x->head.comm->rank ? n : x->self;
-        x->sends += b->sends[i];
-        x->receives += b->receives[i];
+        peer->rank = i;
+        peer->world = i == plan->head.comm->rank ? 0 : -1;
+        peer->sends_before = plan->sends;
+        peer->receives_before = plan->receives;
+        dpari_pt_set_list(&peer->send, both->send_at + plan->sends, both->sends[i], &at);
+        dpari_pt_set_list(&peer->receive, both->receive_at + plan->receives, both->receives[i],
+                          &at);
+        if (i == plan->head.comm->rank) {
+            plan->self = n;
+        }
+        plan->sends += both->sends[i];
+        plan->receives += both->receives[i];
         n++;
     }
 }
 
-/* Finds the peers that share memory with this rank. Collective over the node. */
-static dpar_status dpari_pt_find_node(dpari_points *x, dpar_why *why)
+/* Finds the peers that share memory with this rank, from the ranks of the node. Collective over the
+ * node. */
+static dpar_status dpari_pt_find_node(dpari_points *plan, dpar_why *why)
 {
-    const dpari_group *g = dpari_group_of(x->node);
+    const dpari_group *group = dpari_group_of(plan->node);
     void *memory = NULL;
-    int32_t *told, i, k;
-    dpar_status st;
-    if (!x->world) {
+    int32_t *ranks, i, k;
+    dpar_status status;
+    if (!plan->world) {
         return DPAR_OK;
     }
-    st = dpar_comm_alloc(x->node, (int64_t)sizeof(int32_t) * x->node->size, &memory);
-    st = dpari_agree_on(x->node, st, "points", NULL, NULL, NULL);
-    told = (int32_t *)memory;
-    if (st == DPAR_OK) {
-        st = dpar_all_gather(x->node, &x->head.comm->rank, told, 1, DPAR_I32, NULL);
+    status = dpar_comm_alloc(plan->node, (int64_t)sizeof(int32_t) * plan->node->size, &memory);
+    status = dpari_agree_on(plan->node, status, "points", NULL, NULL, NULL);
+    ranks = (int32_t *)memory;
+    if (status == DPAR_OK) {
+        status = dpar_all_gather(plan->node, &plan->head.comm->rank, ranks, 1, DPAR_I32, NULL);
     }
-    for (i = 0; i < x->node->size && st == DPAR_OK; i++) {
-        for (k = 0; k < x->head.peer_count; k++) {
-            if (x->peer[k].rank == told[i]) {
-                x->peer[k].world = g->world_rank[i];
+    for (i = 0; i < plan->node->size && status == DPAR_OK; i++) {
+        for (k = 0; k < plan->head.peer_count; k++) {
+            if (plan->peer[k].rank == ranks[i]) {
+                plan->peer[k].world = group->world_rank[i];
             }
         }
     }
-    dpar_comm_release(x->node, memory);
-    if (st != DPAR_OK && x->node != x->head.comm) { /* other nodes would wait for this one */
-        dpar_comm_abort(x->head.comm, st, x->node->why.text);
-    }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, x->node->why.text);
-}
-
-static void dpari_pt_say(const dpari_points *x, int32_t i, dpari_pt_record *r)
-{
-    const dpari_pt_peer *p = &x->peer[i];
-    r->line = p->world >= 0 && x->world ? (int64_t)dpari_ref(x->world, x->line, 1) : 0;
-    r->number = i;
-    r->sends = p->send.count;
-    r->receives = p->receive.count;
-    r->sends_before = p->sends_before;
-    r->receives_before = p->receives_before;
-    r->runs = p->send.runs;
-    r->kind = p->send.kind;
-    r->first = p->send.first;
-    r->at = r->line && p->send.at ? (int64_t)dpari_ref(x->world, p->send.at, 1) : 0;
-}
-
-/* Reads what a peer has published about its memory. */
-static dpar_status dpari_pt_hear(dpari_points *x, int32_t i)
-{
-    dpari_pt_peer *p = &x->peer[i];
-    const dpari_pt_record *r = &p->theirs;
-    if (r->line == 0 || p->world < 0) { /* one of the two does not reach the other's memory */
-        p->world = -1;
-        x->messages_to++;
+    dpar_comm_release(plan->node, memory);
+    if (status == DPAR_OK) {
         return DPAR_OK;
     }
-    x->shared++;
-    x->oneway |= p->send.count == 0 || p->receive.count == 0;
-    p->line = (dpari_pt_line *)dpari_at(x->world, (uint64_t)r->line);
-    if (p->line == NULL) {
-        return dpari_pt_unreachable(x, (uint64_t)r->line);
+    if (plan->node != plan->head.comm) { /* other nodes would wait for this one */
+        dpar_comm_abort(plan->head.comm, status, plan->node->why.text);
     }
-    p->source.count = r->sends;
-    p->source.runs = r->runs;
-    p->source.kind = (int32_t)r->kind;
-    p->source.first = (int32_t)r->first;
-    p->source.step = 0;
-    p->source.at = r->at ? (const int32_t *)dpari_at(x->world, (uint64_t)r->at) : NULL;
-    return r->at && p->source.at == NULL ? dpari_pt_unreachable(x, (uint64_t)r->at) : DPAR_OK;
+    return dpari_repeat(status, why, plan->node->why.text);
 }
 
-/* Exchanges references to staging memory with the peers. */
-static dpar_status dpari_pt_swap(dpari_points *x, dpar_why *why)
+/* Describes this rank's memory and list to peer i. */
+static void dpari_pt_write_record(const dpari_points *plan, int32_t i, dpari_pt_record *record)
 {
-    dpari_pt_record *mine = x->record, *theirs = x->record + x->head.peer_count;
+    const dpari_pt_peer *peer = &plan->peer[i];
+    record->line =
+        peer->world >= 0 && plan->world ? (int64_t)dpari_ref(plan->world, plan->line, 1) : 0;
+    record->number = i;
+    record->sends = peer->send.count;
+    record->receives = peer->receive.count;
+    record->sends_before = peer->sends_before;
+    record->receives_before = peer->receives_before;
+    record->runs = peer->send.runs;
+    record->kind = peer->send.kind;
+    record->first = peer->send.first;
+    record->at =
+        record->line && peer->send.at ? (int64_t)dpari_ref(plan->world, peer->send.at, 1) : 0;
+}
+
+/* Reads peer i's description of its memory, and counts the peers that are reached by messages and
+ * by memory. */
+static dpar_status dpari_pt_read_record(dpari_points *plan, int32_t i)
+{
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpari_pt_record *record = &peer->theirs;
+    if (record->line == 0 ||
+        peer->world < 0) { /* one of the two does not reach the other's memory */
+        peer->world = -1;
+        plan->messages_to++;
+        return DPAR_OK;
+    }
+    plan->shared++;
+    plan->oneway |= peer->send.count == 0 || peer->receive.count == 0;
+    peer->line = (dpari_pt_line *)dpari_at(plan->world, (uint64_t)record->line);
+    if (peer->line == NULL) {
+        return dpari_pt_unreachable(plan, (uint64_t)record->line);
+    }
+    peer->source.count = record->sends;
+    peer->source.runs = record->runs;
+    peer->source.kind = (int32_t)record->kind;
+    peer->source.first = (int32_t)record->first;
+    peer->source.step = 0;
+    peer->source.at = NULL;
+    if (record->at) {
+        peer->source.at = (const int32_t *)dpari_at(plan->world, (uint64_t)record->at);
+        if (peer->source.at == NULL) {
+            return dpari_pt_unreachable(plan, (uint64_t)record->at);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Exchanges records with the peers. */
+static dpar_status dpari_pt_swap(dpari_points *plan, dpar_why *why)
+{
+    dpari_pt_record *mine = plan->record, *theirs = plan->record + plan->head.peer_count;
     int32_t i, pass, n = 0;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     for (pass = 0; pass < 2; pass++) {
-        for (i = 0; i < x->head.peer_count; i++) {
-            dpar_call *call = &x->call[n];
-            if (i == x->self) {
+        for (i = 0; i < plan->head.peer_count; i++) {
+            dpar_call *call = &plan->call[n];
+            if (i == plan->self) {
                 continue;
             }
             dpari_zero(call, sizeof *call);
             call->kind = pass ? DPAR_CALL_SEND : DPAR_CALL_RECV;
             call->type = DPAR_I64;
-            call->root = x->peer[i].rank;
-            call->tag = x->tag;
+            call->root = plan->peer[i].rank;
+            call->tag = plan->tag;
             call->count = DPARI_PT_WORDS;
             call->in = pass ? &mine[i] : NULL;
             call->out = pass ? NULL : &theirs[i];
-            dpari_pt_say(x, i, &mine[i]);
+            dpari_pt_write_record(plan, i, &mine[i]);
             n++;
         }
     }
     if (n > 0) {
-        st = dpar_batch(x->head.comm, x->call, n, x->work);
-        st = st == DPAR_OK ? dpar_wait_all(x->work, n) : st;
-    }
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
-        if (i != x->self) {
-            x->peer[i].theirs = theirs[i];
-            st = dpari_pt_hear(x, i);
+        status = dpar_batch(plan->head.comm, plan->call, n, plan->work);
+        if (status == DPAR_OK) {
+            status = dpar_wait_all(plan->work, n);
         }
     }
-    return st == DPAR_OK ? st : dpari_repeat(st, why, x->head.comm->why.text);
+    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
+        if (i != plan->self) {
+            plan->peer[i].theirs = theirs[i];
+            status = dpari_pt_read_record(plan, i);
+        }
+    }
+    return dpari_pt_explain(plan->head.comm, status, why);
 }
 
-static dpar_status dpari_pt_plan(dpari_points *x, const dpari_pt_both *both, dpar_why *why)
+/* Makes a plan of the lists of both sides. Collective. */
+static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, dpar_why *why)
 {
     int32_t peers;
-    const int64_t numbers = dpari_pt_count_peers(x, both, &peers);
-    dpar_status st = both->sent > INT32_MAX
-                         ? dpari_say(DPAR_E_RANGE, why, "%ld values are sent: %d are possible",
-                                     both->sent, (int32_t)INT32_MAX)
-                         : dpari_pt_alloc(x, peers, numbers, why);
-    st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
-    if (st == DPAR_OK) {
-        dpari_pt_set_peers(x, both);
-        st = dpari_pt_find_node(x, why);
-        st = st == DPAR_OK ? dpari_pt_swap(x, why) : st;
-        st = dpari_agree_on(x->head.comm, st, "points", NULL, NULL, why);
+    const int64_t numbers = dpari_pt_count_peers(plan, both, &peers);
+    dpar_status status;
+    if (both->sent > INT32_MAX) {
+        status = dpari_say(DPAR_E_RANGE, why, "%ld values are sent, but %d are possible",
+                           both->sent, (int32_t)INT32_MAX);
+    } else {
+        status = dpari_pt_alloc(plan, peers, numbers, why);
     }
-    if (st != DPAR_OK && x->lists) {
-        dpar_comm_release(x->world ? x->node : x->head.comm, x->lists);
+    status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
+    if (status == DPAR_OK) {
+        dpari_pt_set_peers(plan, both);
+        status = dpari_pt_find_node(plan, why);
+        if (status == DPAR_OK) {
+            status = dpari_pt_swap(plan, why);
+        }
+        status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
     }
-    return st;
+    if (status != DPAR_OK && plan->lists) {
+        dpar_comm_release(plan->world ? plan->node : plan->head.comm, plan->lists);
+    }
+    return status;
 }
 
-/* Sets *memory to what the plan may use: the caller's, or what is allocated here, which *owned then
- * is as well. */
+/* Sets *memory to the memory of the plan: the caller's, or memory that is allocated here, to which
+ * it then sets *owned, too. */
 static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc *desc, int64_t need,
                                         void **memory, void **owned, dpar_why *why)
 {
@@ -437,7 +506,7 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     if (desc->memory == NULL && desc->bytes == 0) {
         status = dpar_comm_alloc(comm, need, owned);
         *memory = *owned;
-        return dpari_pt_said(comm, status, why);
+        return dpari_pt_explain(comm, status, why);
     }
     if (desc->bytes < need) {
         return dpari_say(DPAR_E_ROOM, why,
@@ -455,46 +524,47 @@ static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc 
     return DPAR_OK;
 }
 
-static void dpari_pt_set(dpari_points *x, dpar_comm *c, const dpari_pt_given *g)
+/* Sets the fields of a plan that do not depend on its lists. */
+static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_given *given)
 {
-    const dpar_points_desc *d = g->d;
-    x->head.comm = c;
-    x->head.own_count = d->own_count;
-    x->head.ghost_count = d->ghost_count;
-    x->head.global_count = g->all[4];
-    x->node = c->node ? c->node : c;
-    x->world = d->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(x->node);
-    x->way = d->method;
-    x->tag = d->tag;
-    x->timers = d->timers;
-    x->listed = d->lists != NULL;
-    x->hashed = !d->lists && g->all[0] != 0;
-    x->given_owner = g->all[2] != 0;
-    x->run_bytes = d->run_bytes > 0 ? d->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
-    x->self = -1;
-    if (d->layout) {
-        x->rule = *d->layout;
-        x->ruled = 1;
+    const dpar_points_desc *desc = given->desc;
+    plan->head.comm = comm;
+    plan->head.own_count = desc->own_count;
+    plan->head.ghost_count = desc->ghost_count;
+    plan->head.global_count = given->all[DPARI_PT_GLOBAL_COUNT];
+    plan->node = comm->node ? comm->node : comm;
+    plan->world = desc->method == DPAR_POINTS_MESSAGES ? NULL : dpari_world_of(plan->node);
+    plan->method = desc->method;
+    plan->tag = desc->tag;
+    plan->timers = desc->timers;
+    plan->listed = desc->lists != NULL;
+    plan->hashed = !desc->lists && given->all[DPARI_PT_OWN_ID] != 0;
+    plan->given_owner = given->all[DPARI_PT_OWNER] != 0;
+    plan->run_bytes = desc->run_bytes > 0 ? desc->run_bytes : (int64_t)DPARI_PT_RUN_BYTES;
+    plan->self = -1;
+    if (desc->layout) {
+        plan->layout = *desc->layout;
+        plan->has_layout = 1;
     }
 }
 
 /* Finds the lists of both sides, and makes the plan of them. */
-static dpar_status dpari_pt_connect(dpari_points *x, const dpar_points_desc *desc, dpar_why *why)
+static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *desc, dpar_why *why)
 {
     dpari_pt_both both;
     dpar_status status;
     dpari_zero(&both, sizeof both);
     if (desc->lists) {
-        status = dpari_pt_check_places(desc, (uint64_t *)(void *)x->table.entry, why);
-        status = dpari_agree_on(x->head.comm, status, "points", NULL, NULL, why);
+        status = dpari_pt_check_places(desc, (uint64_t *)(void *)plan->table.entry, why);
+        status = dpari_agree_on(plan->head.comm, status, "points", NULL, NULL, why);
         if (status == DPAR_OK) {
-            status = dpari_pt_by_lists(x, desc, &both, why);
+            status = dpari_pt_by_lists(plan, desc, &both, why);
         }
     } else {
-        status = dpari_pt_by_ids(x, desc, &both, why);
+        status = dpari_pt_by_ids(plan, desc, &both, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_pt_plan(x, &both, why);
+        status = dpari_pt_plan(plan, &both, why);
     }
     dpari_pt_both_free(&both);
     return status;
@@ -521,7 +591,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
                                                  dpar_points **points, dpar_why *why)
 {
     dpari_pt_given given;
-    dpari_points *x;
+    dpari_points *plan;
     void *memory = NULL, *owned = NULL;
     int64_t need = 0;
     dpar_status status;
@@ -529,7 +599,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
         return dpari_wrong(why, "dpar_points_make: comm is NULL");
     }
     dpari_zero(&given, sizeof given);
-    given.d = desc;
+    given.desc = desc;
     status = dpari_pt_prepare(comm, desc, points, &need, &memory, &owned, why);
     status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
     if (status == DPAR_E_ROOM) {
@@ -540,86 +610,94 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     }
     if (status == DPAR_OK) {
         dpari_zero(memory, (size_t)need);
-        x = dpari_pt_layout(desc, memory, &need);
-        x->owned = owned;
-        dpari_pt_set(x, comm, &given);
-        status = dpari_pt_connect(x, desc, why);
+        plan = dpari_pt_layout(desc, memory, &need);
+        plan->owned = owned;
+        dpari_pt_set(plan, comm, &given);
+        status = dpari_pt_connect(plan, desc, why);
     }
     if (status != DPAR_OK) {
         dpar_comm_release(comm, owned);
         return status;
     }
-    *points = &x->head;
+    *points = &plan->head;
     return DPAR_OK;
 }
 
 /* ---- numbering --------------------------------------------------------------------------------
  */
 
-DPAR_API dpar_status dpar_points_to_local(const dpar_points *p, const int64_t *ids, int64_t n,
-                                          int32_t *at)
+DPAR_API dpar_status dpar_points_to_local(const dpar_points *points, const int64_t *ids,
+                                          int64_t count, int32_t *index)
 {
-    const dpari_points *x = dpari_pt_of(p);
-    int64_t i, lost = -1;
-    if (!p) {
+    const dpari_points *plan = dpari_pt_of(points);
+    int64_t i, lost = -1; /* the first id that is unknown */
+    if (!points) {
         return DPAR_E_ARG;
     }
-    if (x->listed || (n > 0 && (!ids || !at))) {
+    if (plan->listed || (count > 0 && (!ids || !index))) {
         return dpari_comm_wrong(
-            p->comm, "points have no ids (planned by lists: %d), or an array is NULL", x->listed);
+            points->comm, "the plan has no ids (made from lists: %d), or ids or index is NULL",
+            plan->listed);
     }
-    for (i = 0; i < n; i++) {
-        at[i] = (int32_t)dpari_pt_index(x, ids[i]);
-        lost = at[i] < 0 && lost < 0 ? i : lost;
+    for (i = 0; i < count; i++) {
+        index[i] = (int32_t)dpari_pt_index(plan, ids[i]);
+        if (index[i] < 0 && lost < 0) {
+            lost = i;
+        }
     }
-    return lost < 0
-               ? DPAR_OK
-               : dpari_comm_wrong(p->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
-                                  lost, ids[lost], p->comm->rank);
+    if (lost >= 0) {
+        return dpari_comm_wrong(points->comm, "ids[%ld] is %ld: rank %d neither owns nor reads it",
+                                lost, ids[lost], points->comm->rank);
+    }
+    return DPAR_OK;
 }
 
 /* Tests whether row i reads a ghost. Returns 1, 0, or -1 if a column is no local index. */
-static int dpari_pt_reads_ghost(const dpar_points *p, const int64_t *begin, const int32_t *column,
-                                int64_t i)
+static int dpari_pt_reads_ghost(const dpar_points *points, const int64_t *begin,
+                                const int32_t *column, int64_t i)
 {
     int64_t k;
     int reads = 0;
     for (k = begin[i]; k < begin[i + 1]; k++) {
-        if (column[k] < 0 || column[k] >= p->own_count + p->ghost_count) {
+        if (column[k] < 0 || column[k] >= points->own_count + points->ghost_count) {
             return -1;
         }
-        reads |= column[k] >= p->own_count;
+        reads |= column[k] >= points->own_count;
     }
     return reads;
 }
 
-DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t rows,
+DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *points, int64_t rows,
                                                const int64_t *begin, const int32_t *column,
-                                               int32_t *row, int64_t *core)
+                                               int32_t *row, int64_t *interior)
 {
-    int64_t i, n = 0, rim;
-    if (!p) {
+    int64_t i, n = 0, boundary;
+    if (!points) {
         return DPAR_E_ARG;
     }
-    if (rows < 0 || rows > INT32_MAX || !core || (rows > 0 && (!begin || !row))) {
-        return dpari_comm_wrong(p->comm, "%ld rows, or begin, row or core is NULL", rows);
+    if (rows < 0 || rows > INT32_MAX || !interior || (rows > 0 && (!begin || !row))) {
+        return dpari_comm_wrong(points->comm, "%ld rows, or begin, row or interior is NULL", rows);
     }
     for (i = 0; i < rows; i++) {
-        const int reads = begin[i + 1] < begin[i] || (begin[i + 1] > begin[i] && !column)
-                              ? -1
-                              : dpari_pt_reads_ghost(p, begin, column, i);
+        int reads = -1;
+        if (begin[i + 1] == begin[i] || (begin[i + 1] > begin[i] && column)) {
+            reads = dpari_pt_reads_ghost(points, begin, column, i);
+        }
         if (reads < 0) {
-            return dpari_comm_wrong(
-                p->comm, "row %ld (columns %ld to %ld) names what is no local index below %ld", i,
-                begin[i], begin[i + 1] - 1, p->own_count + p->ghost_count);
+            return dpari_comm_wrong(points->comm,
+                                    "row %ld (columns %ld to %ld) has a column that is not a local "
+                                    "index below %ld, or begin descends",
+                                    i, begin[i], begin[i + 1] - 1,
+                                    points->own_count + points->ghost_count);
         }
         n += !reads;
     }
-    *core = n;
-    rim = n;
-    for (i = 0, n = 0; i < rows; i++) {
-        if (dpari_pt_reads_ghost(p, begin, column, i)) {
-            row[rim++] = (int32_t)i;
+    *interior = n;
+    boundary = n;
+    n = 0;
+    for (i = 0; i < rows; i++) {
+        if (dpari_pt_reads_ghost(points, begin, column, i)) {
+            row[boundary++] = (int32_t)i;
         } else {
             row[n++] = (int32_t)i;
         }
@@ -627,92 +705,93 @@ DPAR_API dpar_status dpar_points_interior_rows(const dpar_points *p, int64_t row
     return DPAR_OK;
 }
 
-/* ---- what goes where --------------------------------------------------------------------------
+/* ---- reports ----------------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_points_peer(const dpar_points *p, int32_t k, dpar_points_traffic *t)
+DPAR_API int dpar_points_peer(const dpar_points *points, int32_t k, dpar_points_traffic *traffic)
 {
-    const dpari_points *x = dpari_pt_of(p);
-    if (!p || !t || k < 0 || k >= p->peer_count) {
+    const dpari_points *plan = dpari_pt_of(points);
+    if (!points || !traffic || k < 0 || k >= points->peer_count) {
         return 0;
     }
-    t->rank = x->peer[k].rank;
-    t->method = x->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
-    t->send_count = x->peer[k].send.count;
-    t->receive_count = x->peer[k].receive.count;
-    t->send_runs = x->peer[k].send.runs;
-    t->receive_runs = x->peer[k].receive.runs;
+    traffic->rank = plan->peer[k].rank;
+    traffic->method = plan->peer[k].world < 0 ? DPAR_POINTS_MESSAGES : DPAR_POINTS_PACKED;
+    traffic->send_count = plan->peer[k].send.count;
+    traffic->receive_count = plan->peer[k].receive.count;
+    traffic->send_runs = plan->peer[k].send.runs;
+    traffic->receive_runs = plan->peer[k].receive.runs;
     return 1;
 }
 
-DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *p, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_points_report(const dpar_points *points, dpar_text *out)
 {
-    const dpari_points *x = dpari_pt_of(p);
-    dpar_points_traffic t;
+    const dpari_points *plan = dpari_pt_of(points);
+    dpar_points_traffic traffic;
     int32_t k;
-    if (!p) {
+    if (!points) {
         return;
     }
-    dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n", p->comm->rank,
-                     p->own_count, p->ghost_count, x->count);
-    dpar_text_put(out, "  rank way          sends      runs  receives      runs\n");
-    for (k = 0; dpar_points_peer(p, k, &t); k++) {
-        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", t.rank,
-                         k == x->self                       ? "itself"
-                         : t.method == DPAR_POINTS_MESSAGES ? "messages"
-                                                            : "memory",
-                         t.send_count, t.send_runs, t.receive_count, t.receive_runs);
+    dpari_text_print(out, "rank %d: %ld own values, %ld ghosts, %ld exchanges\n",
+                     points->comm->rank, points->own_count, points->ghost_count, plan->count);
+    dpar_text_put(out, "  rank method       sends      runs  receives      runs\n");
+    for (k = 0; dpar_points_peer(points, k, &traffic); k++) {
+        const char *method = traffic.method == DPAR_POINTS_MESSAGES ? "messages" : "memory";
+        dpari_text_print(out, "%6d %-8s %9ld %9ld %9ld %9ld\n", traffic.rank,
+                         k == plan->self ? "itself" : method, traffic.send_count, traffic.send_runs,
+                         traffic.receive_count, traffic.receive_runs);
     }
-    if (x->timers && x->count > 0) {
+    if (plan->timers && plan->count > 0) {
         dpari_text_print(out, "us an exchange: packing %.2f, copying %.2f, waiting %.2f\n",
-                         x->seconds[DPARI_PT_PACKING] * 1e6 / (double)x->count,
-                         x->seconds[DPARI_PT_COPYING] * 1e6 / (double)x->count,
-                         x->seconds[DPARI_PT_WAITING] * 1e6 / (double)x->count);
+                         plan->seconds[DPARI_PT_PACKING] * 1e6 / (double)plan->count,
+                         plan->seconds[DPARI_PT_COPYING] * 1e6 / (double)plan->count,
+                         plan->seconds[DPARI_PT_WAITING] * 1e6 / (double)plan->count);
     }
 }
 
-enum { DPARI_PT_DRAWN = 64 };
+enum { DPARI_PT_DRAWN = 64 }; /* the most ranks of a drawn matrix: its rows must fit a screen */
 
-DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *p, dpar_text *out)
+DPAR_API DPARI_COLD dpar_status dpar_points_draw(const dpar_points *points, dpar_text *out)
 {
-    const dpari_points *x = dpari_pt_of(p);
+    const dpari_points *plan = dpari_pt_of(points);
     int64_t row[DPARI_PT_DRAWN] = {0}, *all;
     void *memory = NULL;
-    dpar_comm *c;
-    dpar_status st;
+    dpar_comm *comm;
+    dpar_status status;
     int32_t i, k;
-    if (!p) {
+    if (!points) {
         return DPAR_E_ARG;
     }
-    c = p->comm;
-    if (c->size > DPARI_PT_DRAWN) {
-        return dpari_comm_say(c, DPAR_E_RANGE, "%d ranks: a matrix of %d is drawn", c->size,
-                              (int32_t)DPARI_PT_DRAWN);
+    comm = points->comm;
+    if (comm->size > DPARI_PT_DRAWN) {
+        return dpari_comm_say(comm, DPAR_E_RANGE, "%d ranks: a matrix is drawn of at most %d",
+                              comm->size, (int32_t)DPARI_PT_DRAWN);
     }
-    for (i = 0; i < p->peer_count; i++) {
-        row[x->peer[i].rank] = x->peer[i].send.count;
+    for (i = 0; i < points->peer_count; i++) {
+        row[plan->peer[i].rank] = plan->peer[i].send.count;
     }
-    st = dpar_comm_alloc(c, (int64_t)sizeof *row * c->size * c->size, &memory);
-    st = dpari_agree_on(c, st, "points", NULL, NULL, NULL);
+    status = dpar_comm_alloc(comm, (int64_t)sizeof *row * comm->size * comm->size, &memory);
+    status = dpari_agree_on(comm, status, "points", NULL, NULL, NULL);
     all = (int64_t *)memory;
-    st = st == DPAR_OK ? dpar_all_gather(c, row, all, c->size, DPAR_I64, NULL) : st;
-    for (i = -1; i < c->size && st == DPAR_OK && out; i++) {
+    if (status == DPAR_OK) {
+        status = dpar_all_gather(comm, row, all, comm->size, DPAR_I64, NULL);
+    }
+    for (i = -1; i < comm->size && status == DPAR_OK && out; i++) { /* -1: the heading */
         if (i < 0) {
             dpar_text_put(out, "values from\\to");
         } else {
             dpari_text_print(out, "%14d", i);
         }
-        for (k = 0; k < c->size; k++) {
+        for (k = 0; k < comm->size; k++) {
             if (i < 0) {
                 dpari_text_print(out, " %9d", k);
-            } else if (all[i * c->size + k] == 0) {
+            } else if (all[i * comm->size + k] == 0) {
                 dpar_text_put(out, "         .");
             } else {
-                dpari_text_print(out, " %9ld", all[i * c->size + k]);
+                dpari_text_print(out, " %9ld", all[i * comm->size + k]);
             }
         }
         dpar_text_put(out, "\n");
     }
-    dpar_comm_release(c, memory);
-    return st;
+    dpar_comm_release(comm, memory);
+    return status;
 }

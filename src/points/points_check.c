@@ -8,21 +8,23 @@
 #include "../base/arith.h"
 #include "../comm/agree.h"
 #include "points.h"
+#include "points_plan.h"
 
 /* Returns the address of an element of a vector. */
-static unsigned char *dpari_pt_number(const dpar_points *p, const dpar_points_field *v,
+static unsigned char *dpari_pt_number(const dpar_points *points, const dpar_points_field *field,
                                       int64_t index, int32_t component)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
-    const int64_t n = v->components > 0 ? v->components : 1;
-    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
-    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    const int64_t bytes = dpar_type_bytes(field->type);
+    const int64_t stride = dpari_pt_stride(field);
+    const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t within = component * apart;
-    return index < p->own_count || !v->ghosts
-               ? (unsigned char *)v->data + bytes * (index * stride + within)
-               : (unsigned char *)v->ghosts + bytes * ((index - p->own_count) * stride + within);
+    if (index < points->own_count || !field->ghosts) {
+        return (unsigned char *)field->data + bytes * (index * stride + within);
+    }
+    return (unsigned char *)field->ghosts + bytes * ((index - points->own_count) * stride + within);
 }
 
+/* True if all bits of a number are 1, which is a NaN of any type of floats. */
 static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
 {
     int64_t i;
@@ -31,17 +33,17 @@ static int dpari_pt_is_poison(const unsigned char *at, int64_t bytes)
     return i == bytes;
 }
 
-/* All bits 1: a NaN of any float. The first poisoned number of a vector in [from, to); -1: none.
- * write: makes all so instead. */
-static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_field *v, int64_t from,
-                               int64_t to, int write)
+/* Returns the first point in [from, to) of a vector that has a poisoned number, or -1 if there is
+ * none. write: 1 poisons all numbers of these points instead. */
+static int64_t dpari_pt_poison(const dpar_points *points, const dpar_points_field *field,
+                               int64_t from, int64_t to, int write)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
+    const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
     for (i = from; i < to; i++) {
-        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
-            unsigned char *at = dpari_pt_number(p, v, i, k);
+        for (k = 0; k < dpari_pt_components(field); k++) {
+            unsigned char *at = dpari_pt_number(points, field, i, k);
             for (b = 0; b < bytes && write; b++) {
                 at[b] = 0xff;
             }
@@ -53,33 +55,35 @@ static int64_t dpari_pt_poison(const dpar_points *p, const dpar_points_field *v,
     return -1;
 }
 
-static dpar_status dpari_pt_unfilled(const dpar_points *p, const dpar_points_field *v, int32_t n,
-                                     dpar_why *why)
+/* Finds a poisoned ghost. Vectors with poisoned own values are left out, because their ghosts may
+ * have received such a value. */
+static dpar_status dpari_pt_unfilled(const dpar_points *points, const dpar_points_field *fields,
+                                     int32_t n, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        const int64_t at =
-            dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 0);
-        if (at >= 0 && dpari_pt_poison(p, &v[i], 0, p->own_count, 0) < 0) {
+        const int64_t at = dpari_pt_poison(points, &fields[i], points->own_count,
+                                           points->own_count + points->ghost_count, 0);
+        if (at >= 0 && dpari_pt_poison(points, &fields[i], 0, points->own_count, 0) < 0) {
             return dpari_wrong(why,
                                "vector %d: ghost %ld, local index %ld of rank %d, is not filled", i,
-                               at - p->own_count, at, p->comm->rank);
+                               at - points->own_count, at, points->comm->rank);
         }
     }
     return DPAR_OK;
 }
 
 /* Returns the first ghost of a vector that differs from the value that was received, or -1. */
-static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
+static int64_t dpari_pt_stale(const dpar_points *points, const dpar_points_field *field,
                               const dpar_points_field *copy)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
+    const int64_t bytes = dpar_type_bytes(field->type);
     int64_t i, b;
     int32_t k;
-    for (i = p->own_count; i < p->own_count + p->ghost_count; i++) {
-        for (k = 0; k < (v->components > 0 ? v->components : 1); k++) {
-            const unsigned char *here = dpari_pt_number(p, v, i, k);
-            const unsigned char *came = dpari_pt_number(p, copy, i, k);
+    for (i = points->own_count; i < points->own_count + points->ghost_count; i++) {
+        for (k = 0; k < dpari_pt_components(field); k++) {
+            const unsigned char *here = dpari_pt_number(points, field, i, k);
+            const unsigned char *came = dpari_pt_number(points, copy, i, k);
             for (b = 0; b < bytes; b++) {
                 if (here[b] != came[b]) {
                     return i;
@@ -90,70 +94,90 @@ static int64_t dpari_pt_stale(const dpar_points *p, const dpar_points_field *v,
     return -1;
 }
 
-/* One vector at a time: own values as they lie, ghosts into a dense copy of the same strides. */
-static dpar_status dpari_pt_compare(dpar_points *p, const dpar_points_field *v, int32_t i,
+/* Exchanges vector i into a copy of its ghosts, which has the same strides, and compares them. Own
+ * values are used in place. Collective. */
+static dpar_status dpari_pt_compare(dpar_points *points, const dpar_points_field *field, int32_t i,
                                     dpar_why *why)
 {
-    dpar_points_field copy = *v;
-    const int64_t n = v->components > 0 ? v->components : 1;
-    const int64_t stride = v->stride > 0 ? v->stride : v->component_stride <= 1 ? n : 1;
-    const int64_t apart = v->component_stride > 0 ? v->component_stride : 1;
+    dpar_points_field copy = *field;
+    const int64_t n = dpari_pt_components(field);
+    const int64_t stride = dpari_pt_stride(field);
+    const int64_t apart = field->component_stride > 0 ? field->component_stride : 1;
     const int64_t numbers =
-        (p->ghost_count > 0 ? p->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
+        (points->ghost_count > 0 ? points->ghost_count - 1 : 0) * stride + (n - 1) * apart + 1;
     int64_t at = -1;
-    dpar_status st = dpar_comm_alloc(p->comm, numbers * dpar_type_bytes(v->type), &copy.ghosts);
-    st = dpari_agree(p->comm, st, NULL);
-    st = st == DPAR_OK ? dpar_points_exchange_many(p, &copy, 1) : st;
-    if (st == DPAR_OK) {
-        at = dpari_pt_stale(p, v, &copy);
+    dpar_status status =
+        dpar_comm_alloc(points->comm, numbers * dpar_type_bytes(field->type), &copy.ghosts);
+    status = dpari_agree(points->comm, status, NULL);
+    if (status == DPAR_OK) {
+        status = dpar_points_exchange_many(points, &copy, 1);
+    }
+    if (status == DPAR_OK) {
+        at = dpari_pt_stale(points, field, &copy);
     } else {
-        st = dpari_repeat(st, why, p->comm->why.text);
+        status = dpari_repeat(status, why, points->comm->why.text);
     }
     if (at >= 0) {
-        st = dpari_say(DPAR_E_MISMATCH, why,
-                       "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
-                       i, at - p->own_count, at, p->comm->rank);
+        status =
+            dpari_say(DPAR_E_MISMATCH, why,
+                      "vector %d: ghost %ld, local index %ld of rank %d, is not its owner's value",
+                      i, at - points->own_count, at, points->comm->rank);
     }
-    dpar_comm_release(p->comm, copy.ghosts);
-    return dpari_agree(p->comm, st, why);
+    dpar_comm_release(points->comm, copy.ghosts);
+    return dpari_agree(points->comm, status, why);
 }
 
-/* Vectors as an exchange would take them. */
-static dpar_status dpari_pt_check_named(const dpar_points *p, const dpar_points_field *v, int32_t n,
-                                        dpar_why *why)
+/* Checks the descriptions of vectors as an exchange does. */
+static dpar_status dpari_pt_check_named(const dpar_points *points, const dpar_points_field *fields,
+                                        int32_t n, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < n; i++) {
-        if (dpar_type_bytes(v[i].type) == 0 || v[i].components < 0 || v[i].stride < 0 ||
-            v[i].component_stride < 0 ||
-            (!v[i].data && (p->own_count > 0 || !v[i].ghosts) &&
-             p->own_count + p->ghost_count > 0)) {
-            return dpari_wrong(why, "vector %d: %d components of %s, or data is NULL", i,
-                               v[i].components, dpar_type_name(v[i].type));
+        if (dpar_type_bytes(fields[i].type) == 0 || fields[i].components < 0 ||
+            fields[i].stride < 0 || fields[i].component_stride < 0 ||
+            (!fields[i].data && (points->own_count > 0 || !fields[i].ghosts) &&
+             points->own_count + points->ghost_count > 0)) {
+            return dpari_wrong(
+                why, "vector %d: %d components of type %s, a negative stride, or data is NULL", i,
+                fields[i].components, dpar_type_name(fields[i].type));
         }
     }
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *p, const dpar_points_field *v,
-                                                  int32_t n, int32_t what, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_points_check(dpar_points *points,
+                                                  const dpar_points_field *fields, int32_t n,
+                                                  int32_t what, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status;
     int32_t i;
-    if (!p || n < 0 || (n > 0 && !v) || what < DPAR_POINTS_POISON || what > DPAR_POINTS_STALE) {
-        return dpari_wrong(why, "points: check %d of %d vectors", what, n);
+    if (!points || n < 0 || (n > 0 && !fields) || what < DPAR_POINTS_POISON ||
+        what > DPAR_POINTS_STALE) {
+        return dpari_wrong(
+            why,
+            "dpar_points_check: points or fields is NULL, or what is %d (1 to 3), or count is %d",
+            what, n);
     }
-    st = dpari_pt_check_named(p, v, n, why);
-    st = what == DPAR_POINTS_STALE ? dpari_agree(p->comm, st, why) : st;
-    if (st == DPAR_OK && what == DPAR_POINTS_UNFILLED) {
-        return dpari_pt_unfilled(p, v, n, why);
+    status = dpari_pt_check_named(points, fields, n, why);
+    if (what == DPAR_POINTS_STALE) { /* collective, so that all ranks must return */
+        status = dpari_agree(points->comm, status, why);
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (what == DPAR_POINTS_UNFILLED) {
+        return dpari_pt_unfilled(points, fields, n, why);
+    }
+    for (i = 0; i < n; i++) {
         if (what == DPAR_POINTS_POISON) {
-            (void)dpari_pt_poison(p, &v[i], p->own_count, p->own_count + p->ghost_count, 1);
-        } else {
-            st = dpari_pt_compare(p, &v[i], i, why);
+            (void)dpari_pt_poison(points, &fields[i], points->own_count,
+                                  points->own_count + points->ghost_count, 1);
+            continue;
+        }
+        status = dpari_pt_compare(points, &fields[i], i, why);
+        if (status != DPAR_OK) {
+            return status;
         }
     }
-    return st;
+    return DPAR_OK;
 }

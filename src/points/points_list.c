@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Stores lists of local indices as runs, and copies, compares and combines what they name.
+/* Stores lists of local indices as runs, and copies, clears and combines the values at them.
  *
  * A list of consecutive indices needs only its first one, a list of long runs 8 bytes each, and
- * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c
- * and points_check.c. */
+ * others 4 bytes an index. There is a loop for each form and element size. Called by points_run.c;
+ * points.c makes the lists. */
 #include "points_list.h"
 
 #include "../base/type.h"
@@ -12,39 +12,48 @@
 
 /* ---- lists ---- */
 
-enum { DPARI_PT_LONG = 4 }; /* indices of a run on average from which pairs pay */
+/* The average length of runs from which pairs are stored: they then take at most half as much
+ * memory as the indices. */
+enum { DPARI_PT_LONG = 4 };
 
-DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n)
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n)
 {
     int64_t i;
-    l->count = n;
-    l->runs = n > 0;
-    l->first = n > 0 ? index[0] : 0;
-    l->at = NULL;
-    l->step = n > 1 ? index[1] - index[0] : 0;
+    list->count = n;
+    list->runs = n > 0;
+    list->first = n > 0 ? index[0] : 0;
+    list->at = NULL;
+    list->step = n > 1 ? index[1] - index[0] : 0;
     for (i = 1; i < n; i++) {
-        l->runs += index[i] != index[i - 1] + 1;
-        l->step = (int64_t)index[i] - index[i - 1] == l->step ? l->step : 0;
+        list->runs += index[i] != index[i - 1] + 1;
+        list->step = (int64_t)index[i] - index[i - 1] == list->step ? list->step : 0;
     }
-    l->kind = l->runs <= 1                   ? DPARI_PT_ONE
-              : l->runs <= n / DPARI_PT_LONG ? DPARI_PT_RUNS
-                                             : DPARI_PT_EACH;
-    l->step = l->kind == DPARI_PT_EACH ? l->step : 0;
-    return l->kind == DPARI_PT_ONE ? 0 : l->kind == DPARI_PT_RUNS ? 2 * l->runs : n;
+    if (list->runs <= 1) {
+        list->kind = DPARI_PT_ONE;
+        list->step = 0;
+        return 0;
+    }
+    if (list->runs <= n / DPARI_PT_LONG) {
+        list->kind = DPARI_PT_RUNS;
+        list->step = 0;
+        return 2 * list->runs;
+    }
+    list->kind = DPARI_PT_EACH;
+    return n;
 }
 
-DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at)
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at)
 {
     int64_t i, r = -1;
-    if (l->kind == DPARI_PT_ONE) {
+    if (list->kind == DPARI_PT_ONE) {
         return;
     }
-    l->at = at;
-    if (l->kind == DPARI_PT_EACH) {
-        dpari_kern_copy(at, index, l->count * (int64_t)sizeof *at, 0);
+    list->at = at;
+    if (list->kind == DPARI_PT_EACH) {
+        dpari_kern_copy(at, index, list->count * (int64_t)sizeof *at, 0);
         return;
     }
-    for (i = 0; i < l->count; i++) {
+    for (i = 0; i < list->count; i++) {
         if (i == 0 || index[i] != index[i - 1] + 1) {
             r++;
             at[2 * r] = index[i];
@@ -56,34 +65,35 @@ DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_
 
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n)
 {
-    dpari_pt_list l;
-    l.count = n;
-    l.runs = 1;
-    l.kind = DPARI_PT_ONE;
-    l.first = 0;
-    l.step = 0;
-    l.at = NULL;
-    return l;
+    dpari_pt_list list;
+    list.count = n;
+    list.runs = 1;
+    list.kind = DPARI_PT_ONE;
+    list.first = 0;
+    list.step = 0;
+    list.at = NULL;
+    return list;
 }
 
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first)
 {
-    if (l->kind == DPARI_PT_EACH) {
-        *first = l->at[cursor];
+    if (list->kind == DPARI_PT_EACH) {
+        *first = list->at[cursor];
         return 1;
     }
-    if (l->kind == DPARI_PT_RUNS) {
-        *first = l->at[2 * cursor] + (int32_t)within;
-        return l->at[2 * cursor + 1] - within;
+    if (list->kind == DPARI_PT_RUNS) {
+        *first = list->at[2 * cursor] + (int32_t)within;
+        return list->at[2 * cursor + 1] - within;
     }
-    *first = l->first + (int32_t)within;
-    return l->count - within;
+    *first = list->first + (int32_t)within;
+    return list->count - within;
 }
 
 /* ---- copies ---- */
 
-/* Inlined for each size that is a constant. */
+/* These three copy n values of `size` bytes: from indices to one place after the other, the
+ * reverse, and between two strides. They are inlined so that the compiler knows common sizes. */
 DPARI_ALWAYS_INLINE void dpari_pt_gather(unsigned char *to, int64_t step, const unsigned char *from,
                                          int64_t stride, const int32_t *at, int64_t n, size_t size)
 {
@@ -112,7 +122,8 @@ DPARI_ALWAYS_INLINE void dpari_pt_row(unsigned char *to, int64_t step, const uns
     }
 }
 
-/* Four at a time: three instructions a value in place of seven. */
+/* Gathers adjacent doubles, four at a time, which takes three instructions a value instead of
+ * seven. */
 static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from, const int32_t *at,
                                     int64_t n)
 {
@@ -126,7 +137,7 @@ static void dpari_pt_gather_doubles(unsigned char *to, const unsigned char *from
     dpari_pt_gather(to + 8 * k, 8, from, 8, at + k, n - k, 8);
 }
 
-/* The same from places that are equally far apart. */
+/* Does the same from addresses at a constant distance. */
 static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from, int64_t stride,
                                     int64_t n)
 {
@@ -142,6 +153,7 @@ static void dpari_pt_gather_strided(unsigned char *to, const unsigned char *from
     dpari_pt_row(to, 8, from, stride, n - k, 8);
 }
 
+/* Choose the loop for a size: 8 and 4 bytes are one number, 24 are three doubles at a point. */
 static void dpari_pt_gather_any(unsigned char *to, int64_t step, const unsigned char *from,
                                 int64_t stride, const int32_t *at, int64_t n, int64_t size)
 {
@@ -186,7 +198,7 @@ static void dpari_pt_row_any(unsigned char *to, int64_t step, const unsigned cha
     }
 }
 
-/* Run after run, each as far as both lists have it in one piece. */
+/* Copies one run after the other, each up to the end of the shorter run of both lists. */
 static void dpari_pt_move_runs(const dpari_pt_list *into, dpari_pt_side to,
                                const dpari_pt_list *from, dpari_pt_side of, int64_t size)
 {
@@ -222,12 +234,12 @@ DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
     }
 }
 
-DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size)
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size)
 {
     int64_t k, n, i, cursor = 0;
-    for (k = 0; k < l->count; k += n, cursor++) {
+    for (k = 0; k < list->count; k += n, cursor++) {
         int32_t at;
-        n = dpari_pt_next(l, cursor, 0, &at);
+        n = dpari_pt_next(list, cursor, 0, &at);
         for (i = 0; i < n; i++) {
             dpari_zero(to.at + (at + i) * to.stride, (size_t)size);
         }
@@ -236,7 +248,7 @@ DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int
 
 /* ---- sums ---- */
 
-/* The numbers of a run lie together on both sides. */
+/* Combines n numbers that are adjacent on both sides. */
 static void dpari_pt_combine_row(unsigned char *to, const unsigned char *of, int64_t n,
                                  int32_t type, int32_t op)
 {
@@ -257,30 +269,33 @@ DPARI_ALWAYS_INLINE void dpari_pt_add_f64(unsigned char *to, const unsigned char
     dpari_elements_bits(to, &a, 8);
 }
 
-static void dpari_pt_sum_f64(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of, int32_t n)
+/* Adds doubles at single indices, the most frequent case of an adjoint. */
+static void dpari_pt_sum_f64(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
+                             int32_t n)
 {
     int64_t k;
     int32_t i;
-    for (k = 0; k < l->count; k++) {
+    for (k = 0; k < list->count; k++) {
         for (i = 0; i < n; i++) {
-            dpari_pt_add_f64(to.at + l->at[k] * to.stride + 8 * i, of.at + k * of.stride + 8 * i);
+            dpari_pt_add_f64(to.at + list->at[k] * to.stride + 8 * i,
+                             of.at + k * of.stride + 8 * i);
         }
     }
 }
 
-DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op)
 {
     const int64_t size = n * (int64_t)dpar_type_bytes(type);
     int64_t k, run, i, cursor = 0;
-    if (type == DPAR_F64 && op == DPAR_SUM && l->kind == DPARI_PT_EACH) {
-        dpari_pt_sum_f64(l, to, of, n);
+    if (type == DPAR_F64 && op == DPAR_SUM && list->kind == DPARI_PT_EACH) {
+        dpari_pt_sum_f64(list, to, of, n);
         return;
     }
-    for (k = 0; k < l->count; k += run, cursor++) {
+    for (k = 0; k < list->count; k += run, cursor++) {
         int32_t first;
         unsigned char *at;
-        run = dpari_pt_next(l, cursor, 0, &first);
+        run = dpari_pt_next(list, cursor, 0, &first);
         at = to.at + first * to.stride;
         if (to.stride == size && of.stride == size) {
             dpari_pt_combine_row(at, of.at + k * size, run * n, type, op);

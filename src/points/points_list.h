@@ -1,44 +1,48 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_list - lists of local indices as runs, and the loops that copy and combine what they name.
- * Private: the floor of points. */
+/* points_list - stores lists of local indices as runs, and copies, clears and combines the values
+ * at these indices. Private: the lowest module of points. */
 #ifndef DPARI_POINTS_POINTS_LIST_H
 #define DPARI_POINTS_POINTS_LIST_H
 
 #include "../base/arith.h"
 
-/* Indices in order: one run, pairs (first, how many), or each by itself. */
+/* How a list stores its indices: as one run of consecutive indices, as pairs (first index, number
+ * of indices) of several runs, or each one. */
 enum { DPARI_PT_ONE, DPARI_PT_RUNS, DPARI_PT_EACH };
 typedef struct dpari_pt_list {
-    int64_t count, runs;
-    int32_t kind, first;
-    int32_t step;      /* EACH: from one index to the next; 0: not always the same */
-    const int32_t *at; /* ONE: NULL */
+    int64_t count, runs; /* indices, and runs of consecutive ones */
+    int32_t kind, first; /* DPARI_PT_ONE, ..., and the first index */
+    int32_t step;        /* for EACH: the distance between indices if it is constant, otherwise 0 */
+    const int32_t *at;   /* the pairs or indices; NULL for ONE */
 } dpari_pt_list;
 
-/* What lies at an index: `size` bytes at `at + index * stride`. */
+/* Where the values of a list are: `size` bytes at `at + index * stride` for each index. */
 typedef struct dpari_pt_side {
     unsigned char *at;
-    int64_t stride;
+    int64_t stride; /* bytes */
 } dpari_pt_side;
 
-/* The kind of these indices and their runs, without memory; the numbers that it needs. */
-DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *l, const int32_t *index, int64_t n);
-/* The same indices written to `at`, of so many numbers. */
-DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *l, const int32_t *index, int32_t *at);
-/* The list of 0, 1, ... n - 1. */
+/* Sets all of a list except for `at`. Returns the int32_t numbers that dpari_pt_fill needs there.
+ */
+DPARI_INTERNAL int64_t dpari_pt_measure(dpari_pt_list *list, const int32_t *index, int64_t n);
+/* Writes the pairs or indices of a measured list to `at`, which the list then uses. */
+DPARI_INTERNAL void dpari_pt_fill(dpari_pt_list *list, const int32_t *index, int32_t *at);
+/* Returns the list of 0, 1, ... n - 1. */
 DPARI_INTERNAL dpari_pt_list dpari_pt_dense(int64_t n);
-/* The next run of a list: *cursor begins at 0, *within too. Indices left in it; *first: where. */
-DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *l, int64_t cursor, int64_t within,
+/* Returns how many consecutive indices follow at position `within` of run number `cursor`.
+ *
+ * first: receives the first of them. */
+DPARI_INTERNAL int64_t dpari_pt_next(const dpari_pt_list *list, int64_t cursor, int64_t within,
                                      int32_t *first);
 
-/* Element k of list `into` becomes element k of list `from`. `size` bytes each. */
+/* Copies `size` bytes at each index of `from` to the index of `into` with the same position. */
 DPARI_INTERNAL void dpari_pt_move(const dpari_pt_list *into, dpari_pt_side to,
                                   const dpari_pt_list *from, dpari_pt_side of, int64_t size);
-/* Zeroes what a list names. */
-DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *l, dpari_pt_side to, int64_t size);
-/* Each element that a list names becomes itself op the next of `of`, one after another: an index
- * may come twice. `n` numbers of a type at each. */
-DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *l, dpari_pt_side to, dpari_pt_side of,
+/* Sets `size` bytes at each index to 0. */
+DPARI_INTERNAL void dpari_pt_clear(const dpari_pt_list *list, dpari_pt_side to, int64_t size);
+/* Combines the value at each index with the next value of `of` by `op`, one after the other,
+ * because an index may be listed twice. Each value has `n` numbers of a type. */
+DPARI_INTERNAL void dpari_pt_combine(const dpari_pt_list *list, dpari_pt_side to, dpari_pt_side of,
                                      int32_t n, int32_t type, int32_t op);
 
 #endif

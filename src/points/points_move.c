@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Moves a mesh to new owners. It implements dpar_points_migration_make.
  *
- * If points have no owner, each rank that gets elements bids for their points by a hash of id and
- * rank. An adjoint exchange with DPAR_MIN over a plan of the old mesh finds the least bid, which
- * gets the point. Points and elements are then sorted at their new owners, and for each a plan from
- * old to new places is made. These plans move ids and corners, and corners are converted to local
- * indices at the end. No rank has the whole mesh. */
+ * If points have no owner, each rank bids for the points of the elements that it passes, on behalf
+ * of the elements' new owners, by a hash of id and rank. An adjoint exchange with DPAR_MIN over a
+ * plan of the old mesh finds the least bid, whose rank gets the point. Points and elements are then
+ * sorted at their new owners, and a plan from old to new places is made for each. These plans move
+ * ids and corners, and corners are converted to local indices at the end. No rank has the whole
+ * mesh. */
 #include "points_move.h"
 
 #include "../comm/agree.h"
 #include "points_order.h"
 #include "points_simple.h"
 
-/* What the ranks say of what they give: the largest of each over all of them. */
+/* What ranks pass; the largest value of all ranks counts. Of each pair the first is 1 if a rank
+ * with points (or elements) passes the array, and the second is 1 if such a rank does not. */
 enum {
-    DPARI_PM_OWNER, /* a rank with points gives it; the next: one does not */
+    DPARI_PM_OWNER,
     DPARI_PM_NO_OWNER,
     DPARI_PM_ELEMENT_OWNER,
     DPARI_PM_NO_ELEMENT_OWNER,
@@ -22,29 +24,29 @@ enum {
     DPARI_PM_NO_ID,
     DPARI_PM_ELEMENT_ID,
     DPARI_PM_NO_ELEMENT_ID,
-    DPARI_PM_CORNERS, /* and their negative */
-    DPARI_PM_NO_CORNERS,
-    DPARI_PM_SAID,
-    DPARI_PM_MOST_CORNERS = 64
+    DPARI_PM_CORNERS,    /* corner_count, */
+    DPARI_PM_NO_CORNERS, /* and -corner_count, whose maximum gives the smallest one */
+    DPARI_PM_GIVEN,
+    DPARI_PM_MOST_CORNERS = 64 /* of an element */
 };
 
 typedef struct dpari_pm {
-    dpar_comm *c;
-    const dpar_points_migration_desc *d;
+    dpar_comm *comm;
+    const dpar_points_migration_desc *desc;
     dpar_points_migration *to;
-    int64_t said[DPARI_PM_SAID];
-    int32_t corners;        /* of all ranks with elements; 0: there are none */
-    int64_t slots;          /* corners of own elements */
-    int64_t reads;          /* distinct ids among them, */
-    int64_t *reading;       /* [reads] ascending; */
-    int32_t *slot;          /* [slots] which of them each is */
-    dpar_points *old;       /* exchanges of the mesh as it lies: the reads are ghosts */
-    int32_t *owner;         /* [points + reads] who is to have each */
-    int32_t *element_owner; /* [elements] */
+    int64_t given[DPARI_PM_GIVEN];
+    int32_t corners;        /* of each element; 0 if no rank has elements */
+    int64_t slots;          /* corners of all own elements together */
+    int64_t reads;          /* distinct ids among them */
+    int64_t *reading;       /* [reads] these ids, ascending */
+    int32_t *slot;          /* [slots] the index of each corner in `reading` */
+    dpar_points *old;       /* plan of the mesh before it moves; its ghosts are `reading` */
+    int32_t *owner;         /* [points + reads] the new owner of each */
+    int32_t *element_owner; /* [elements] likewise */
     dpari_po_pages pages;
 } dpari_pm;
 
-/* ---- what is given --------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static dpar_status dpari_pm_check_owners(const dpar_comm *comm, const int32_t *owner, int64_t count,
                                          const char *what, dpar_why *why)
@@ -55,14 +57,14 @@ static dpar_status dpari_pm_check_owners(const dpar_comm *comm, const int32_t *o
     }
     for (i = 0; i < count; i++) {
         if (owner[i] < 0 || owner[i] >= comm->size) {
-            return dpari_wrong(why, "%s %ld: its owner is to be rank %d of %d", what, i, owner[i],
-                               comm->size);
+            return dpari_wrong(why, "%s %ld: owner %d is not one of the %d ranks", what, i,
+                               owner[i], comm->size);
         }
     }
     return DPAR_OK;
 }
 
-/* Checks what this rank gives, without the other ranks. */
+/* Checks what this rank passes. Local. */
 static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
                                              const dpar_points_migration_desc *desc, dpar_why *why)
 {
@@ -71,21 +73,22 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
         return status;
     }
     if (!desc) {
-        return dpari_wrong(why, "%ld points, %ld elements", (int64_t)0, (int64_t)0);
+        return dpari_wrong(why, "desc is NULL");
     }
     if (desc->point_count < 0 || desc->element_count < 0) {
-        return dpari_wrong(why, "%ld points, %ld elements", desc->point_count, desc->element_count);
+        return dpari_wrong(why, "point_count %ld or element_count %ld is negative",
+                           desc->point_count, desc->element_count);
     }
     if (desc->element_count > 0 &&
         (!desc->corner || desc->corner_count < 1 || desc->corner_count > DPARI_PM_MOST_CORNERS)) {
-        return dpari_wrong(why, "corner is NULL, or %d corners are not 1 to %d", desc->corner_count,
-                           (int32_t)DPARI_PM_MOST_CORNERS);
+        return dpari_wrong(why, "corner is NULL, or corner_count %d is not 1 to %d",
+                           desc->corner_count, (int32_t)DPARI_PM_MOST_CORNERS);
     }
     if (desc->point_count > INT32_MAX ||
         (desc->element_count > 0 &&
          desc->element_count > (INT32_MAX - desc->point_count) / desc->corner_count)) {
         return dpari_say(DPAR_E_RANGE, why,
-                         "%ld points and %ld elements of %d corners: 2^31 - 1 numbers are possible",
+                         "%ld points and %ld elements of %d corners are more than 2^31 - 1 ids",
                          desc->point_count, desc->element_count, desc->corner_count);
     }
     status = dpari_pm_check_owners(comm, desc->owner, desc->point_count, "point", why);
@@ -95,8 +98,8 @@ static DPARI_COLD dpar_status dpari_pm_check(const dpar_comm *comm,
     return dpari_pm_check_owners(comm, desc->element_owner, desc->element_count, "element", why);
 }
 
-/* An optional array must be given by all ranks that have points (or elements), or by none. `given`
- * is one of the pairs in dpari_pm.said. */
+/* Checks that an optional array is passed by all ranks that have points (or elements), or by none.
+ * given: one of the pairs in dpari_pm.given. */
 static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *what, dpar_why *why)
 {
     if (given[0] && given[1]) {
@@ -105,24 +108,24 @@ static DPARI_COLD dpar_status dpari_pm_some(const int64_t *given, const char *wh
     return DPAR_OK;
 }
 
-/* Compares what all ranks said. The result is the same on all of them. */
-static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *why)
+/* Compares what all ranks pass. The result is the same on all of them. */
+static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *given, dpar_why *why)
 {
     static const char name[4][16] = {"owner", "element_owner", "id", "element_id"};
     int32_t i;
     for (i = 0; i < 4; i++) { /* pairs from DPARI_PM_OWNER on */
-        const dpar_status status = dpari_pm_some(said + 2 * i, name[i], why);
+        const dpar_status status = dpari_pm_some(given + 2 * i, name[i], why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (said[DPARI_PM_CORNERS] > 0 && said[DPARI_PM_CORNERS] != -said[DPARI_PM_NO_CORNERS]) {
+    if (given[DPARI_PM_CORNERS] > 0 && given[DPARI_PM_CORNERS] != -given[DPARI_PM_NO_CORNERS]) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "elements have %ld corners on one rank, %ld on another",
-                         -said[DPARI_PM_NO_CORNERS], said[DPARI_PM_CORNERS]);
+                         -given[DPARI_PM_NO_CORNERS], given[DPARI_PM_CORNERS]);
     }
-    if ((said[DPARI_PM_NO_OWNER] || said[DPARI_PM_NO_ELEMENT_OWNER]) && !said[DPARI_PM_OWNER] &&
-        !said[DPARI_PM_ELEMENT_OWNER]) {
+    if ((given[DPARI_PM_NO_OWNER] || given[DPARI_PM_NO_ELEMENT_OWNER]) && !given[DPARI_PM_OWNER] &&
+        !given[DPARI_PM_ELEMENT_OWNER]) {
         return dpari_wrong(why, "neither owner nor element_owner is given");
     }
     return DPAR_OK;
@@ -132,32 +135,36 @@ static DPARI_COLD dpar_status dpari_pm_compare(const int64_t *said, dpar_why *wh
  * message. */
 static DPARI_COLD dpar_status dpari_pm_alike(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
-    int64_t *said = move->said;
+    const dpar_points_migration_desc *desc = move->desc;
+    int64_t *given = move->given;
     const int points = desc->point_count > 0, elements = desc->element_count > 0;
     dpar_status status;
-    said[DPARI_PM_OWNER] = points && desc->owner;
-    said[DPARI_PM_NO_OWNER] = points && !desc->owner;
-    said[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
-    said[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
-    said[DPARI_PM_ID] = points && desc->id;
-    said[DPARI_PM_NO_ID] = points && !desc->id;
-    said[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
-    said[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
-    said[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
-    said[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
-    status = dpar_all_reduce(move->c, said, said, DPARI_PM_SAID, DPAR_I64, DPAR_MAX, NULL);
+    given[DPARI_PM_OWNER] = points && desc->owner;
+    given[DPARI_PM_NO_OWNER] = points && !desc->owner;
+    given[DPARI_PM_ELEMENT_OWNER] = elements && desc->element_owner;
+    given[DPARI_PM_NO_ELEMENT_OWNER] = elements && !desc->element_owner;
+    given[DPARI_PM_ID] = points && desc->id;
+    given[DPARI_PM_NO_ID] = points && !desc->id;
+    given[DPARI_PM_ELEMENT_ID] = elements && desc->element_id;
+    given[DPARI_PM_NO_ELEMENT_ID] = elements && !desc->element_id;
+    given[DPARI_PM_CORNERS] = elements ? desc->corner_count : 0;
+    given[DPARI_PM_NO_CORNERS] = elements ? -desc->corner_count : -INT32_MAX;
+    status = dpar_all_reduce(move->comm, given, given, DPARI_PM_GIVEN, DPAR_I64, DPAR_MAX, NULL);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->c, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
-    move->corners = (int32_t)said[DPARI_PM_CORNERS];
+    move->corners = (int32_t)given[DPARI_PM_CORNERS];
     move->slots = desc->element_count * move->corners;
-    return dpari_pm_compare(said, why);
+    return dpari_pm_compare(given, why);
 }
 
-/* ---- the mesh as it lies --------------------------------------------------------------------- */
+/* ---- the mesh before it moves ---------------------------------------------------------------- */
 
-/* Distinct ids among n, ascending, into id[]; which[i]: which of them number i is. */
+/* Finds the distinct ids among n. Returns how many there are.
+ *
+ * item:  memory for 2 n items.
+ * id:    receives the distinct ids, ascending.
+ * which: [n], receives the index of each in `id`. */
 static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *item, int64_t *id,
                                  int32_t *which)
 {
@@ -177,10 +184,11 @@ static int64_t dpari_pm_distinct(const int64_t *of, int64_t n, dpari_po_item *it
     return distinct;
 }
 
-/* Lists the distinct points that own elements read. Local; takes the memory of the whole move. */
+/* Lists the distinct points that own elements read, and allocates the memory of the whole movement.
+ * Local. */
 static dpar_status dpari_pm_read(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_status status = DPAR_OK;
     dpari_po_pages pages;
     dpari_po_item *item;
@@ -204,18 +212,19 @@ static DPARI_COLD dpar_status dpari_pm_plan(dpari_pm *move, dpar_why *why)
 {
     dpar_points_desc desc;
     dpari_zero(&desc, sizeof desc);
-    desc.own_count = move->d->point_count;
-    if (move->said[DPARI_PM_ID]) { /* all ranks must give ids then, also those without points */
-        desc.own_id = move->d->id ? move->d->id : move->reading;
+    desc.own_count = move->desc->point_count;
+    if (move->given[DPARI_PM_ID]) { /* then all ranks must pass ids, also those without points */
+        desc.own_id = move->desc->id ? move->desc->id : move->reading;
     }
     desc.ghost_count = move->reads;
     desc.ghost_id = move->reading;
-    return dpar_points_make(move->c, &desc, &move->old, why);
+    return dpar_points_make(move->comm, &desc, &move->old, why);
 }
 
 /* ---- owners ---------------------------------------------------------------------------------- */
 
-/* What a rank bids for a point: the least gets it. A hash, then the rank. */
+/* Returns the bid of a rank for a point: a hash, with the rank in its lowest 31 bits. The least bid
+ * gets the point. Because of the hash no rank is preferred. */
 static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 {
     return (int64_t)(dpari_hash(dpari_hash(0, id), rank) >> 33 << 31) | rank;
@@ -224,7 +233,7 @@ static int64_t dpari_pm_bid(int64_t id, int32_t rank)
 /* Gives each point to one of the ranks that will have an element with it. */
 static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     const int64_t all = desc->point_count + move->reads;
     dpari_po_pages pages;
     dpar_points_field field;
@@ -232,7 +241,7 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
     int64_t i, k, *bid;
     dpari_zero(&pages, sizeof pages);
     bid = (int64_t *)dpari_po_take(&pages, all, 8, &status, why);
-    status = dpari_agree(move->c, status, why);
+    status = dpari_agree(move->comm, status, why);
     if (status != DPAR_OK) {
         dpari_po_free(&pages);
         return status;
@@ -255,22 +264,24 @@ static dpar_status dpari_pm_bids(dpari_pm *move, dpar_why *why)
         status = dpar_points_end(move->old);
     }
     if (status == DPAR_OK) {
-        for (i = 0; i < desc->point_count; i++) { /* a point that nobody bids for stays */
-            move->owner[i] = bid[i] == INT64_MAX ? move->c->rank : (int32_t)(bid[i] & INT32_MAX);
+        for (i = 0; i < desc->point_count; i++) { /* without a bid a point stays */
+            move->owner[i] = bid[i] == INT64_MAX ? move->comm->rank : (int32_t)(bid[i] & INT32_MAX);
         }
     }
     dpari_po_free(&pages);
-    return dpari_po_said(move->c, status, why);
+    return dpari_po_explain(move->comm, status, why);
 }
 
-/* The rank that is to have most of an element's corners. */
-static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
+/* Returns the rank that gets most of an element's corners, the smallest one if there are several.
+ */
+static int32_t dpari_pm_majority(const dpari_pm *move, int64_t element)
 {
-    const int32_t *slot = x->slot + element * x->corners, *owner = x->owner + x->d->point_count;
+    const int32_t *slot = move->slot + element * move->corners,
+                  *owner = move->owner + move->desc->point_count;
     int32_t i, k, best = INT32_MAX, most = 0;
-    for (i = 0; i < x->corners; i++) {
+    for (i = 0; i < move->corners; i++) {
         int32_t n = 0;
-        for (k = 0; k < x->corners; k++) {
+        for (k = 0; k < move->corners; k++) {
             n += owner[slot[k]] == owner[slot[i]];
         }
         if (n > most || (n == most && owner[slot[i]] < best)) {
@@ -281,20 +292,21 @@ static int32_t dpari_pm_majority(const dpari_pm *x, int64_t element)
     return best;
 }
 
-/* Who is to have each point, those that own elements read, and each element. */
+/* Sets the new owners of own points, of the points that own elements read, and of own elements.
+ * Collective. */
 static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
 {
-    const dpar_points_migration_desc *desc = move->d;
+    const dpar_points_migration_desc *desc = move->desc;
     dpar_points_field field;
     dpar_status status;
     int64_t i;
-    if (move->said[DPARI_PM_NO_OWNER]) {
+    if (move->given[DPARI_PM_NO_OWNER]) {
         status = dpari_pm_bids(move, why);
         if (status != DPAR_OK) {
             return status;
         }
     }
-    if (move->said[DPARI_PM_OWNER]) {
+    if (move->given[DPARI_PM_OWNER]) {
         for (i = 0; i < desc->point_count; i++) {
             move->owner[i] = desc->owner[i];
         }
@@ -304,10 +316,10 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     field.data = move->owner;
     status = dpar_points_exchange_many(move->old, &field, 1);
     if (status != DPAR_OK) {
-        return dpari_po_said(move->c, status, why);
+        return dpari_po_explain(move->comm, status, why);
     }
     for (i = 0; i < desc->element_count; i++) {
-        if (move->said[DPARI_PM_ELEMENT_OWNER]) {
+        if (move->given[DPARI_PM_ELEMENT_OWNER]) {
             move->element_owner[i] = desc->element_owner[i];
         } else {
             move->element_owner[i] = dpari_pm_majority(move, i);
@@ -316,164 +328,170 @@ static dpar_status dpari_pm_owners(dpari_pm *move, dpar_why *why)
     return DPAR_OK;
 }
 
-/* ---- things that move ------------------------------------------------------------------------ */
+/* ---- items that move ------------------------------------------------------------------------- */
 
-/* n things with ids, or numbered from `first`, their new owners; and what came of it. */
+/* The points or the elements of this rank, which move to their new owners. */
 typedef struct dpari_pm_move {
-    int64_t n;
-    const int64_t *id, *order;
-    const int32_t *owner;
+    int64_t count;
+    const int64_t *id, *order; /* may be NULL: ids are then first, first + 1, ..., in that order */
+    const int32_t *owner;      /* the new owners */
     int64_t first;
-    int64_t came; /* things of this rank afterwards, */
-    void *ids;    /* and their ids, of dpar_comm_alloc */
-    dpar_points *plan;
-    /* while it is planned */
-    int64_t *sends, *receives; /* [size] */
-    int64_t *twice;            /* [2 * size] */
+    int64_t received;  /* items of this rank afterwards */
+    void *ids;         /* [received] their ids, in memory of dpar_comm_alloc */
+    dpar_points *plan; /* from old places to new ones */
+    /* The rest is needed only during planning. */
+    int64_t *sends, *receives; /* [size] items to and from each rank */
+    int64_t *pair_counts;      /* [2 * size] twice `sends` and `receives`, for orders and ids */
     int32_t *peer;             /* [size] */
-    int64_t *out, *in;         /* [2 * n], [2 * came] order and id of each */
+    int64_t *out, *in;         /* [2 * count], [2 * received] order and id of each item */
     int32_t *send_at, *receive_at;
     dpari_po_item *item;
     dpari_po_pages pages;
 } dpari_pm_move;
 
-/* Sorts items by the rank that gets them, in their order, and sends the counts to all ranks. */
-static dpar_status dpari_pm_send(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+/* Sorts items by the rank that gets them, without changing their order otherwise, and exchanges the
+ * counts. Collective. */
+static dpar_status dpari_pm_send(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t i, at = 0;
     int32_t r;
-    m->sends = (int64_t *)dpari_po_take(&m->pages, 5 * (int64_t)c->size, 8, &st, why);
-    m->out = (int64_t *)dpari_po_take(&m->pages, 2 * m->n, 8, &st, why);
-    m->send_at = (int32_t *)dpari_po_take(&m->pages, m->n, 4, &st, why);
-    st = dpari_agree(c, st, why);
-    if (st != DPAR_OK) {
-        return st;
+    items->sends =
+        (int64_t *)dpari_po_take(&items->pages, 5 * (int64_t)comm->size, 8, &status, why);
+    items->out = (int64_t *)dpari_po_take(&items->pages, 2 * items->count, 8, &status, why);
+    items->send_at = (int32_t *)dpari_po_take(&items->pages, items->count, 4, &status, why);
+    status = dpari_agree(comm, status, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    m->receives = m->sends + c->size;
-    m->twice = m->receives + c->size;
-    m->peer = (int32_t *)(void *)(m->twice + 2 * c->size);
-    for (i = 0; i < m->n; i++) {
-        m->sends[m->owner[i]]++;
+    items->receives = items->sends + comm->size;
+    items->pair_counts = items->receives + comm->size;
+    items->peer = (int32_t *)(void *)(items->pair_counts + 2 * comm->size);
+    for (i = 0; i < items->count; i++) {
+        items->sends[items->owner[i]]++;
     }
-    for (r = 0; r < c->size; r++) { /* twice: where the next for r goes */
-        m->twice[r] = at;
-        at += m->sends[r];
+    for (r = 0; r < comm->size; r++) { /* pair_counts: the place of the next item for r, so far */
+        items->pair_counts[r] = at;
+        at += items->sends[r];
     }
-    for (i = 0; i < m->n; i++) {
-        const int64_t id = m->id ? m->id[i] : m->first + i;
-        at = m->twice[m->owner[i]]++;
-        m->send_at[at] = (int32_t)i;
-        m->out[2 * at] = m->order ? m->order[i] : id;
-        m->out[2 * at + 1] = id;
+    for (i = 0; i < items->count; i++) {
+        const int64_t id = items->id ? items->id[i] : items->first + i;
+        at = items->pair_counts[items->owner[i]]++;
+        items->send_at[at] = (int32_t)i;
+        items->out[2 * at] = items->order ? items->order[i] : id;
+        items->out[2 * at + 1] = id;
     }
-    return dpari_po_said(c, dpar_all_to_all(c, m->sends, m->receives, 1, DPAR_I64, NULL), why);
+    return dpari_po_explain(
+        comm, dpar_all_to_all(comm, items->sends, items->receives, 1, DPAR_I64, NULL), why);
 }
 
-/* Receives orders and ids, and computes the place of each item. */
-static dpar_status dpari_pm_receive(dpar_comm *c, dpari_pm_move *m, dpar_why *why)
+/* Exchanges orders and ids, and computes the place of each received item. Collective. */
+static dpar_status dpari_pm_receive(dpar_comm *comm, dpari_pm_move *items, dpar_why *why)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int64_t i;
     int32_t r;
-    for (r = 0; r < c->size; r++) {
-        m->twice[r] = 2 * m->sends[r];
-        m->twice[c->size + r] = 2 * m->receives[r];
-        m->came += m->receives[r];
+    for (r = 0; r < comm->size; r++) {
+        items->pair_counts[r] = 2 * items->sends[r];
+        items->pair_counts[comm->size + r] = 2 * items->receives[r];
+        items->received += items->receives[r];
     }
-    if (m->n + m->came > INT32_MAX) {
-        st =
-            dpari_say(DPAR_E_RANGE, why, "%ld go from and %ld come to rank %d: together at most %d",
-                      m->n, m->came, c->rank, (int32_t)INT32_MAX);
+    if (items->count + items->received > INT32_MAX) {
+        status = dpari_say(DPAR_E_RANGE, why,
+                           "%ld old and %ld new items of rank %d are more than %d together",
+                           items->count, items->received, comm->rank, (int32_t)INT32_MAX);
     }
-    m->in = (int64_t *)dpari_po_take(&m->pages, 2 * m->came, 8, &st, why);
-    m->receive_at = (int32_t *)dpari_po_take(&m->pages, m->came, 4, &st, why);
-    m->item = (dpari_po_item *)dpari_po_take(&m->pages, 2 * m->came, sizeof *m->item, &st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c, dpar_comm_alloc(c, 8 * m->came + 8, &m->ids), why);
+    items->in = (int64_t *)dpari_po_take(&items->pages, 2 * items->received, 8, &status, why);
+    items->receive_at = (int32_t *)dpari_po_take(&items->pages, items->received, 4, &status, why);
+    items->item = (dpari_po_item *)dpari_po_take(&items->pages, 2 * items->received,
+                                                 sizeof *items->item, &status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_explain(comm, dpar_comm_alloc(comm, 8 * items->received + 8, &items->ids),
+                                  why);
     }
-    st = dpari_agree(c, st, why);
-    if (st == DPAR_OK) {
-        st = dpari_po_said(c,
-                           dpar_all_to_all_v(c, m->out, m->twice, NULL, m->in, m->twice + c->size,
-                                             NULL, DPAR_I64, NULL),
-                           why);
+    status = dpari_agree(comm, status, why);
+    if (status == DPAR_OK) {
+        status = dpari_po_explain(comm,
+                                  dpar_all_to_all_v(comm, items->out, items->pair_counts, NULL,
+                                                    items->in, items->pair_counts + comm->size,
+                                                    NULL, DPAR_I64, NULL),
+                                  why);
     }
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
-    for (i = 0; i < m->came; i++) {
-        m->item[i].key = m->in[2 * i];
-        m->item[i].id = m->in[2 * i + 1];
-        m->item[i].at = i;
+    for (i = 0; i < items->received; i++) {
+        items->item[i].key = items->in[2 * i];
+        items->item[i].id = items->in[2 * i + 1];
+        items->item[i].at = i;
     }
-    m->item = dpari_po_sort(m->item, m->item + m->came, m->came);
-    for (i = 0; i < m->came; i++) {
-        ((int64_t *)m->ids)[i] = m->item[i].id;
-        m->receive_at[m->item[i].at] = (int32_t)(m->n + i);
+    items->item = dpari_po_sort(items->item, items->item + items->received, items->received);
+    for (i = 0; i < items->received; i++) {
+        ((int64_t *)items->ids)[i] = items->item[i].id;
+        items->receive_at[items->item[i].at] = (int32_t)(items->count + i);
     }
     return DPAR_OK;
 }
 
 /* Makes the plan from the old places of items to the new ones. */
-static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *things,
+static DPARI_COLD dpar_status dpari_pm_move_lists(dpar_comm *comm, dpari_pm_move *items,
                                                   dpar_why *why)
 {
     dpar_points_desc desc;
     dpar_points_lists lists;
     int32_t r;
-    dpar_status status = dpari_pm_send(comm, things, why);
+    dpar_status status = dpari_pm_send(comm, items, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_receive(comm, things, why);
+    status = dpari_pm_receive(comm, items, why);
     if (status != DPAR_OK) {
         return status;
     }
     dpari_zero(&desc, sizeof desc);
     dpari_zero(&lists, sizeof lists);
     for (r = 0; r < comm->size; r++) {
-        if (things->sends[r] + things->receives[r] > 0) {
-            things->sends[lists.peer_count] = things->sends[r];
-            things->receives[lists.peer_count] = things->receives[r];
-            things->peer[lists.peer_count] = r;
+        if (items->sends[r] + items->receives[r] > 0) {
+            items->sends[lists.peer_count] = items->sends[r];
+            items->receives[lists.peer_count] = items->receives[r];
+            items->peer[lists.peer_count] = r;
             lists.peer_count++;
         }
     }
-    lists.peer = things->peer;
-    lists.send_count = things->sends;
-    lists.receive_count = things->receives;
-    lists.send_index = things->send_at;
-    lists.receive_index = things->receive_at;
-    desc.own_count = things->n;
-    desc.ghost_count = things->came;
+    lists.peer = items->peer;
+    lists.send_count = items->sends;
+    lists.receive_count = items->receives;
+    lists.send_index = items->send_at;
+    lists.receive_index = items->receive_at;
+    desc.own_count = items->count;
+    desc.ghost_count = items->received;
     desc.lists = &lists;
-    return dpar_points_make(comm, &desc, &things->plan, why);
+    return dpar_points_make(comm, &desc, &items->plan, why);
 }
 
-/* The same, and gives back the memory that planning took. */
-static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *things,
+/* Makes that plan and frees the memory that planning needs. */
+static DPARI_COLD dpar_status dpari_pm_move_plan(dpar_comm *comm, dpari_pm_move *items,
                                                  dpar_why *why)
 {
-    const dpar_status status = dpari_pm_move_lists(comm, things, why);
-    dpari_po_free(&things->pages);
+    const dpar_status status = dpari_pm_move_lists(comm, items, why);
+    dpari_po_free(&items->pages);
     return status;
 }
 
-/* ---- the mesh as it is to lie ---------------------------------------------------------------- */
+/* ---- the mesh at its new owners -------------------------------------------------------------- */
 
 typedef struct dpari_pm_new {
-    int64_t slots;
-    int64_t *corner;     /* [slots] ids */
-    int32_t *owner;      /* [slots] who has each */
-    int64_t *reading;    /* [slots] distinct ones */
-    int32_t *slot;       /* [slots] */
-    int32_t *local;      /* [slots] of each distinct one: local index */
+    int64_t slots;       /* corners of all elements together */
+    int64_t *corner;     /* [slots] their ids */
+    int32_t *owner;      /* [slots] the new owner of each */
+    int64_t *reading;    /* [slots] distinct ids, ascending */
+    int32_t *slot;       /* [slots] the index of each corner in `reading` */
+    int32_t *local;      /* [slots] the local index of each distinct id */
     dpari_po_item *item; /* [2 * the larger of slots and own points] */
     dpari_po_pages pages;
 } dpari_pm_new;
 
-/* Elements' corners, with their owners, go where the elements go. */
+/* Moves the corners of elements, with their new owners, to the elements' new owners. Collective. */
 static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
     const int64_t own = move->to->desc.own_count;
@@ -486,8 +504,9 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     owner = (int32_t *)dpari_po_take(&pages, move->slots, 4, &status, why);
     if (!dpari_mul(move->to->element_count, move->corners, &mesh->slots) ||
         mesh->slots > INT32_MAX) {
-        status = dpari_say(DPAR_E_RANGE, why, "%ld elements of %d corners come to rank %d",
-                           move->to->element_count, move->corners, move->c->rank);
+        status = dpari_say(DPAR_E_RANGE, why,
+                           "%ld elements of %d corners are more than 2^31 - 1 ids of rank %d",
+                           move->to->element_count, move->corners, move->comm->rank);
     }
     mesh->corner = (int64_t *)dpari_po_take(&mesh->pages, mesh->slots, 8, &status, why);
     mesh->owner = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
@@ -496,84 +515,94 @@ static dpar_status dpari_pm_corners(dpari_pm *move, dpari_pm_new *mesh, dpar_why
     mesh->local = (int32_t *)dpari_po_take(&mesh->pages, mesh->slots, 4, &status, why);
     mesh->item = (dpari_po_item *)dpari_po_take(&mesh->pages, 2 * dpari_most(mesh->slots, own),
                                                 sizeof *mesh->item, &status, why);
-    status = dpari_agree(move->c, status, why);
+    status = dpari_agree(move->comm, status, why);
     if (status == DPAR_OK) {
         for (i = 0; i < move->slots; i++) {
-            owner[i] = move->owner[move->d->point_count + move->slot[i]];
+            owner[i] = move->owner[move->desc->point_count + move->slot[i]];
         }
         dpari_zero(field, sizeof field);
         field[0].type = DPAR_I64;
         field[1].type = DPAR_I32;
         field[0].components = field[1].components = move->corners;
-        field[0].data = move->reading; /* only read; any address where there are no elements */
+        field[0].data = move->reading; /* not written; any address will do without elements */
         if (move->slots > 0) {
-            field[0].data = (void *)(uintptr_t)move->d->corner;
+            field[0].data = (void *)(uintptr_t)move->desc->corner;
         }
         field[1].data = owner;
         field[0].ghosts = mesh->corner;
         field[1].ghosts = mesh->owner;
         status = dpar_points_exchange_many(move->to->element_points, field, 2);
-        status = dpari_po_said(move->c, status, why);
+        status = dpari_po_explain(move->comm, status, why);
     }
     dpari_po_free(&pages);
     return status;
 }
 
-/* Local indices of those distinct ids that are own points; -1 of the others, and how many. */
-static int64_t dpari_pm_own(const dpari_pm *x, const dpari_pm_new *n, int64_t reads)
+/* Sets mesh->local of the first `reads` distinct ids: the local index of own points, -1 of others,
+ * which become ghosts. Returns the number of others. */
+static int64_t dpari_pm_own(const dpari_pm *move, const dpari_pm_new *mesh, int64_t reads)
 {
-    const dpar_points_desc *d = &x->to->desc;
-    dpari_po_item *item = n->item;
+    const dpar_points_desc *desc = &move->to->desc;
+    dpari_po_item *item = mesh->item;
     int64_t i, k = 0, others = 0;
-    for (i = 0; i < d->own_count; i++) {
-        item[i].key = d->own_id[i];
+    for (i = 0; i < desc->own_count; i++) {
+        item[i].key = desc->own_id[i];
         item[i].id = 0;
         item[i].at = i;
     }
-    item = dpari_po_sort(item, item + d->own_count, d->own_count);
+    item = dpari_po_sort(item, item + desc->own_count, desc->own_count);
     for (i = 0; i < reads; i++) {
-        while (k < d->own_count && item[k].key < n->reading[i]) {
+        while (k < desc->own_count && item[k].key < mesh->reading[i]) {
             k++;
         }
-        n->local[i] = k < d->own_count && item[k].key == n->reading[i] ? (int32_t)item[k].at : -1;
-        others += n->local[i] < 0;
+        mesh->local[i] = -1;
+        if (k < desc->own_count && item[k].key == mesh->reading[i]) {
+            mesh->local[i] = (int32_t)item[k].at;
+        } else {
+            others++;
+        }
     }
     return others;
 }
 
-/* Ghosts by owner, then id; corners become local indices. `memory`: of their arrays. */
-static void dpari_pm_number(dpari_pm *x, const dpari_pm_new *n, int64_t reads, int64_t *memory)
+/* Numbers the ghosts by owner, then by id, and converts the corners to local indices.
+ *
+ * memory: of the ids and owners of ghosts, and of the corners. */
+static void dpari_pm_number(dpari_pm *move, const dpari_pm_new *mesh, int64_t reads,
+                            int64_t *memory)
 {
-    dpar_points_desc *d = &x->to->desc;
+    dpar_points_desc *desc = &move->to->desc;
     int64_t *const id = memory;
-    int32_t *const owner = (int32_t *)(void *)(id + d->ghost_count);
-    dpari_po_item *item = n->item;
+    int32_t *const owner = (int32_t *)(void *)(id + desc->ghost_count);
+    dpari_po_item *item = mesh->item;
     int64_t i, k = 0;
-    x->to->corner = owner + d->ghost_count;
-    for (i = 0; i < n->slots; i++) { /* the owner of each distinct id, for a while */
-        x->to->corner[n->slot[i]] = n->owner[i];
+    move->to->corner = owner + desc->ghost_count;
+    for (i = 0; i < mesh->slots; i++) { /* at first, the owner of each distinct id */
+        move->to->corner[mesh->slot[i]] = mesh->owner[i];
     }
     for (i = 0; i < reads; i++) {
-        if (n->local[i] < 0) {
-            item[k].key = x->to->corner[i];
-            item[k].id = n->reading[i];
-            item[k++].at = i;
+        if (mesh->local[i] < 0) {
+            item[k].key = move->to->corner[i];
+            item[k].id = mesh->reading[i];
+            item[k].at = i;
+            k++;
         }
     }
     item = dpari_po_sort(item, item + k, k);
     for (i = 0; i < k; i++) {
         id[i] = item[i].id;
         owner[i] = (int32_t)item[i].key;
-        n->local[item[i].at] = (int32_t)(d->own_count + i);
+        mesh->local[item[i].at] = (int32_t)(desc->own_count + i);
     }
-    for (i = 0; i < n->slots; i++) {
-        x->to->corner[i] = n->local[n->slot[i]];
+    for (i = 0; i < mesh->slots; i++) {
+        move->to->corner[i] = mesh->local[mesh->slot[i]];
     }
-    d->ghost_id = id;
-    d->owner = owner;
+    desc->ghost_id = id;
+    desc->owner = owner;
 }
 
-/* Moves the corners and converts them to local indices. Collective; its scratch stays in `mesh`. */
+/* Moves the corners and converts them to local indices. Collective. The caller frees mesh->pages.
+ */
 static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mesh, dpar_why *why)
 {
     void **memory = &move->to->memory[2];
@@ -584,14 +613,15 @@ static DPARI_COLD dpar_status dpari_pm_convert(dpari_pm *move, dpari_pm_new *mes
     }
     reads = dpari_pm_distinct(mesh->corner, mesh->slots, mesh->item, mesh->reading, mesh->slot);
     ghosts = dpari_pm_own(move, mesh, reads);
-    status = dpar_comm_alloc(move->c, 12 * ghosts + 4 * mesh->slots + 8, memory);
+    status = dpar_comm_alloc(move->comm, 12 * ghosts + 4 * mesh->slots + 8, memory);
     if (status == DPAR_OK) {
         move->to->desc.ghost_count = ghosts;
         dpari_pm_number(move, mesh, reads, (int64_t *)*memory);
     }
-    return dpari_agree(move->c, dpari_po_said(move->c, status, why), why);
+    return dpari_agree(move->comm, dpari_po_explain(move->comm, status, why), why);
 }
 
+/* Makes the description of the mesh at its new owners. Collective. */
 static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
 {
     dpari_pm_new mesh;
@@ -602,24 +632,25 @@ static DPARI_COLD dpar_status dpari_pm_renumber(dpari_pm *move, dpar_why *why)
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- the movement ---------------------------------------------------------------------------- */
 
-/* Moves points. What is allocated belongs to the result also after a failure, which frees it. */
+/* Moves points. Memory and plan belong to the result, also after a failure, so that
+ * dpar_points_migration_free frees them. */
 static DPARI_COLD dpar_status dpari_pm_go_points(dpari_pm *move, dpar_why *why)
 {
     dpar_points_migration *to = move->to;
     dpari_pm_move points;
     dpar_status status;
     dpari_zero(&points, sizeof points);
-    points.n = move->d->point_count;
-    points.id = move->d->id;
-    points.order = move->d->order;
+    points.count = move->desc->point_count;
+    points.id = move->desc->id;
+    points.order = move->desc->order;
     points.owner = move->owner;
     points.first = move->old->first_id;
-    status = dpari_pm_move_plan(move->c, &points, why);
+    status = dpari_pm_move_plan(move->comm, &points, why);
     to->points = points.plan;
     to->memory[0] = points.ids;
-    to->desc.own_count = points.came;
+    to->desc.own_count = points.received;
     to->desc.own_id = (const int64_t *)points.ids;
     return status;
 }
@@ -631,18 +662,18 @@ static DPARI_COLD dpar_status dpari_pm_go_elements(dpari_pm *move, dpar_why *why
     dpari_pm_move elements;
     dpar_status status;
     dpari_zero(&elements, sizeof elements);
-    elements.n = move->d->element_count;
-    elements.id = move->d->element_id;
-    elements.order = move->d->element_order;
+    elements.count = move->desc->element_count;
+    elements.id = move->desc->element_id;
+    elements.order = move->desc->element_order;
     elements.owner = move->element_owner;
-    status = dpari_po_first(move->c, elements.n, &elements.first, why);
+    status = dpari_po_first(move->comm, elements.count, &elements.first, why);
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_pm_move_plan(move->c, &elements, why);
+    status = dpari_pm_move_plan(move->comm, &elements, why);
     to->element_points = elements.plan;
     to->memory[1] = elements.ids;
-    to->element_count = elements.came;
+    to->element_count = elements.received;
     to->element_id = (int64_t *)elements.ids;
     return status;
 }
@@ -674,31 +705,31 @@ static DPARI_COLD dpar_status dpari_pm_run(dpari_pm *move, dpar_why *why)
     if (status != DPAR_OK) {
         return status;
     }
-    move->to->comm = move->c;
+    move->to->comm = move->comm;
     status = dpari_pm_go(move, why);
     closed = dpar_points_free(move->old);
     if (status == DPAR_OK) {
-        status = dpari_po_said(move->c, closed, why);
+        status = dpari_po_explain(move->comm, closed, why);
     }
     return status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
-                                                           const dpar_points_migration_desc *d,
+DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *comm,
+                                                           const dpar_points_migration_desc *desc,
                                                            dpar_points_migration **moved,
                                                            dpar_why *why)
 {
     dpari_pm move;
     void *memory = NULL;
     dpar_status status;
-    if (!c) {
-        return dpari_wrong(why, "no communicator");
+    if (!comm) {
+        return dpari_wrong(why, "dpar_points_migration_make: comm is NULL");
     }
     dpari_zero(&move, sizeof move);
-    move.c = c;
-    move.d = d;
-    status = moved ? dpari_pm_check(c, d, why) : dpari_wrong(why, "moved is NULL");
-    status = dpari_agree(c, status, why);
+    move.comm = comm;
+    move.desc = desc;
+    status = moved ? dpari_pm_check(comm, desc, why) : dpari_wrong(why, "moved is NULL");
+    status = dpari_agree(comm, status, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -706,11 +737,11 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_po_said(c, dpar_comm_alloc(c, sizeof *move.to, &memory), why);
+    status = dpari_po_explain(comm, dpar_comm_alloc(comm, sizeof *move.to, &memory), why);
     if (status == DPAR_OK) {
         status = dpari_pm_read(&move, why);
     }
-    status = dpari_agree(c, status, why);
+    status = dpari_agree(comm, status, why);
     move.to = (dpar_points_migration *)memory;
     if (status == DPAR_OK) {
         status = dpari_pm_run(&move, why);
@@ -718,10 +749,10 @@ DPAR_API DPARI_COLD dpar_status dpar_points_migration_make(dpar_comm *c,
     dpari_po_free(&move.pages);
     if (status == DPAR_OK) {
         *moved = move.to;
-    } else if (move.to && move.to->comm) { /* begun: it owns plans and arrays */
+    } else if (move.to && move.to->comm) { /* it may own plans and arrays by now */
         (void)dpar_points_migration_free(move.to);
     } else {
-        dpar_comm_release(c, memory);
+        dpar_comm_release(comm, memory);
     }
     return status;
 }

@@ -1,44 +1,47 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_owner - who owns an id, and who reads it: the lists of both sides of an exchange. Private.
+/* points_owner - finds who owns and who reads each id, which gives the lists of both sides of an
+ * exchange. Private.
  *
- * Three rounds, each an all-to-all of counts and one of numbers:
+ * There are three rounds, each an all-to-all of counts and one of ids:
  *
- *     register   every rank tells rank hash(id) mod size, the id's home, that it owns it
- *     ask        every rank asks the homes of its ghosts, which answer with the owner
- *     tell       every rank tells the owners which ids it reads, in the order of its ghosts
+ *     register   each rank sends its own ids to their homes: rank hash(id) mod size is the home of
+ * id ask        each rank sends the ids of its ghosts to their homes, which answer with the owners
+ *     tell       each rank sends the owners the ids that it reads, in the order of its ghosts
  *
- * Where owners are known otherwise (consecutive ids, a list, a rule) the third is all there is.
- * What a rank finds wrong in a round all hear at its end. */
+ * If owners are known otherwise (consecutive ids, desc.owner or desc.layout), only the third round
+ * is needed. If a rank finds an error, all ranks get it at the end of the round. */
 #ifndef DPARI_POINTS_POINTS_OWNER_H
 #define DPARI_POINTS_POINTS_OWNER_H
 
 #include "points_plan.h"
 
-/* What goes to each rank and comes from each, by rank. Own memory, until dpari_pt_both_free. */
+/* The lists of both sides, sorted by rank. Free them with dpari_pt_both_free. */
 typedef struct dpari_pt_both {
-    int64_t *sends, *receives; /* [size] */
-    int32_t *send_at;          /* own values, for rank 0, for rank 1, ... */
-    int32_t *receive_at;       /* ghosts, from rank 0, ... */
+    int64_t *sends, *receives; /* [size] values to and from each rank */
+    int32_t *send_at;          /* own values for rank 0, for rank 1, ... */
+    int32_t *receive_at;       /* ghosts from rank 0, from rank 1, ... */
     int64_t sent;              /* values in send_at */
-    void *pages[2];
+    void *pages[2];            /* the memory of the arrays */
     int64_t bytes[2];
 } dpari_pt_both;
 
-/* Numbers of entries for n ids. */
+/* Returns the number of table entries for n ids: a power of two, at least 1.5 n. */
 DPARI_INTERNAL int64_t dpari_pt_table_room(int64_t n);
-/* Where an own id lies; -1: it is none. */
-DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *x, int64_t id);
-/* Where an id of this rank lies: own, or a ghost; -1: it has none such. */
-DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *x, int64_t id);
+/* Returns the local index of an own id, or -1 if this rank does not own it. */
+DPARI_INTERNAL int64_t dpari_pt_own_index(const dpari_points *plan, int64_t id);
+/* Returns the local index of an own id or a ghost, or -1 if this rank neither owns nor reads it. */
+DPARI_INTERNAL int64_t dpari_pt_index(const dpari_points *plan, int64_t id);
 
-/* By ids: fills x's table and head.first, too. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *x, const dpar_points_desc *d,
+/* Finds the lists from ids. Also fills the plan's table and sets head.first_id. Collective. */
+DPARI_INTERNAL dpar_status dpari_pt_by_ids(dpari_points *plan, const dpar_points_desc *desc,
                                            dpari_pt_both *both, dpar_why *why);
-/* By lists that were checked. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *x, const dpar_points_desc *d,
+/* Copies desc.lists, which must have been checked, and compares the counts of both sides.
+ * Collective. */
+DPARI_INTERNAL dpar_status dpari_pt_by_lists(dpari_points *plan, const dpar_points_desc *desc,
                                              dpari_pt_both *both, dpar_why *why);
 DPARI_INTERNAL void dpari_pt_both_free(dpari_pt_both *both);
-/* Returns st; if it is an error, *why receives the message of c. */
-DPARI_INTERNAL dpar_status dpari_pt_said(const dpar_comm *c, dpar_status st, dpar_why *why);
+/* Returns st; if it is an error, *why receives the message of comm. */
+DPARI_INTERNAL dpar_status dpari_pt_explain(const dpar_comm *comm, dpar_status status,
+                                            dpar_why *why);
 
 #endif

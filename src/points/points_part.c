@@ -1,35 +1,38 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Partitions points along Hilbert's curve. It implements dpar_points_partition.
  *
- * Each rank sorts its points by their place on the curve and sums their weights. The cuts between
- * parts are then searched for by all ranks together. Every cut has a bracket that is divided in
- * eight: each rank counts its weights below the seven probes, an all-reduce adds them up, and one
- * eighth remains. If several points are at the place of a cut, their ids are searched in the same
- * way. Integers throughout, so that the result does not depend on the distribution of points. */
+ * Each rank sorts its points by their place on the curve and sums their weights. All ranks together
+ * then search for the cuts between parts. Every cut has a bracket, which seven probes divide into
+ * eight: each rank counts its weights up to each probe, an all-reduce adds them up, and one eighth
+ * remains. If several points are at the place of a cut, their ids are searched in the same way. All
+ * counts are integers, so that the result does not depend on the distribution of points. */
 #include "points_part.h"
 
 #include "../comm/agree.h"
 #include "points_order.h"
 
 enum {
-    DPARI_PC_PROBES = 7,        /* counts of each cut in a round: a bracket becomes an eighth */
-    DPARI_PC_PARTS = 1 << 20,   /* at most */
-    DPARI_PC_WEIGHT_BITS = 61,  /* of all weights together */
-    DPARI_PC_MANTISSA_BITS = 52 /* a weight has no more */
+    DPARI_PC_PROBES = 7,        /* of each cut in a round: the bracket shrinks to an eighth */
+    DPARI_PC_PARTS = 1 << 20,   /* the most parts */
+    DPARI_PC_WEIGHT_BITS = 61,  /* the sum of all weights is at most 2^61, so that twice it fits
+                                    in an int64_t */
+    DPARI_PC_MANTISSA_BITS = 52 /* of a double: finer steps would not be more accurate */
 };
 
 /* ---- the curve --------------------------------------------------------------------------------
  */
 
+/* Returns the bits of a coordinate, so that a place on the curve has at most 63. */
 DPARI_FN int32_t dpari_pc_bits(int32_t dims)
 {
     return dims == 2 ? 31 : 21;
 }
 
 /* The transform is J. Skilling's, "Programming the Hilbert curve" (AIP Conf. Proc. 707, 2004, p.
- * 381). From the coarsest level on: at each, the digit that says which half of every dim the cell
- * is in, as Gray's code counts. Below it the curve is mirrored or two of its dims are exchanged, as
- * that half says. */
+ * 381). It goes from the coarsest level to the finest. At each level the bits of the coordinates
+ * say in which half of each dim the cell is, and they become the next digit of the place, in Gray
+ * code. The levels below are then mirrored, or two of their dims are exchanged, as these bits say.
+ */
 DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
 {
     uint32_t x[3] = {0, 0, 0}, level, flip = 0;
@@ -65,149 +68,165 @@ DPARI_INTERNAL int64_t dpari_points_curve(int32_t dims, const uint32_t *cell)
     return place;
 }
 
-/* ---- what is cut ------------------------------------------------------------------------------
+/* ---- structs ----------------------------------------------------------------------------------
  */
 
 /* A cut: the first point of a part, by place and id. */
 typedef struct dpari_pc_cut {
     int64_t key, id;
-    int64_t low, high; /* what is searched lies between these */
-    int64_t weight;    /* of the points before the part begins */
-    int32_t behind;    /* 1: the part begins behind that point */
+    int64_t low, high; /* the bracket: the key or id that is searched is in [low, high] */
+    int64_t weight;    /* wanted weight of the points before the part, in steps */
+    int32_t behind;    /* 1 if the part begins behind that point */
 } dpari_pc_cut;
 
 typedef struct dpari_pc {
-    dpar_comm *c;
-    const dpar_points_partition_desc *d;
+    dpar_comm *comm;
+    const dpar_points_partition_desc *desc;
     int32_t parts;
-    double low[3], half; /* the cube: its corner, half its side */
-    double largest;      /* weight */
-    double steps;        /* weights of it become so many */
-    int64_t first;       /* id of point 0, where they have none */
+    double low[3], half; /* the cube that holds all points: its corner, half its side */
+    double largest;      /* the largest weight */
+    double steps;        /* the largest weight in steps; weights are rounded to steps */
+    int64_t first;       /* the id of point 0 if the caller passes no ids */
     int64_t points;      /* of all ranks */
-    int64_t weight;      /* in steps, of all ranks */
-    dpari_po_item *item; /* sorted: place, id, index */
-    int64_t *before;     /* [points + 1] weight of the sorted ones before each */
+    int64_t weight;      /* of all ranks, in steps */
+    dpari_po_item *item; /* own points, sorted by place and id */
+    int64_t *before;     /* [own points + 1] weight of the sorted points before each, in steps */
     dpari_pc_cut *cut;   /* [parts - 1] */
-    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] */
+    int64_t *count;      /* [parts - 1][DPARI_PC_PROBES] weights up to each probe */
     dpari_po_pages pages;
 } dpari_pc;
 
-static DPARI_COLD void dpari_pc_state(dpari_facts *f, const void *given)
+/* States what all ranks must pass alike. */
+static DPARI_COLD void dpari_pc_state(dpari_facts *facts, const void *given)
 {
-    const dpar_points_partition_desc *d = (const dpar_points_partition_desc *)given;
-    dpari_fact(f, "dims", 0, d->dims);
-    dpari_fact(f, "parts", 0, d->parts);
+    const dpar_points_partition_desc *desc = (const dpar_points_partition_desc *)given;
+    dpari_fact(facts, "dims", 0, desc->dims);
+    dpari_fact(facts, "parts", 0, desc->parts);
 }
 
-static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *d,
+/* Checks what this rank passes. */
+static DPARI_COLD dpar_status dpari_pc_check(const dpar_points_partition_desc *desc,
                                              const int32_t *owner, dpar_why *why)
 {
     int64_t i;
     int32_t k;
-    if (!d || d->dims < 2 || d->dims > 3) {
-        return dpari_wrong(why, "%d dims: there are 2 or 3", d ? d->dims : 0);
+    if (!desc || desc->dims < 2 || desc->dims > 3) {
+        return dpari_wrong(why, "points have %d dims, but 2 or 3 are possible",
+                           desc ? desc->dims : 0);
     }
-    if (d->count < 0 || d->parts < 0 || d->parts > DPARI_PC_PARTS ||
-        (d->count > 0 && (!d->position || !owner))) {
-        return dpari_wrong(why, "%ld points, %d parts, position or owner is NULL", d->count,
-                           d->parts);
+    if (desc->count < 0 || desc->parts < 0 || desc->parts > DPARI_PC_PARTS ||
+        (desc->count > 0 && (!desc->position || !owner))) {
+        return dpari_wrong(why,
+                           "%ld points or %d parts is out of range, or position or owner is NULL",
+                           desc->count, desc->parts);
     }
-    if (d->count > INT32_MAX) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld points on a rank: at most 2^31 - 1", d->count);
+    if (desc->count > INT32_MAX) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "%ld points on a rank, but at most 2^31 - 1 are possible", desc->count);
     }
-    for (i = 0; i < d->count; i++) {
-        for (k = 0; k < d->dims; k++) {
-            if (!dpari_finite(d->position[i * d->dims + k])) {
+    for (i = 0; i < desc->count; i++) {
+        for (k = 0; k < desc->dims; k++) {
+            if (!dpari_finite(desc->position[i * desc->dims + k])) {
                 return dpari_wrong(why, "point %ld: coordinate %d is not finite", i, k);
             }
         }
-        if (d->weight && !(d->weight[i] >= 0 && dpari_finite(d->weight[i]))) {
+        if (desc->weight && !(desc->weight[i] >= 0 && dpari_finite(desc->weight[i]))) {
             return dpari_wrong(why, "point %ld: its weight is negative or not finite", i);
         }
     }
     return DPAR_OK;
 }
 
-/* The cube of all points, the largest weight, the number of points. */
-static dpar_status dpari_pc_measure(dpari_pc *x, dpar_why *why)
+/* Finds the cube that holds all points, the largest weight, and the number of points. Collective.
+ */
+static dpar_status dpari_pc_measure(dpari_pc *cutting, dpar_why *why)
 {
-    const dpar_points_partition_desc *d = x->d;
-    const double none = 1.7976931348623157e308;
-    double least[7] = {none, none, none, none, none, none, 0.0}; /* low, -high, -weight */
+    const dpar_points_partition_desc *desc = cutting->desc;
+    const double none = 1.7976931348623157e308;                  /* the largest double */
+    double least[7] = {none, none, none, none, none, none, 0.0}; /* of low, -high and -weight */
     int64_t i, all;
     int32_t k;
-    dpar_status st;
-    for (i = 0; i < d->count; i++) {
-        for (k = 0; k < d->dims; k++) {
-            least[k] = dpari_leastf(least[k], d->position[i * d->dims + k]);
-            least[3 + k] = dpari_leastf(least[3 + k], -d->position[i * d->dims + k]);
+    dpar_status status;
+    for (i = 0; i < desc->count; i++) {
+        for (k = 0; k < desc->dims; k++) {
+            least[k] = dpari_leastf(least[k], desc->position[i * desc->dims + k]);
+            least[3 + k] = dpari_leastf(least[3 + k], -desc->position[i * desc->dims + k]);
         }
-        least[6] = dpari_leastf(least[6], d->weight ? -d->weight[i] : -1.0);
+        least[6] = dpari_leastf(least[6], desc->weight ? -desc->weight[i] : -1.0);
     }
-    st = dpar_all_reduce(x->c, least, least, 7, DPAR_F64, DPAR_MIN, NULL);
-    if (st == DPAR_OK) {
-        st = dpar_all_reduce(x->c, &d->count, &x->points, 1, DPAR_I64, DPAR_SUM, NULL);
+    status = dpar_all_reduce(cutting->comm, least, least, 7, DPAR_F64, DPAR_MIN, NULL);
+    if (status == DPAR_OK) {
+        status = dpar_all_reduce(cutting->comm, &desc->count, &cutting->points, 1, DPAR_I64,
+                                 DPAR_SUM, NULL);
     }
-    if (st != DPAR_OK) {
-        return dpari_po_said(x->c, st, why);
+    if (status != DPAR_OK) {
+        return dpari_po_explain(cutting->comm, status, why);
     }
-    if (x->points > 0 && !(least[6] < 0)) {
-        return dpari_wrong(why, "the weights of all %ld points are 0", x->points);
+    if (cutting->points > 0 && !(least[6] < 0)) {
+        return dpari_wrong(why, "the weights of all %ld points are 0", cutting->points);
     }
-    x->largest = -least[6];
-    for (k = 0; k < d->dims; k++) { /* halves: no difference is infinite */
-        x->low[k] = least[k];
-        x->half = dpari_mostf(x->half, -least[3 + k] / 2 - least[k] / 2);
+    cutting->largest = -least[6];
+    for (k = 0; k < desc->dims; k++) { /* halves, because the difference may be infinite */
+        cutting->low[k] = least[k];
+        cutting->half = dpari_mostf(cutting->half, -least[3 + k] / 2 - least[k] / 2);
     }
-    x->steps = 1.0;
-    for (all = x->points, k = 0;
-         k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1); k++) {
+    cutting->steps = 1.0;
+    all = cutting->points; /* the sum of weights, in steps, if each is the largest */
+    for (k = 0; k < DPARI_PC_MANTISSA_BITS && all <= INT64_C(1) << (DPARI_PC_WEIGHT_BITS - 1);
+         k++) {
         all *= 2;
-        x->steps *= 2;
+        cutting->steps *= 2;
     }
     return DPAR_OK;
 }
 
-static int64_t dpari_pc_place(const dpari_pc *x, const double *at)
+/* Returns the place of a position on the curve. */
+static int64_t dpari_pc_place(const dpari_pc *cutting, const double *at)
 {
-    const double side = (double)(UINT32_C(1) << dpari_pc_bits(x->d->dims));
+    const double side = (double)(UINT32_C(1) << dpari_pc_bits(cutting->desc->dims));
     uint32_t cell[3];
     int32_t k;
-    for (k = 0; k < x->d->dims; k++) {
-        const double share = x->half > 0 ? (at[k] / 2 - x->low[k] / 2) / x->half : 0.0;
+    for (k = 0; k < cutting->desc->dims; k++) {
+        const double share =
+            cutting->half > 0 ? (at[k] / 2 - cutting->low[k] / 2) / cutting->half : 0.0;
         cell[k] = (uint32_t)dpari_leastf(share * side, side - 1);
     }
-    return dpari_points_curve(x->d->dims, cell);
+    return dpari_points_curve(cutting->desc->dims, cell);
 }
 
-static int64_t dpari_pc_steps(const dpari_pc *x, int64_t i)
+/* Returns the weight of own point i in steps. */
+static int64_t dpari_pc_steps(const dpari_pc *cutting, int64_t i)
 {
-    return (int64_t)((x->d->weight ? x->d->weight[i] / x->largest : 1.0) * x->steps + 0.5);
+    return (int64_t)((cutting->desc->weight ? cutting->desc->weight[i] / cutting->largest : 1.0) *
+                         cutting->steps +
+                     0.5);
 }
 
-/* Own points along the curve, and their weights. */
-static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
+/* Allocates memory, sorts own points along the curve, and sums their weights. */
+static dpar_status dpari_pc_line_up(dpari_pc *cutting, dpar_why *why)
 {
-    const dpar_points_partition_desc *d = x->d;
-    const int64_t n = d->count, cuts = x->parts - 1;
-    dpar_status st = DPAR_OK;
-    dpari_po_item *item = (dpari_po_item *)dpari_po_take(&x->pages, 2 * n, sizeof *item, &st, why);
+    const dpar_points_partition_desc *desc = cutting->desc;
+    const int64_t n = desc->count, cuts = cutting->parts - 1;
+    dpar_status status = DPAR_OK;
+    dpari_po_item *item =
+        (dpari_po_item *)dpari_po_take(&cutting->pages, 2 * n, sizeof *item, &status, why);
     int64_t i;
-    x->before = (int64_t *)dpari_po_take(&x->pages, n + 1, 8, &st, why);
-    x->cut = (dpari_pc_cut *)dpari_po_take(&x->pages, cuts, sizeof *x->cut, &st, why);
-    x->count = (int64_t *)dpari_po_take(&x->pages, DPARI_PC_PROBES * cuts, 8, &st, why);
-    if (st != DPAR_OK) {
-        return st;
+    cutting->before = (int64_t *)dpari_po_take(&cutting->pages, n + 1, 8, &status, why);
+    cutting->cut =
+        (dpari_pc_cut *)dpari_po_take(&cutting->pages, cuts, sizeof *cutting->cut, &status, why);
+    cutting->count =
+        (int64_t *)dpari_po_take(&cutting->pages, DPARI_PC_PROBES * cuts, 8, &status, why);
+    if (status != DPAR_OK) {
+        return status;
     }
     for (i = 0; i < n; i++) {
-        item[i].key = dpari_pc_place(x, d->position + i * d->dims);
-        item[i].id = d->id ? d->id[i] : x->first + i;
+        item[i].key = dpari_pc_place(cutting, desc->position + i * desc->dims);
+        item[i].id = desc->id ? desc->id[i] : cutting->first + i;
         item[i].at = i;
     }
-    x->item = dpari_po_sort(item, item + n, n);
+    cutting->item = dpari_po_sort(item, item + n, n);
     for (i = 0; i < n; i++) {
-        x->before[i + 1] = x->before[i] + dpari_pc_steps(x, x->item[i].at);
+        cutting->before[i + 1] = cutting->before[i] + dpari_pc_steps(cutting, cutting->item[i].at);
     }
     return DPAR_OK;
 }
@@ -215,13 +234,13 @@ static dpar_status dpari_pc_line_up(dpari_pc *x, dpar_why *why)
 /* ---- cuts -------------------------------------------------------------------------------------
  */
 
-/* How many own points come before (key, id); with = 1: and are there. */
-static int64_t dpari_pc_rank(const dpari_pc *x, int64_t key, int64_t id, int32_t with)
+/* Returns the number of own points before (key, id), or, if with is 1, up to it. */
+static int64_t dpari_pc_rank(const dpari_pc *cutting, int64_t key, int64_t id, int32_t with)
 {
-    int64_t low = 0, high = x->d->count;
+    int64_t low = 0, high = cutting->desc->count;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (dpari_po_compare(&x->item[middle], key, id) < with) {
+        if (dpari_po_compare(&cutting->item[middle], key, id) < with) {
             low = middle + 1;
         } else {
             high = middle;
@@ -230,14 +249,15 @@ static int64_t dpari_pc_rank(const dpari_pc *x, int64_t key, int64_t id, int32_t
     return low;
 }
 
-/* ceil(times k T / parts) without overflow: times <= 2, k < parts <= 2^20, T <= 2^61. */
-static int64_t dpari_pc_share(const dpari_pc *x, int64_t k, int64_t times)
+/* Returns ceil(times * k * weight / parts) without overflow: times <= 2, k < parts <= 2^20, weight
+ * <= 2^61. */
+static int64_t dpari_pc_share(const dpari_pc *cutting, int64_t k, int64_t times)
 {
-    return times * (x->weight / x->parts) * k +
-           dpari_ceil_div(times * (x->weight % x->parts) * k, x->parts);
+    return times * (cutting->weight / cutting->parts) * k +
+           dpari_ceil_div(times * (cutting->weight % cutting->parts) * k, cutting->parts);
 }
 
-/* Where probe j of a bracket is: low + an eighth of it, two eighths, ..., below high. */
+/* Returns where probe j of a bracket is: at one eighth, two eighths, ..., but below high. */
 static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
 {
     const uint64_t span = (uint64_t)cut->high - (uint64_t)cut->low;
@@ -247,120 +267,154 @@ static int64_t dpari_pc_probe(const dpari_pc_cut *cut, int64_t j)
     return (int64_t)((uint64_t)cut->low + at);
 }
 
-static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *x, int64_t each, dpar_why *why)
+/* Adds `each` counts of every cut over all ranks. Collective. */
+static DPARI_COLD dpar_status dpari_pc_add(dpari_pc *cutting, int64_t each, dpar_why *why)
 {
-    return dpari_po_said(
-        x->c,
-        dpar_all_reduce(x->c, x->count, x->count, each * (x->parts - 1), DPAR_I64, DPAR_SUM, NULL),
-        why);
+    return dpari_po_explain(cutting->comm,
+                            dpar_all_reduce(cutting->comm, cutting->count, cutting->count,
+                                            each * (cutting->parts - 1), DPAR_I64, DPAR_SUM, NULL),
+                            why);
 }
 
-/* Searches for each cut the smallest number in its bracket up to which points weigh as much as it
- * wants: places, then ids at its place. */
-static dpar_status dpari_pc_search(dpari_pc *x, int by_id, dpar_why *why)
+/* Counts own weights up to each probe of each cut. Cuts that are found are counted, too, so that
+ * the array has no gaps. Returns how many cuts are still open. */
+static int64_t dpari_pc_probe_all(dpari_pc *cutting, int by_id)
 {
-    const int64_t cuts = x->parts - 1;
-    dpar_status st = DPAR_OK;
-    int64_t i, j, open = cuts;
-    while (open > 0 && st == DPAR_OK) {
-        for (i = open = 0; i < cuts; i++) {
-            const dpari_pc_cut *cut = &x->cut[i];
-            open += cut->low < cut->high;
-            for (j = 0; j < DPARI_PC_PROBES; j++) {
-                const int64_t at = cut->low < cut->high ? dpari_pc_probe(cut, j) : cut->low;
-                x->count[i * DPARI_PC_PROBES + j] =
-                    x->before[by_id ? dpari_pc_rank(x, cut->key, at, 1)
-                                    : dpari_pc_rank(x, at, INT64_MAX, 1)];
-            }
-        }
-        st = open > 0 ? dpari_pc_add(x, DPARI_PC_PROBES, why) : st;
-        for (i = 0; i < cuts && open > 0 && st == DPAR_OK; i++) {
-            dpari_pc_cut *cut = &x->cut[i];
-            const dpari_pc_cut was = *cut;
-            if (was.low == was.high) {
-                continue;
-            }
-            for (j = 0; j < DPARI_PC_PROBES && x->count[i * DPARI_PC_PROBES + j] < cut->weight;
-                 j++) {
-            }
-            cut->low = j > 0 ? dpari_pc_probe(&was, j - 1) + 1 : was.low;
-            cut->high = j < DPARI_PC_PROBES ? dpari_pc_probe(&was, j) : was.high;
+    int64_t i, j, open = 0;
+    for (i = 0; i < cutting->parts - 1; i++) {
+        const dpari_pc_cut *cut = &cutting->cut[i];
+        const int is_open = cut->low < cut->high;
+        open += is_open;
+        for (j = 0; j < DPARI_PC_PROBES; j++) {
+            const int64_t at = is_open ? dpari_pc_probe(cut, j) : cut->low;
+            const int64_t rank = by_id ? dpari_pc_rank(cutting, cut->key, at, 1)
+                                       : dpari_pc_rank(cutting, at, INT64_MAX, 1);
+            cutting->count[i * DPARI_PC_PROBES + j] = cutting->before[rank];
         }
     }
-    return st;
+    return open;
+}
+
+/* Shrinks the bracket of a cut to the eighth that holds its place. count: the weights of all ranks
+ * up to each probe. */
+static void dpari_pc_shrink(dpari_pc_cut *cut, const int64_t *count)
+{
+    const dpari_pc_cut was = *cut;
+    int64_t j = 0;
+    while (j < DPARI_PC_PROBES && count[j] < cut->weight) {
+        j++;
+    }
+    if (j > 0) {
+        cut->low = dpari_pc_probe(&was, j - 1) + 1;
+    }
+    if (j < DPARI_PC_PROBES) {
+        cut->high = dpari_pc_probe(&was, j);
+    }
+}
+
+/* Searches for each cut the smallest number in its bracket up to which points weigh as much as
+ * wanted: places first, then, with by_id, ids at the place that was found. Collective. */
+static dpar_status dpari_pc_search(dpari_pc *cutting, int by_id, dpar_why *why)
+{
+    int64_t i;
+    while (dpari_pc_probe_all(cutting, by_id) > 0) { /* the same number on all ranks */
+        const dpar_status status = dpari_pc_add(cutting, DPARI_PC_PROBES, why);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        for (i = 0; i < cutting->parts - 1; i++) {
+            if (cutting->cut[i].low < cutting->cut[i].high) {
+                dpari_pc_shrink(&cutting->cut[i], cutting->count + i * DPARI_PC_PROBES);
+            }
+        }
+    }
+    return DPAR_OK;
 }
 
 /* Finds the smallest and largest id at the place of each cut, over all ranks. The places are known
  * by now. */
-static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *x, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pc_ids(dpari_pc *cutting, dpar_why *why)
 {
-    const int64_t cuts = x->parts - 1;
-    dpar_status st;
+    const int64_t cuts = cutting->parts - 1;
+    dpar_status status;
     int64_t i;
     for (i = 0; i < cuts; i++) {
-        dpari_pc_cut *cut = &x->cut[i];
+        dpari_pc_cut *cut = &cutting->cut[i];
         int64_t first, last;
         cut->key = cut->low;
-        first = dpari_pc_rank(x, cut->key, INT64_MIN, 0);
-        last = dpari_pc_rank(x, cut->key, INT64_MAX, 1);
-        x->count[2 * i] = first < last ? x->item[first].id : INT64_MAX;
-        x->count[2 * i + 1] = first < last ? ~x->item[last - 1].id : INT64_MAX; /* falls with it */
+        first = dpari_pc_rank(cutting, cut->key, INT64_MIN, 0);
+        last = dpari_pc_rank(cutting, cut->key, INT64_MAX, 1);
+        /* Of ~id, because its minimum over the ranks is that of the largest id. */
+        cutting->count[2 * i] = first < last ? cutting->item[first].id : INT64_MAX;
+        cutting->count[2 * i + 1] = first < last ? ~cutting->item[last - 1].id : INT64_MAX;
     }
-    st = dpar_all_reduce(x->c, x->count, x->count, 2 * cuts, DPAR_I64, DPAR_MIN, NULL);
-    for (i = 0; i < cuts && st == DPAR_OK; i++) {
-        x->cut[i].low = x->count[2 * i];
-        x->cut[i].high = ~x->count[2 * i + 1];
+    status = dpar_all_reduce(cutting->comm, cutting->count, cutting->count, 2 * cuts, DPAR_I64,
+                             DPAR_MIN, NULL);
+    for (i = 0; i < cuts && status == DPAR_OK; i++) {
+        cutting->cut[i].low = cutting->count[2 * i];
+        cutting->cut[i].high = ~cutting->count[2 * i + 1];
     }
-    return dpari_po_said(x->c, st, why);
+    return dpari_po_explain(cutting->comm, status, why);
 }
 
 /* Decides for each cut whether the part begins before or behind its point: the cut is behind it if
  * the middle of the point's weight is before the cut. */
-static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *x, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pc_sides(dpari_pc *cutting, dpar_why *why)
 {
-    const int64_t cuts = x->parts - 1;
-    dpar_status st;
+    const int64_t cuts = cutting->parts - 1;
+    dpar_status status;
     int64_t i;
     for (i = 0; i < cuts; i++) {
-        dpari_pc_cut *cut = &x->cut[i];
+        dpari_pc_cut *cut = &cutting->cut[i];
         cut->id = cut->low;
-        x->count[i] = x->before[dpari_pc_rank(x, cut->key, cut->id, 0)] +
-                      x->before[dpari_pc_rank(x, cut->key, cut->id, 1)];
+        cutting->count[i] = cutting->before[dpari_pc_rank(cutting, cut->key, cut->id, 0)] +
+                            cutting->before[dpari_pc_rank(cutting, cut->key, cut->id, 1)];
     }
-    st = dpari_pc_add(x, 1, why);
-    for (i = 0; i < cuts && st == DPAR_OK; i++) {
-        x->cut[i].behind = x->count[i] < dpari_pc_share(x, i + 1, 2);
+    status = dpari_pc_add(cutting, 1, why);
+    for (i = 0; i < cuts && status == DPAR_OK; i++) {
+        cutting->cut[i].behind = cutting->count[i] < dpari_pc_share(cutting, i + 1, 2);
     }
-    return st;
+    return status;
 }
 
-static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *x, dpar_why *why)
+/* Finds all cuts. Collective. */
+static DPARI_COLD dpar_status dpari_pc_cuts(dpari_pc *cutting, dpar_why *why)
 {
-    dpar_status st =
-        dpar_all_reduce(x->c, &x->before[x->d->count], &x->weight, 1, DPAR_I64, DPAR_SUM, NULL);
+    dpar_status status = dpar_all_reduce(cutting->comm, &cutting->before[cutting->desc->count],
+                                         &cutting->weight, 1, DPAR_I64, DPAR_SUM, NULL);
     int32_t i;
-    if (st != DPAR_OK || x->parts == 1 || x->points == 0) {
-        return dpari_po_said(x->c, st, why);
+    if (status != DPAR_OK || cutting->parts == 1 || cutting->points == 0) {
+        return dpari_po_explain(cutting->comm, status, why);
     }
-    for (i = 0; i < x->parts - 1; i++) {
-        x->cut[i].high = INT64_MAX;
-        x->cut[i].weight = dpari_pc_share(x, i + 1, 1);
+    for (i = 0; i < cutting->parts - 1; i++) {
+        cutting->cut[i].high = INT64_MAX;
+        cutting->cut[i].weight = dpari_pc_share(cutting, i + 1, 1);
     }
-    st = dpari_pc_search(x, 0, why);
-    st = st == DPAR_OK ? dpari_pc_ids(x, why) : st;
-    st = st == DPAR_OK ? dpari_pc_search(x, 1, why) : st;
-    return st == DPAR_OK ? dpari_pc_sides(x, why) : st;
+    status = dpari_pc_search(cutting, 0, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_ids(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_search(cutting, 1, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpari_pc_sides(cutting, why);
 }
 
-/* Parts of own points: both go on along the curve. */
-static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
+/* Sets the part of each own point. Points and cuts are both sorted, so that one pass is enough. */
+static void dpari_pc_deal(const dpari_pc *cutting, int32_t *owner, int64_t *key)
 {
     int32_t part = 0;
     int64_t i;
-    for (i = 0; i < x->d->count; i++) {
-        const dpari_po_item *item = &x->item[i];
-        while (part < x->parts - 1 &&
-               dpari_po_compare(item, x->cut[part].key, x->cut[part].id) >= x->cut[part].behind) {
+    for (i = 0; i < cutting->desc->count; i++) {
+        const dpari_po_item *item = &cutting->item[i];
+        while (part < cutting->parts - 1 &&
+               dpari_po_compare(item, cutting->cut[part].key, cutting->cut[part].id) >=
+                   cutting->cut[part].behind) {
             part++;
         }
         owner[item->at] = part;
@@ -370,34 +424,52 @@ static void dpari_pc_deal(const dpari_pc *x, int32_t *owner, int64_t *key)
     }
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *c,
-                                                      const dpar_points_partition_desc *d,
+/* Partitions points whose description was checked. Collective; the caller frees cutting->pages. */
+static DPARI_COLD dpar_status dpari_pc_run(dpari_pc *cutting, int32_t *owner, int64_t *key,
+                                           dpar_why *why)
+{
+    dpar_status status = dpari_po_first(cutting->comm, cutting->desc->count, &cutting->first, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_measure(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_agree(cutting->comm, dpari_pc_line_up(cutting, why), why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpari_pc_cuts(cutting, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_pc_deal(cutting, owner, key);
+    return DPAR_OK;
+}
+
+DPAR_API DPARI_COLD dpar_status dpar_points_partition(dpar_comm *comm,
+                                                      const dpar_points_partition_desc *desc,
                                                       int32_t *owner, int64_t *key, dpar_why *why)
 {
-    dpari_pc x;
-    dpar_status st;
-    if (!c) {
-        return dpari_wrong(why, "no communicator");
+    dpari_pc cutting;
+    dpar_status status;
+    if (!comm) {
+        return dpari_wrong(why, "dpar_points_partition: comm is NULL");
     }
-    dpari_zero(&x, sizeof x);
-    st = dpari_po_host(c, why);
-    st = st == DPAR_OK ? dpari_pc_check(d, owner, why) : st;
-    st = dpari_agree_on(c, st, "partition", dpari_pc_state, d, why);
-    if (st != DPAR_OK) {
-        return st;
+    status = dpari_po_host(comm, why);
+    if (status == DPAR_OK) {
+        status = dpari_pc_check(desc, owner, why);
     }
-    x.c = c;
-    x.d = d;
-    x.parts = d->parts > 0 ? d->parts : c->size;
-    st = dpari_po_first(c, d->count, &x.first, why);
-    st = st == DPAR_OK ? dpari_pc_measure(&x, why) : st;
-    if (st == DPAR_OK) {
-        st = dpari_agree(c, dpari_pc_line_up(&x, why), why);
+    status = dpari_agree_on(comm, status, "partition", dpari_pc_state, desc, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    st = st == DPAR_OK ? dpari_pc_cuts(&x, why) : st;
-    if (st == DPAR_OK) {
-        dpari_pc_deal(&x, owner, key);
-    }
-    dpari_po_free(&x.pages);
-    return st;
+    dpari_zero(&cutting, sizeof cutting);
+    cutting.comm = comm;
+    cutting.desc = desc;
+    cutting.parts = desc->parts > 0 ? desc->parts : comm->size;
+    status = dpari_pc_run(&cutting, owner, key, why);
+    dpari_po_free(&cutting.pages);
+    return status;
 }

@@ -1,30 +1,36 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_plan - what a plan of points is made of, and where things lie in it. Private: the floor of
- * these, lowest first,
+/* points_plan - the structs of a plan of points, and how an exchange runs. Private. The modules of
+ * points, lowest first, are
  *
- *     points_list     lists of indices, the loops over them
- *     points_owner    who owns an id, who reads it
- *     points_wait     waiting for peers
+ *     points_list     lists of indices, and the loops over them
+ *     points_owner    finds who owns and who reads an id
+ *     points_wait     waits for peers
  *     points_run      exchanges: begin, test, end
  *     points          checks, plans, numbering
- *     points_check    poison, stale ghosts
- *     points_simple   few lines
+ *     points_check    poisoned and stale ghosts
+ *     points_simple   exchanges of one vector
  *
- * How an exchange runs. Forward each rank gives its peers values of its own, which they take into
- * ghosts; adjoint they give ghosts, which their owner takes. What is given is packed into staging
- * memory, peer after peer, twice: exchanges take turns. With ranks that do not share memory one
- * message each way goes. Ranks that do tell each other in two words,
+ * How an exchange runs. Forward, each rank sends own values to its peers, which store them in their
+ * ghosts. Adjoint, each rank sends ghosts to their owners, which combine them with own values.
+ * Values are packed into staging memory, one peer after the other. The staging memory has two
+ * halves, called turns, and exchanges alternate between them. Peers that do not share memory get
+ * one message each. Peers that share memory read the packed values there. Each rank publishes two
+ * words for them:
  *
- *     ready = exchange << 16 | kind    what I give is packed, or lies where my turn says
- *     done  = exchange                 I have taken all that I take
+ *     ready = exchange << 16 | kind    my values are packed, or my turn says where they are
+ *     done  = exchange                 I have taken all values that are for me
  *
- * and staging memory of a turn is written again when those who read it are done with the exchange
- * before the last. A peer that is ready for one is done with all before it: where each gives and
- * takes nobody looks at `done` for that, nor is woken by it. Forward long runs of a vector in
- * registered memory are not packed: the turn has the vector's address, its reader has the giver's
- * list, and the giver waits at the end until it is done. Both decide so by the same numbers.
+ * A rank packs into a turn again when its readers are done with the exchange before the last one.
+ * Usually it need not wait for `done`: a peer that is ready for an exchange is done with all before
+ * it. `done` matters, and wakes waiting ranks, only if some peer only sends or only receives, or if
+ * vectors were read in place.
  *
- * Staging memory grows with the vectors. Where it lies is told anew with each exchange. */
+ * Forward, vectors in registered memory with long runs are not packed. The sender writes the
+ * address of the vector into its turn. The receiver knows the sender's list from planning and reads
+ * the vector in place, and the sender's end waits until the receiver is done. Both sides decide
+ * this by the same numbers (dpari_pt_is_direct), so they need not agree on it.
+ *
+ * The staging memory grows with the vectors. The receiver looks up its address in each exchange. */
 #ifndef DPARI_POINTS_POINTS_PLAN_H
 #define DPARI_POINTS_POINTS_PLAN_H
 
@@ -33,154 +39,181 @@
 #include "points_list.h"
 
 enum {
-    DPARI_PT_PAD = 16,        /* bytes: a vector begins there in what is packed for a peer */
-    DPARI_PT_RUN_BYTES = 64,  /* runs that are read where they lie */
-    DPARI_PT_CROWDED = 65536, /* bytes that are, where ranks share cores: as of halos, measured */
-    DPARI_PT_BITE = 1024,     /* bytes gathered before they are copied to memory that ranks share */
-    DPARI_PT_MOST = 4096,     /* vectors of an exchange */
-    DPARI_PT_PACKING = 0,     /* what the time goes to */
+    DPARI_PT_PAD = 16,        /* packed vectors begin at multiples of so many bytes */
+    DPARI_PT_RUN_BYTES = 64,  /* the default of desc.run_bytes */
+    DPARI_PT_CROWDED = 65536, /* if ranks share cores, the least bytes of a list that is read in
+                                 place; the same limit as for halos, where it was measured */
+    DPARI_PT_BITE = 1024,     /* bytes gathered in private memory before they are copied to memory
+                                 that ranks share */
+    DPARI_PT_MOST = 4096,     /* the most vectors of an exchange */
+    DPARI_PT_PACKING = 0,     /* phases that are timed: indices of dpari_points.seconds */
     DPARI_PT_COPYING,
     DPARI_PT_WAITING
 };
 
-/* What a rank says to its peers; registered memory. */
+/* What a rank publishes to its peers, in registered memory. `done` has a cache line of its own. */
 typedef struct dpari_pt_line {
     uint64_t ready;
-    uint64_t turns; /* ref of the memory of both turns, as long as no peer reads it: in each the */
-    int64_t turn_bytes; /* places of the vectors, then what is packed */
-    char room_0[DPARI_LINE - 24];
+    uint64_t turns;     /* reference to the memory of both turns; changes only while no peer reads
+                           it. A turn has the places of the vectors, then the packed values */
+    int64_t turn_bytes; /* of one turn */
+    char padding_0[DPARI_LINE - 24];
     uint64_t done;
-    char room_1[DPARI_LINE - 8];
+    char padding_1[DPARI_LINE - 8];
 } dpari_pt_line;
 
-/* The kind in a rank's word: the operation, a hash of what the vectors hold, and whether peers find
- * places in its turn, for some vector is not packed. */
+/* The kind in the word `ready`: the operation (DPARI_PT_OP: forward, sum, max or min), a hash of
+ * the types and components of the vectors, and DPARI_PT_LENT if some vector is not packed, so that
+ * peers find places in the turn. */
 enum { DPARI_PT_OP = 3, DPARI_PT_KIND = 0x7fff, DPARI_PT_LENT = 0x8000 };
 
-/* A vector as the exchange under way sees it: `pieces` passes of `size` bytes at each point. */
+/* A vector in the current exchange. Each point has `pieces` pieces of `size` bytes: one piece if
+ * its components are adjacent, otherwise one for each component. */
 typedef struct dpari_pt_vector {
     unsigned char *own, *ghosts;
-    int64_t stride, component; /* bytes between points, between passes (of one: between numbers) */
-    int64_t size, point;       /* of a pass; of all of them at a point */
-    int32_t pieces, numbers;   /* passes; numbers of `type` in each */
+    int64_t stride, component; /* bytes between points, and between components */
+    int64_t size, point;       /* bytes of a piece, and of all pieces of a point */
+    int32_t pieces, numbers;   /* pieces of a point, and numbers of `type` in each piece */
     int32_t type;
-    uint64_t ref; /* of own, where peers may read it */
+    uint64_t ref; /* reference to own if peers may read it in place, otherwise 0 */
 } dpari_pt_vector;
 
-/* The same for the peers, in a turn's memory. */
+/* What peers need to know to read a vector in place. It is written into a turn. */
 typedef struct dpari_pt_place {
-    uint64_t ref; /* 0: packed */
+    uint64_t ref; /* 0 if the vector is not in registered memory */
     int64_t stride, component, size;
 } dpari_pt_place;
 
-/* What two ranks tell each other at init. */
+/* What each rank sends to each peer during planning. References are 0 if the peer cannot reach this
+ * rank's memory. */
 typedef struct dpari_pt_record {
-    int64_t line;                          /* ref */
-    int64_t number;                        /* which peer the other is to this one, */
-    int64_t sends, receives;               /* values to it, from it, */
-    int64_t sends_before, receives_before; /* and to and from peers before it */
-    int64_t runs, kind, first, at;         /* the list of what is sent; at: ref */
+    int64_t line;                          /* reference to the sender's line */
+    int64_t number;                        /* index of the receiver among the sender's peers */
+    int64_t sends, receives;               /* values to the receiver and from it */
+    int64_t sends_before, receives_before; /* values to and from the sender's peers before it */
+    int64_t runs, kind, first, at;         /* the sender's list; `at` is a reference */
 } dpari_pt_record;
 enum { DPARI_PT_WORDS = sizeof(dpari_pt_record) / sizeof(int64_t) };
 
 typedef struct dpari_pt_peer {
     int32_t rank;
-    int32_t world;                         /* its number where memory is shared; -1: messages */
-    dpari_pt_list send, receive;           /* own values, ghosts */
-    int64_t sends_before, receives_before; /* values of peers before it */
+    int32_t world;                         /* its number in the world; -1 if it gets messages */
+    dpari_pt_list send, receive;           /* own values that it gets, ghosts that it owns */
+    int64_t sends_before, receives_before; /* values to and from the peers before it */
     dpari_pt_line *line;
     dpari_pt_record theirs;
-    dpari_pt_list source; /* the list by which it gives, where this rank reads its vectors */
-    int64_t seen;         /* the last exchange that it was ready for */
-    uint64_t turns;       /* its line's, */
-    unsigned char *at;    /* here */
-    int32_t taken;
-    int32_t lends;          /* its turn says where its vectors lie */
-    int32_t reads;          /* it reads vectors of the exchange under way where they lie */
-    unsigned char *arrives; /* messages: where, */
-    int32_t in_place;       /* and that is the vector itself */
+    dpari_pt_list source;   /* the list by which it sends, for reading its vectors in place */
+    int64_t seen;           /* the last exchange for which it was ready */
+    uint64_t turns;         /* the reference in its line, when it was mapped last */
+    unsigned char *mapped;  /* the address of these turns in this process */
+    int32_t taken;          /* 1 if its values of the current exchange were taken */
+    int32_t lends;          /* 1 if its turn has places of vectors to read in place */
+    int32_t reads;          /* 1 if it reads vectors of this rank in place */
+    unsigned char *arrives; /* where its message is received */
+    int32_t in_place;       /* 1 if that is in the ghosts, so that nothing is unpacked */
 } dpari_pt_peer;
 
-/* An id and where it lies; at < 0: free. */
+/* An id and its local index; at < 0 if the entry is free. */
 typedef struct dpari_pt_entry {
     int64_t id;
     int64_t at;
 } dpari_pt_entry;
 
-/* Ids of this rank, by hashing with steps of one. */
+/* A hash table of the ids of this rank, own ones (if they are listed) and ghosts, with linear
+ * probing. */
 typedef struct dpari_pt_table {
     dpari_pt_entry *entry;
-    int64_t mask; /* entries - 1; -1: there are none */
+    int64_t mask; /* entries - 1; -1 if there are none */
 } dpari_pt_table;
 
 typedef struct dpari_points {
-    dpar_points head; /* first: the handle */
+    dpar_points head; /* the public struct; it must be first */
     dpar_comm *node;
-    void *owned;        /* memory of this struct that make has allocated; NULL: the caller's */
-    dpari_world *world; /* NULL: messages alone */
-    int32_t way, tag, timers;
-    int32_t listed;      /* planned by lists: there are no ids */
-    int32_t hashed;      /* own ids are in the table */
-    int32_t given_owner; /* the caller said who owns each ghost */
-    int32_t self;        /* the peer that is the rank itself; -1: none */
-    int32_t shared;      /* peers that share memory, itself apart; */
-    int32_t oneway;      /* some of them only give to this rank or only take */
-    int32_t lent;        /* some has lent it vectors in the exchange under way */
-    int32_t messages_to; /* peers that do not */
+    void *owned;        /* memory of this struct if make has allocated it; NULL if the caller has */
+    dpari_world *world; /* memory shared in the node; NULL if only messages are used */
+    int32_t method, tag, timers;
+    int32_t listed;      /* 1 if planned by lists, so that there are no ids */
+    int32_t hashed;      /* 1 if own ids are in the table */
+    int32_t given_owner; /* 1 if the caller passed the owner of each ghost */
+    int32_t self;        /* index of this rank among its peers; -1 if it is none of them */
+    int32_t shared;      /* number of peers that share memory, without this rank */
+    int32_t oneway;      /* 1 if one of them only sends to this rank or only receives from it */
+    int32_t lent;        /* 1 if one of them has vectors to be read in place in this exchange */
+    int32_t messages_to; /* number of peers that do not share memory */
     int64_t run_bytes;
-    dpar_layout rule; /* of own_id NULL */
-    int32_t ruled;
+    dpar_layout layout; /* a copy of desc.layout, */
+    int32_t has_layout; /* if this is 1 */
     dpari_pt_table table;
     dpari_pt_peer *peer;
     dpar_call *call;
-    dpar_work *work;         /* receives, then sends */
-    unsigned char *lists;    /* registered: what follows, and peers, call, work */
-    dpari_pt_record *record; /* [2 * peers] */
-    int32_t *numbers;        /* of lists */
+    dpar_work *work;         /* of the receives, then of the sends */
+    unsigned char *lists;    /* registered memory of line, peer, call, work, record and numbers */
+    dpari_pt_record *record; /* [2 * peers]: those sent, then those received */
+    int32_t *numbers;        /* of the lists of all peers */
     dpari_pt_line *line;
-    int64_t sends, receives; /* values in all */
-    unsigned char *staging;  /* registered: vectors, two turns, what arrives */
-    int64_t staging_vectors, staging_turn;
+    int64_t sends, receives; /* number of values in an exchange */
+    unsigned char *staging;  /* registered memory of vector, turns, aside and arrivals */
+    int64_t staging_vectors; /* vectors for which it is large enough */
+    int64_t staging_turn;    /* bytes of a turn */
     dpari_pt_vector *vector;
-    unsigned char *turns, *aside, *arrivals; /* aside: one peer's values, this rank's alone */
-    int32_t vectors;
-    dpar_points_field named; /* the only vector of the exchange before; type 0: there were more */
-    int64_t point;           /* bytes at a point, of all of them */
-    int64_t count;           /* exchanges begun */
-    uint64_t kind;           /* of the one under way */
+    unsigned char *turns, *arrivals;
+    unsigned char *aside;         /* memory that no peer reads, for the values of one peer */
+    int32_t vectors;              /* in the current exchange */
+    dpar_points_field last_field; /* the vector of the last exchange; type 0 if it had several */
+    int64_t point;                /* bytes at a point, of all vectors together */
+    int64_t count;                /* exchanges begun */
+    uint64_t kind;                /* of the current exchange */
     int32_t active, adjoint, op, stage;
     int32_t receives_posted, sends_posted;
-    int32_t again; /* what is posted for the next, if it is like this one */
-    double looked;
-    double seconds[3];
+    int32_t again;     /* 1 if the calls can be posted again, with other addresses */
+    double looked;     /* when dpar_points_test last looked for failed peers, in seconds */
+    double seconds[3]; /* spent in each phase */
 } dpari_points;
 
-/* Of a handle. */
-DPARI_FN dpari_points *dpari_pt_of(const dpar_points *p)
+/* Returns the plan of a handle. */
+DPARI_FN dpari_points *dpari_pt_of(const dpar_points *points)
 {
-    return (dpari_points *)(uintptr_t)p;
+    return (dpari_points *)(uintptr_t)points;
 }
 
-/* Where the values for peer number k begin in what is packed, `before` values for those before it:
- * a multiple of DPARI_LINE. Each vector may take up to DPARI_PT_PAD bytes more. */
+/* Returns the components of a vector at each point. */
+DPARI_FN int32_t dpari_pt_components(const dpar_points_field *field)
+{
+    return field->components > 0 ? field->components : 1;
+}
+
+/* Returns the elements from one point of a vector to the next. */
+DPARI_FN int64_t dpari_pt_stride(const dpar_points_field *field)
+{
+    if (field->stride > 0) {
+        return field->stride;
+    }
+    return field->component_stride <= 1 ? dpari_pt_components(field) : 1;
+}
+
+/* Returns the offset of the values of peer k in a turn, which is a multiple of DPARI_LINE. `before`
+ * values of the peers before it precede them, and each vector of these may take up to DPARI_PT_PAD
+ * bytes more. Both ranks compute it, so that offsets need not be sent. */
 DPARI_FN int64_t dpari_pt_begins(int64_t before, int64_t k, int64_t point, int64_t vectors)
 {
     const int64_t at = before * point + k * (DPARI_PT_PAD * vectors + DPARI_LINE);
     return at / DPARI_LINE * DPARI_LINE;
 }
 
-/* Bytes of a vector in what is packed, with those behind it. */
+/* Returns the bytes that a vector takes in a turn, with padding up to the next one. */
 DPARI_FN int64_t dpari_pt_block(int64_t values, int64_t point)
 {
     return (values * point + DPARI_PT_PAD - 1) / DPARI_PT_PAD * DPARI_PT_PAD;
 }
 
-/* True if `values` values of a sender's vector, in `runs` runs, are read in place. */
-DPARI_FN int dpari_pt_is_direct(const dpari_points *x, uint64_t ref, int64_t size, int64_t values,
-                                int64_t runs)
+/* True if a vector is read in place, of which `values` values in `runs` runs are sent. The sender
+ * and the receiver call it with the same arguments. */
+DPARI_FN int dpari_pt_is_direct(const dpari_points *plan, uint64_t ref, int64_t size,
+                                int64_t values, int64_t runs)
 {
-    return ref != 0 && x->way != DPAR_POINTS_PACKED && values * size >= runs * x->run_bytes &&
-           (!x->world->crowded || values * size >= DPARI_PT_CROWDED);
+    return ref != 0 && plan->method != DPAR_POINTS_PACKED &&
+           values * size >= runs * plan->run_bytes &&
+           (!plan->world->crowded || values * size >= DPARI_PT_CROWDED);
 }
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Runs exchanges of points: begin, test and end, forward and adjoint.
  *
- * points_plan.h has the protocol. Values are packed peer after peer into staging memory, published
- * by `ready` or posted as messages, and taken into ghosts, or combined into owners in the order of
- * ranks. Long runs in registered memory are read in place. */
+ * points_plan.h has the protocol. Begin posts the receives, packs the values for each peer,
+ * publishes them (`ready`) and sends messages. Test and end take the values of the peers: forward
+ * into ghosts, as they arrive; adjoint into own values, in the order of ranks, so that sums do not
+ * depend on arrival. End then waits until peers have read this rank's vectors, and until messages
+ * are sent. */
 #include "points.h"
 
 #include "../base/inner.h"
@@ -17,62 +19,70 @@
 #include "points_plan.h"
 #include "points_wait.h"
 
+/* Stages of an exchange after begin: taking the values of peers, then waiting until peers no longer
+ * need those of this rank. */
 enum { DPARI_PT_TAKING, DPARI_PT_LEAVING };
 
 /* ---- vectors ----------------------------------------------------------------------------------
  */
 
-/* A vector as the caller names it: E_ARG with a message in c->why. */
-static dpar_status dpari_pt_check_vector(const dpari_points *x, const dpar_points_field *v,
+/* Checks vector i of an exchange. Returns DPAR_E_ARG with a message in comm->why. */
+static dpar_status dpari_pt_check_vector(const dpari_points *plan, const dpar_points_field *field,
                                          int32_t i)
 {
-    dpar_comm *c = x->head.comm;
-    const int32_t n = v->components > 0 ? v->components : 1;
-    const int64_t own = x->head.own_count, all = own + x->head.ghost_count;
-    if (dpar_type_bytes(v->type) == 0 || v->components < 0 || v->components > 1 << 20) {
-        return dpari_comm_wrong(c, "vector %d: %d components of %s", i, v->components,
-                                dpar_type_name(v->type));
+    dpar_comm *comm = plan->head.comm;
+    const int32_t n = dpari_pt_components(field);
+    const int64_t own = plan->head.own_count, all = own + plan->head.ghost_count;
+    if (dpar_type_bytes(field->type) == 0 || field->components < 0 || field->components > 1 << 20) {
+        return dpari_comm_wrong(
+            comm, "vector %d: %d components of type %s (allowed: 0 to 2^20, of a type with bytes)",
+            i, field->components, dpar_type_name(field->type));
     }
-    if (v->stride < 0 || v->component_stride < 0 || v->stride > INT64_C(1) << 31 ||
-        v->component_stride > INT64_C(1) << 40 ||
-        (v->component_stride <= 1 && v->stride > 0 && v->stride < n)) {
-        return dpari_comm_wrong(c, "vector %d: stride %ld, component_stride %ld for %d components",
-                                i, v->stride, v->component_stride, n);
+    if (field->stride < 0 || field->component_stride < 0 || field->stride > INT64_C(1) << 31 ||
+        field->component_stride > INT64_C(1) << 40 ||
+        (field->component_stride <= 1 && field->stride > 0 && field->stride < n)) {
+        return dpari_comm_wrong(comm,
+                                "vector %d: stride %ld (to 2^31) or component_stride %ld (to 2^40) "
+                                "does not fit %d components",
+                                i, field->stride, field->component_stride, n);
     }
-    if ((!v->data && (own > 0 || (all > 0 && !v->ghosts))) ||
-        (!v->ghosts && !v->data && all > own)) {
-        return dpari_comm_wrong(c, "vector %d: data is NULL, %ld values lie there", i,
-                                v->ghosts ? own : all);
+    if ((!field->data && (own > 0 || (all > 0 && !field->ghosts))) ||
+        (!field->ghosts && !field->data && all > own)) {
+        return dpari_comm_wrong(comm, "vector %d: data is NULL but must hold %ld values", i,
+                                field->ghosts ? own : all);
     }
     return DPAR_OK;
 }
 
-static void dpari_pt_place_vector(const dpari_points *x, const dpar_points_field *v,
+/* Sets the addresses of a vector. Its strides are set already. */
+static void dpari_pt_place_vector(const dpari_points *plan, const dpar_points_field *field,
                                   dpari_pt_vector *to)
 {
-    to->own = (unsigned char *)v->data;
-    to->ghosts = v->ghosts ? (unsigned char *)v->ghosts
-                           : (v->data ? to->own + x->head.own_count * to->stride : NULL);
+    to->own = (unsigned char *)field->data;
+    to->ghosts = (unsigned char *)field->ghosts;
+    if (field->ghosts == NULL && field->data != NULL) {
+        to->ghosts = to->own + plan->head.own_count * to->stride;
+    }
 }
 
-static void dpari_pt_set_vector(const dpari_points *x, const dpar_points_field *v,
+/* Converts a checked vector of the caller, with all strides in bytes. */
+static void dpari_pt_set_vector(const dpari_points *plan, const dpar_points_field *field,
                                 dpari_pt_vector *to)
 {
-    const int64_t bytes = dpar_type_bytes(v->type);
-    const int32_t n = v->components > 0 ? v->components : 1;
-    const int together = v->component_stride <= 1;
-    const int64_t stride = v->stride > 0 ? v->stride : together ? n : 1;
-    to->type = v->type;
+    const int64_t bytes = dpar_type_bytes(field->type);
+    const int32_t n = dpari_pt_components(field);
+    const int together = field->component_stride <= 1;
+    to->type = field->type;
     to->pieces = together ? 1 : n;
     to->numbers = together ? n : 1;
     to->size = bytes * to->numbers;
     to->point = bytes * n;
-    to->stride = bytes * stride;
-    to->component = together ? bytes : bytes * v->component_stride;
-    dpari_pt_place_vector(x, v, to);
+    to->stride = bytes * dpari_pt_stride(field);
+    to->component = together ? bytes : bytes * field->component_stride;
+    dpari_pt_place_vector(plan, field, to);
     to->ref = 0;
-    if (x->shared > 0 && x->way != DPAR_POINTS_PACKED && v->data) {
-        to->ref = dpari_ref(x->world, v->data, 1);
+    if (plan->shared > 0 && plan->method != DPAR_POINTS_PACKED && field->data) {
+        to->ref = dpari_ref(plan->world, field->data, 1);
     }
 }
 
@@ -84,206 +94,227 @@ static int64_t dpari_pt_places_bytes(int64_t n)
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-static int64_t dpari_pt_packed_bytes(const dpari_points *x, int64_t n, int64_t point)
+/* Returns the bytes of the packed values of all peers, in either direction. */
+static int64_t dpari_pt_packed_bytes(const dpari_points *plan, int64_t n, int64_t point)
 {
-    return dpari_pt_begins(dpari_most(x->sends, x->receives), x->head.peer_count, point, n) +
+    return dpari_pt_begins(dpari_most(plan->sends, plan->receives), plan->head.peer_count, point,
+                           n) +
            DPARI_LINE;
 }
 
-/* Waits until peers have taken what they were given in exchange `last`. */
-static dpar_status dpari_pt_await_done(dpari_points *x, int64_t last)
+/* Waits until the peers that share memory have taken all values of exchange `last`. Those that were
+ * ready for a later one have. */
+static dpar_status dpari_pt_await_done(dpari_points *plan, int64_t last)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK && last > 0; i++) {
-        if (x->peer[i].world >= 0 && i != x->self && x->peer[i].seen <= last) {
-            st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)last, 1);
+    for (i = 0; i < plan->head.peer_count && status == DPAR_OK && last > 0; i++) {
+        if (plan->peer[i].world >= 0 && i != plan->self && plan->peer[i].seen <= last) {
+            status = dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)last, 1);
         }
     }
-    return st;
+    return status;
 }
 
-/* Staging memory for n vectors of so many bytes a point. */
-static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *x, int64_t n, int64_t point)
+/* Allocates larger staging memory, for n vectors of `point` bytes together at each point. A failure
+ * breaks the communicator, because the other ranks have begun the exchange. */
+static DPARI_COLD dpar_status dpari_pt_grow(dpari_points *plan, int64_t n, int64_t point)
 {
     const int64_t head = dpari_room_up(n * (int64_t)sizeof(dpari_pt_vector)) + DPARI_LINE;
-    const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(x, n, point);
+    const int64_t places = dpari_pt_places_bytes(n), packed = dpari_pt_packed_bytes(plan, n, point);
     const int64_t vectors = (head + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
-    const int beside = x->messages_to > 0; /* what arrives, and what is packed beside */
-    dpar_comm *of = x->world ? x->node : x->head.comm;
+    dpar_comm *of = plan->world ? plan->node : plan->head.comm;
     void *memory = NULL;
-    dpar_status st = dpari_pt_await_done(x, x->count);
-    if (st != DPAR_OK) {
-        return st;
+    dpar_status status = dpari_pt_await_done(plan, plan->count);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpar_comm_release(of, x->staging);
-    x->staging = NULL;
-    st = dpar_comm_alloc(of, vectors + 2 * (places + packed) + (beside + 1) * packed, &memory);
-    if (st != DPAR_OK) {
+    dpar_comm_release(of, plan->staging);
+    plan->staging = NULL;
+    status = dpar_comm_alloc(
+        of, vectors + 2 * (places + packed) + (plan->messages_to > 0 ? 2 : 1) * packed, &memory);
+    if (status != DPAR_OK) {
         dpar_why why = of->why;
-        return dpari_comm_wrong_all(x->head.comm, st, &why);
+        return dpari_comm_wrong_all(plan->head.comm, status, &why);
     }
-    x->staging = (unsigned char *)memory;
-    x->vector = (dpari_pt_vector *)memory;
-    x->staging_vectors = n;
-    x->staging_turn = places + packed;
-    x->turns = x->staging + vectors;
-    x->aside = x->turns + 2 * x->staging_turn;
-    x->arrivals = x->aside + packed;
-    if (x->shared > 0) {
-        x->line->turns = dpari_ref(x->world, x->turns, 1);
-        x->line->turn_bytes = x->staging_turn;
+    plan->staging = (unsigned char *)memory;
+    plan->vector = (dpari_pt_vector *)memory;
+    plan->staging_vectors = n;
+    plan->staging_turn = places + packed;
+    plan->turns = plan->staging + vectors;
+    plan->aside = plan->turns + 2 * plan->staging_turn;
+    plan->arrivals = plan->aside + packed;
+    if (plan->shared > 0) {
+        plan->line->turns = dpari_ref(plan->world, plan->turns, 1);
+        plan->line->turn_bytes = plan->staging_turn;
     }
     return DPAR_OK;
 }
 
-/* What ranks must name alike. */
-static uint64_t dpari_pt_kind(const dpari_points *x, const dpar_points_field *v, int32_t n)
+/* Returns what peers compare, as part of the word `ready`: the operation, and a hash of the number,
+ * types and components of the vectors. */
+static uint64_t dpari_pt_kind(const dpari_points *plan, const dpar_points_field *fields, int32_t n)
 {
-    uint64_t h = dpari_hash(0, n);
+    uint64_t op = 0;
+    uint64_t hash = dpari_hash(0, n);
     int32_t i;
     for (i = 0; i < n; i++) {
-        h = dpari_hash(h, v[i].type + 64 * (int64_t)(v[i].components > 0 ? v[i].components : 1));
+        hash = dpari_hash(hash, fields[i].type + 64 * (int64_t)dpari_pt_components(&fields[i]));
     }
-    return (h & (DPARI_PT_KIND - DPARI_PT_OP)) | (uint64_t)(!x->adjoint         ? 0
-                                                            : x->op == DPAR_SUM ? 1
-                                                            : x->op == DPAR_MAX ? 2
-                                                                                : 3);
+    if (plan->adjoint) {
+        op = 3;
+        if (plan->op != DPAR_MIN) {
+            op = plan->op == DPAR_SUM ? 1 : 2;
+        }
+    }
+    return (hash & (DPARI_PT_KIND - DPARI_PT_OP)) | op;
 }
 
 /* True if there is one vector, with the type, components and strides of the one before, so that it
  * need not be checked again. Its address may differ. (Plans whose peers read in place are excluded,
  * because memory at the same address may be other memory by now.) */
-static int dpari_pt_is_named(const dpari_points *x, const dpar_points_field *v, int32_t n)
+static int dpari_pt_is_like_last(const dpari_points *plan, const dpar_points_field *fields,
+                                 int32_t n)
 {
-    const dpar_points_field *a = &x->named;
-    return n == 1 && x->vectors == 1 && x->shared == 0 && v && v->data && v->type == a->type &&
-           !v->ghosts == !a->ghosts && v->components == a->components && v->stride == a->stride &&
-           v->component_stride == a->component_stride;
+    const dpar_points_field *last = &plan->last_field;
+    return n == 1 && last->type != DPAR_TYPE_NONE && plan->shared == 0 && fields && fields->data &&
+           fields->type == last->type && !fields->ghosts == !last->ghosts &&
+           fields->components == last->components && fields->stride == last->stride &&
+           fields->component_stride == last->component_stride;
 }
 
 /* Checks and stores the vectors that the caller passes. */
-static dpar_status dpari_pt_name(dpari_points *x, const dpar_points_field *v, int32_t n)
+static dpar_status dpari_pt_set_vectors(dpari_points *plan, const dpar_points_field *fields,
+                                        int32_t n)
 {
-    dpar_comm *c = x->head.comm;
-    dpar_status st = DPAR_OK;
+    dpar_comm *comm = plan->head.comm;
+    dpar_status status;
     int64_t point = 0;
     int32_t i;
-    if (dpari_pt_is_named(x, v, n)) {
-        dpari_pt_place_vector(x, v, x->vector);
+    if (dpari_pt_is_like_last(plan, fields, n)) {
+        dpari_pt_place_vector(plan, fields, plan->vector);
         return DPAR_OK;
     }
-    x->named.type = DPAR_TYPE_NONE;
-    x->again = 0;
-    if (n < 1 || n > DPARI_PT_MOST || !v) {
-        return dpari_comm_wrong(c, "points exchange of %d vectors: 1 to %d are possible", v ? n : 0,
-                                (int32_t)DPARI_PT_MOST);
+    plan->last_field.type = DPAR_TYPE_NONE;
+    plan->again = 0;
+    if (n < 1 || n > DPARI_PT_MOST || !fields) {
+        return dpari_comm_wrong(
+            comm, "points exchange of %d vectors (0 if fields is NULL): 1 to %d are allowed",
+            fields ? n : 0, (int32_t)DPARI_PT_MOST);
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_pt_check_vector(x, &v[i], i);
-        point += st == DPAR_OK
-                     ? dpar_type_bytes(v[i].type) * (v[i].components > 0 ? v[i].components : 1)
-                     : 0;
+    for (i = 0; i < n; i++) {
+        status = dpari_pt_check_vector(plan, &fields[i], i);
+        if (status != DPAR_OK) {
+            return status;
+        }
+        point += dpar_type_bytes(fields[i].type) * dpari_pt_components(&fields[i]);
     }
-    if (st == DPAR_OK &&
-        (n > x->staging_vectors ||
-         dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(x, n, point) > x->staging_turn)) {
-        st = dpari_pt_grow(x, n, point);
+    if (n > plan->staging_vectors ||
+        dpari_pt_places_bytes(n) + dpari_pt_packed_bytes(plan, n, point) > plan->staging_turn) {
+        status = dpari_pt_grow(plan, n, point);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        dpari_pt_set_vector(x, &v[i], &x->vector[i]);
+    for (i = 0; i < n; i++) {
+        dpari_pt_set_vector(plan, &fields[i], &plan->vector[i]);
     }
-    x->vectors = n;
-    x->point = point;
-    if (st == DPAR_OK && n == 1) {
-        x->named = v[0];
+    plan->vectors = n;
+    plan->point = point;
+    if (n == 1) {
+        plan->last_field = fields[0];
     }
-    return st;
+    return DPAR_OK;
 }
 
-/* ---- giving -----------------------------------------------------------------------------------
+/* ---- packing ----------------------------------------------------------------------------------
  */
 
-/* Messages have left when an exchange ends: they alone need no second turn. */
-static unsigned char *dpari_pt_turn(const dpari_points *x)
+/* Returns the turn of the current exchange. If nothing is shared, one turn is enough, because
+ * messages have been sent when an exchange ends. */
+static unsigned char *dpari_pt_turn(const dpari_points *plan)
 {
-    return x->turns + (x->shared > 0 ? x->count & 1 : 0) * x->staging_turn;
+    return plan->turns + (plan->shared > 0 ? plan->count & 1 : 0) * plan->staging_turn;
 }
 
-static unsigned char *dpari_pt_packed(const dpari_points *x)
+/* Returns where the packed values begin in this turn. */
+static unsigned char *dpari_pt_packed(const dpari_points *plan)
 {
-    return dpari_pt_turn(x) + dpari_pt_places_bytes(x->vectors);
+    return dpari_pt_turn(plan) + dpari_pt_places_bytes(plan->vectors);
 }
 
-/* Returns where the values that this rank packs for a peer begin, counted over all peers, */
-static int64_t dpari_pt_out_at(const dpari_points *x, int32_t i)
+/* Returns the offset of the values that this rank packs for peer i. */
+static int64_t dpari_pt_out_at(const dpari_points *plan, int32_t i)
 {
-    const dpari_pt_peer *p = &x->peer[i];
-    return dpari_pt_begins(x->adjoint ? p->receives_before : p->sends_before, i, x->point,
-                           x->vectors);
+    const dpari_pt_peer *peer = &plan->peer[i];
+    return dpari_pt_begins(plan->adjoint ? peer->receives_before : peer->sends_before, i,
+                           plan->point, plan->vectors);
 }
 
-/* and where a peer has packed those for this rank, in the peer's memory. */
-static int64_t dpari_pt_in_at(const dpari_points *x, int32_t i)
+/* Returns the offset of the values that peer i has packed for this rank, in the peer's turn. */
+static int64_t dpari_pt_in_at(const dpari_points *plan, int32_t i)
 {
-    const dpari_pt_record *r = &x->peer[i].theirs;
-    return dpari_pt_begins(x->adjoint ? r->receives_before : r->sends_before, r->number, x->point,
-                           x->vectors);
+    const dpari_pt_record *record = &plan->peer[i].theirs;
+    return dpari_pt_begins(plan->adjoint ? record->receives_before : record->sends_before,
+                           record->number, plan->point, plan->vectors);
 }
 
-/* The list that a rank gives by, and takes by. */
-static const dpari_pt_list *dpari_pt_gives(const dpari_points *x, const dpari_pt_peer *p)
+/* Return the list of the values that are sent to a peer, and of those that are received from it. */
+static const dpari_pt_list *dpari_pt_gives(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return x->adjoint ? &p->receive : &p->send;
+    return plan->adjoint ? &peer->receive : &peer->send;
 }
 
-static const dpari_pt_list *dpari_pt_takes(const dpari_points *x, const dpari_pt_peer *p)
+static const dpari_pt_list *dpari_pt_takes(const dpari_points *plan, const dpari_pt_peer *peer)
 {
-    return x->adjoint ? &p->send : &p->receive;
+    return plan->adjoint ? &peer->send : &peer->receive;
 }
 
-static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *v, int ghosts, int32_t piece)
+/* Describe one piece of the points of a vector: in the caller's memory, and packed at `at`. */
+static dpari_pt_side dpari_pt_side_of(const dpari_pt_vector *vector, int ghosts, int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = (ghosts ? v->ghosts : v->own) + piece * v->component;
-    s.stride = v->stride;
-    return s;
+    dpari_pt_side side;
+    side.at = (ghosts ? vector->ghosts : vector->own) + piece * vector->component;
+    side.stride = vector->stride;
+    return side;
 }
 
-static dpari_pt_side dpari_pt_dense_side(const dpari_pt_vector *v, unsigned char *at, int32_t piece)
+static dpari_pt_side dpari_pt_dense_side(const dpari_pt_vector *vector, unsigned char *at,
+                                         int32_t piece)
 {
-    dpari_pt_side s;
-    s.at = at + piece * v->size;
-    s.stride = v->point;
-    return s;
+    dpari_pt_side side;
+    side.at = at + piece * vector->size;
+    side.stride = vector->point;
+    return side;
 }
 
-/* All of a message is one piece of the vector: it need not be packed. */
-static int dpari_pt_is_whole(const dpari_points *x, const dpari_pt_list *l)
+/* True if the values of a message are adjacent in the vector, so that they need not be packed. */
+static int dpari_pt_is_whole(const dpari_points *plan, const dpari_pt_list *list)
 {
-    return x->vectors == 1 && l->kind == DPARI_PT_ONE && x->vector[0].pieces == 1 &&
-           x->vector[0].stride == x->vector[0].size;
+    return plan->vectors == 1 && list->kind == DPARI_PT_ONE && plan->vector[0].pieces == 1 &&
+           plan->vector[0].stride == plan->vector[0].size;
 }
 
 /* Returns the packed bytes of `values` values of all vectors. */
-static int64_t dpari_pt_bytes(const dpari_points *x, int64_t values)
+static int64_t dpari_pt_bytes(const dpari_points *plan, int64_t values)
 {
     int64_t bytes = 0;
     int32_t i;
-    if (x->vectors == 1) {
-        return values * x->point;
+    if (plan->vectors == 1) {
+        return values * plan->point;
     }
-    for (i = 0; i < x->vectors && values > 0; i++) {
-        bytes += dpari_pt_block(values, x->vector[i].point);
+    for (i = 0; i < plan->vectors && values > 0; i++) {
+        bytes += dpari_pt_block(values, plan->vector[i].point);
     }
     return bytes;
 }
 
-/* True if a peer reads this vector in place. */
-static int dpari_pt_lends(const dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v)
+/* True if a peer reads this vector of this rank in place. */
+static int dpari_pt_lends(const dpari_points *plan, const dpari_pt_peer *peer,
+                          const dpari_pt_vector *vector)
 {
-    return !x->adjoint && p->world >= 0 &&
-           dpari_pt_is_direct(x, v->ref, v->size, p->send.count, p->send.runs);
+    return !plan->adjoint && peer->world >= 0 &&
+           dpari_pt_is_direct(plan, vector->ref, vector->size, peer->send.count, peer->send.runs);
 }
 
 /* Prefetches all these lines of 64 bytes for writing. If only one line of a pair were prefetched,
@@ -306,400 +337,434 @@ static void dpari_pt_own_lines(const unsigned char *at, int64_t bytes)
 #endif
 }
 
-/* Into memory that another core read before: its cache has the lines, which come a bite ahead of
- * the copy. Scattered values are first gathered beside, then written at once. */
-static void dpari_pt_pack_shared(const dpari_points *x, const dpari_pt_vector *v,
-                                 const dpari_pt_list *l, dpari_pt_side mine, unsigned char *to)
+/* Packs a vector of one piece into memory that another core has read before. Because the cache of
+ * that core still has the lines, they are prefetched one bite ahead of the copy. Scattered values
+ * are first gathered in private memory, then written in one go. */
+static void dpari_pt_pack_shared(const dpari_points *plan, const dpari_pt_vector *vector,
+                                 const dpari_pt_list *list, dpari_pt_side mine, unsigned char *to)
 {
-    const int64_t all = l->count * v->size, bite = dpari_most(DPARI_PT_BITE / v->size, 1);
-    const int beside = l->kind == DPARI_PT_EACH || v->stride != v->size;
-    dpari_pt_list part = *l;
+    const int64_t all = list->count * vector->size;
+    const int64_t bite = dpari_most(DPARI_PT_BITE / vector->size, 1); /* values */
+    const int scattered = list->kind == DPARI_PT_EACH || vector->stride != vector->size;
+    dpari_pt_list part = *list;
     int64_t k;
-    dpari_pt_own_lines(to, dpari_least(all, bite * v->size));
-    for (k = 0; k < l->count; k += part.count) {
-        const int64_t at = k * v->size, next = at + bite * v->size;
+    dpari_pt_own_lines(to, dpari_least(all, bite * vector->size));
+    for (k = 0; k < list->count; k += part.count) {
+        const int64_t at = k * vector->size, next = at + bite * vector->size;
         dpari_pt_list dense;
-        part.count = dpari_least(bite, l->count - k);
-        part.at = l->kind == DPARI_PT_EACH ? l->at + k : NULL;
-        part.first = (int32_t)(l->first + k * (l->step != 0 ? l->step : 1));
+        part.count = dpari_least(bite, list->count - k);
+        part.at = list->kind == DPARI_PT_EACH ? list->at + k : NULL;
+        part.first = (int32_t)(list->first + k * (list->step != 0 ? list->step : 1));
         dense = dpari_pt_dense(part.count);
-        dpari_pt_own_lines(to + next, dpari_least(all - next, bite * v->size));
-        dpari_pt_move(&dense, dpari_pt_dense_side(v, beside ? x->aside : to + at, 0), &part, mine,
-                      v->size);
-        if (beside) {
-            dpari_elements_bits(to + at, x->aside, (size_t)(part.count * v->size));
+        dpari_pt_own_lines(to + next, dpari_least(all - next, bite * vector->size));
+        dpari_pt_move(&dense, dpari_pt_dense_side(vector, scattered ? plan->aside : to + at, 0),
+                      &part, mine, vector->size);
+        if (scattered) {
+            dpari_elements_bits(to + at, plan->aside, (size_t)(part.count * vector->size));
         }
     }
 }
 
-/* A vector into what is packed for a peer, which may share the memory. */
-static void dpari_pt_pack_vector(dpari_points *x, const dpari_pt_vector *v, const dpari_pt_list *l,
-                                 unsigned char *to, int shared)
+/* Packs a vector for a peer. shared: 1 if another core reads the packed values. They are then
+ * written in bites, or packed in private memory and copied at once. The adjoint sets the ghosts to
+ * 0. */
+static void dpari_pt_pack_vector(dpari_points *plan, const dpari_pt_vector *vector,
+                                 const dpari_pt_list *list, unsigned char *to, int shared)
 {
-    const dpari_pt_list dense = dpari_pt_dense(l->count);
-    const int bites = shared && l->kind != DPARI_PT_RUNS && v->pieces == 1;
+    const dpari_pt_list dense = dpari_pt_dense(list->count);
+    const int bites = shared && list->kind != DPARI_PT_RUNS && vector->pieces == 1;
     const int aside = shared && !bites;
     int32_t piece;
-    for (piece = 0; piece < v->pieces; piece++) {
-        const dpari_pt_side mine = dpari_pt_side_of(v, x->adjoint, piece);
+    for (piece = 0; piece < vector->pieces; piece++) {
+        const dpari_pt_side mine = dpari_pt_side_of(vector, plan->adjoint, piece);
         if (bites) {
-            dpari_pt_pack_shared(x, v, l, mine, to);
+            dpari_pt_pack_shared(plan, vector, list, mine, to);
         } else {
-            dpari_pt_move(&dense, dpari_pt_dense_side(v, aside ? x->aside : to, piece), l, mine,
-                          v->size);
+            dpari_pt_move(&dense, dpari_pt_dense_side(vector, aside ? plan->aside : to, piece),
+                          list, mine, vector->size);
         }
-        if (x->adjoint) {
-            dpari_pt_clear(l, mine, v->size);
+        if (plan->adjoint) {
+            dpari_pt_clear(list, mine, vector->size);
         }
     }
     if (aside) {
-        dpari_elements_bits(to, x->aside, (size_t)(l->count * v->point));
+        dpari_elements_bits(to, plan->aside, (size_t)(list->count * vector->point));
     }
 }
 
-/* Packs what peer i gets of the vectors, but for those that it reads where they lie. Returns where.
- */
-static unsigned char *dpari_pt_pack(dpari_points *x, int32_t i)
+/* Packs the values of all vectors for peer i, except for vectors that it reads in place. Returns
+ * where they begin. */
+static unsigned char *dpari_pt_pack(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    const dpari_pt_list *l = dpari_pt_gives(x, p);
-    unsigned char *const out = dpari_pt_packed(x) + dpari_pt_out_at(x, i), *to = out;
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpari_pt_list *list = dpari_pt_gives(plan, peer);
+    unsigned char *const out = dpari_pt_packed(plan) + dpari_pt_out_at(plan, i), *to = out;
     int32_t k;
-    p->reads = 0;
-    for (k = 0; k < x->vectors && l->count > 0; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        if (dpari_pt_lends(x, p, v)) {
-            p->reads = 1;
+    peer->reads = 0;
+    for (k = 0; k < plan->vectors && list->count > 0; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        if (dpari_pt_lends(plan, peer, vector)) {
+            peer->reads = 1;
         } else {
-            dpari_pt_pack_vector(x, v, l, to, p->world >= 0 && i != x->self);
+            dpari_pt_pack_vector(plan, vector, list, to, peer->world >= 0 && i != plan->self);
         }
-        to += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
+        to += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
     return out;
 }
 
-/* Publishes that all is packed, and the references of vectors that are read in place. */
-static void dpari_pt_tell(dpari_points *x)
+/* Publishes that all values are packed, and writes the places of vectors if some peer reads them.
+ */
+static void dpari_pt_publish(dpari_points *plan)
 {
-    dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(x);
-    uint64_t word = (uint64_t)x->count << 16 | x->kind;
+    dpari_pt_place *place = (dpari_pt_place *)(void *)dpari_pt_turn(plan);
+    uint64_t word = (uint64_t)plan->count << 16 | plan->kind;
     int32_t i, k;
-    for (i = 0; i < x->head.peer_count; i++) {
-        word |= x->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        word |= plan->peer[i].reads ? (uint64_t)DPARI_PT_LENT : 0;
     }
-    for (k = 0; k < x->vectors && (word & DPARI_PT_LENT); k++) {
-        place[k].ref = x->vector[k].ref;
-        place[k].stride = x->vector[k].stride;
-        place[k].component = x->vector[k].component;
-        place[k].size = x->vector[k].size;
+    for (k = 0; k < plan->vectors && (word & DPARI_PT_LENT); k++) {
+        place[k].ref = plan->vector[k].ref;
+        place[k].stride = plan->vector[k].stride;
+        place[k].component = plan->vector[k].component;
+        place[k].size = plan->vector[k].size;
     }
-    dpari_publish(x->world, &x->line->ready, word);
+    dpari_publish(plan->world, &plan->line->ready, word);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
-static void dpari_pt_call(dpari_points *x, int32_t n, const dpari_pt_peer *p, int32_t kind,
+/* Describes message n. The calls were zeroed by planning; the other fields stay 0. */
+static void dpari_pt_call(dpari_points *plan, int32_t n, const dpari_pt_peer *peer, int32_t kind,
                           unsigned char *at, int64_t bytes)
 {
-    dpar_call *call = &x->call[n]; /* zero but for what is said here */
+    dpar_call *call = &plan->call[n];
     call->kind = kind;
     call->type = DPAR_U8;
-    call->root = p->rank;
-    call->tag = x->tag;
+    call->root = peer->rank;
+    call->tag = plan->tag;
     call->count = bytes;
     call->in = kind == DPAR_CALL_SEND ? at : NULL;
     call->out = kind == DPAR_CALL_SEND ? NULL : at;
 }
 
-/* Receives come first, so that what arrives has its place: into the ghosts where they are one
- * piece. */
-static dpar_status dpari_pt_receive(dpari_points *x)
+/* Posts the receives, before anything is sent, so that messages need not be buffered when they
+ * arrive. They are received directly in the ghosts if these are adjacent. */
+static dpar_status dpari_pt_receive(dpari_points *plan)
 {
     int32_t i, n = 0;
-    for (i = 0; i < x->head.peer_count; i++) {
-        dpari_pt_peer *p = &x->peer[i];
-        const dpari_pt_list *l = dpari_pt_takes(x, p);
-        if (p->world >= 0 || l->count == 0) {
+    for (i = 0; i < plan->head.peer_count; i++) {
+        dpari_pt_peer *peer = &plan->peer[i];
+        const dpari_pt_list *list = dpari_pt_takes(plan, peer);
+        if (peer->world >= 0 || list->count == 0) {
             continue;
         }
-        p->in_place = !x->adjoint && dpari_pt_is_whole(x, l);
-        p->arrives = p->in_place ? x->vector[0].ghosts + l->first * x->vector[0].stride
-                                 : x->arrivals + dpari_pt_begins(x->adjoint ? p->sends_before
-                                                                            : p->receives_before,
-                                                                 i, x->point, x->vectors);
-        dpari_pt_call(x, n++, p, DPAR_CALL_RECV, p->arrives, dpari_pt_bytes(x, l->count));
-    }
-    x->receives_posted = n;
-    return n > 0 ? dpari_batch_checked(x->head.comm, x->call, n, x->work) : DPAR_OK;
-}
-
-/* Packs for those that get messages, and sends. */
-static dpar_status dpari_pt_send(dpari_points *x)
-{
-    int32_t i, n = x->receives_posted;
-    for (i = 0; i < x->head.peer_count; i++) {
-        dpari_pt_peer *p = &x->peer[i];
-        const dpari_pt_list *l = dpari_pt_gives(x, p);
-        unsigned char *from;
-        if (p->world >= 0 || l->count == 0) {
-            continue;
-        }
-        if (!x->adjoint && dpari_pt_is_whole(x, l)) {
-            from = x->vector[0].own + l->first * x->vector[0].stride;
+        peer->in_place = !plan->adjoint && dpari_pt_is_whole(plan, list);
+        if (peer->in_place) {
+            peer->arrives = plan->vector[0].ghosts + list->first * plan->vector[0].stride;
         } else {
-            from = dpari_pt_pack(x, i);
+            const int64_t before = plan->adjoint ? peer->sends_before : peer->receives_before;
+            peer->arrives = plan->arrivals + dpari_pt_begins(before, i, plan->point, plan->vectors);
         }
-        dpari_pt_call(x, n++, p, DPAR_CALL_SEND, from, dpari_pt_bytes(x, l->count));
+        dpari_pt_call(plan, n++, peer, DPAR_CALL_RECV, peer->arrives,
+                      dpari_pt_bytes(plan, list->count));
     }
-    x->sends_posted = n - x->receives_posted;
-    return x->sends_posted > 0 ? dpari_batch_checked(x->head.comm, x->call + x->receives_posted,
-                                                     x->sends_posted, x->work + x->receives_posted)
-                               : DPAR_OK;
+    plan->receives_posted = n;
+    return n > 0 ? dpari_batch_checked(plan->head.comm, plan->call, n, plan->work) : DPAR_OK;
 }
 
-/* ---- messages of the exchange before, posted again --------------------------------------------
- *
- * A solver runs one exchange over and over: forward, of one vector, by messages alone, into ghosts
- * that lie in one piece each. Its calls stay; where the vector lies is put into them. */
+/* Packs the values for peers that get messages, and posts the sends. */
+static dpar_status dpari_pt_send(dpari_points *plan)
+{
+    int32_t i, n = plan->receives_posted;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        dpari_pt_peer *peer = &plan->peer[i];
+        const dpari_pt_list *list = dpari_pt_gives(plan, peer);
+        unsigned char *from;
+        if (peer->world >= 0 || list->count == 0) {
+            continue;
+        }
+        if (!plan->adjoint && dpari_pt_is_whole(plan, list)) {
+            from = plan->vector[0].own + list->first * plan->vector[0].stride;
+        } else {
+            from = dpari_pt_pack(plan, i);
+        }
+        dpari_pt_call(plan, n++, peer, DPAR_CALL_SEND, from, dpari_pt_bytes(plan, list->count));
+    }
+    plan->sends_posted = n - plan->receives_posted;
+    if (plan->sends_posted == 0) {
+        return DPAR_OK;
+    }
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
+}
 
-static int dpari_pt_may_repeat(const dpari_points *x)
+/* ---- messages of the last exchange, posted again ----------------------------------------------
+ *
+ * A solver runs one exchange over and over. If it is forward, of one vector, and each peer sends
+ * one message directly into the ghosts, the calls stay as they are, and only addresses are set. */
+
+/* True if the next exchange of such a vector can post the calls of this one again. */
+static int dpari_pt_may_repeat(const dpari_points *plan)
 {
     int32_t i;
-    for (i = 0; i < x->head.peer_count; i++) {
-        if (x->peer[i].world >= 0 || (x->peer[i].receive.count > 0 && !x->peer[i].in_place)) {
+    for (i = 0; i < plan->head.peer_count; i++) {
+        if (plan->peer[i].world >= 0 ||
+            (plan->peer[i].receive.count > 0 && !plan->peer[i].in_place)) {
             return 0;
         }
     }
-    return x->vectors == 1 && x->vector[0].pieces == 1 && !x->adjoint;
+    return plan->vectors == 1 && plan->vector[0].pieces == 1 && !plan->adjoint;
 }
 
-static dpar_status dpari_pt_post_again(dpari_points *x)
+/* Posts the calls of the last exchange again, with the addresses of this vector. */
+static dpar_status dpari_pt_post_again(dpari_points *plan)
 {
-    const dpari_pt_vector *v = x->vector;
-    dpar_call *call = x->call;
-    dpar_status st;
+    const dpari_pt_vector *vector = plan->vector;
+    dpar_call *call = plan->call;
+    dpar_status status;
     int32_t i;
-    for (i = 0; i < x->head.peer_count; i++) {
-        const dpari_pt_list *l = &x->peer[i].receive;
-        x->peer[i].taken = 0;
-        if (l->count > 0) {
-            call++->out = v->ghosts + l->first * v->stride;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        const dpari_pt_list *list = &plan->peer[i].receive;
+        plan->peer[i].taken = 0;
+        if (list->count > 0) {
+            call->out = vector->ghosts + list->first * vector->stride;
+            call++;
         }
     }
-    st = dpari_batch_checked(x->head.comm, x->call, x->receives_posted, x->work);
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
-        const dpari_pt_list *l = &x->peer[i].send;
-        if (l->count > 0 && dpari_pt_is_whole(x, l)) {
-            call++->in = v->own + l->first * v->stride;
-        } else if (l->count > 0) {
-            const dpari_pt_list dense = dpari_pt_dense(l->count);
-            unsigned char *to = (unsigned char *)(uintptr_t)call++->in;
-            dpari_pt_move(&dense, dpari_pt_dense_side(v, to, 0), l, dpari_pt_side_of(v, 0, 0),
-                          v->size);
-        }
+    status = dpari_batch_checked(plan->head.comm, plan->call, plan->receives_posted, plan->work);
+    if (status != DPAR_OK) {
+        return status;
     }
-    return st != DPAR_OK ? st
-                         : dpari_batch_checked(x->head.comm, x->call + x->receives_posted,
-                                               x->sends_posted, x->work + x->receives_posted);
+    for (i = 0; i < plan->head.peer_count; i++) {
+        const dpari_pt_list *list = &plan->peer[i].send;
+        if (list->count == 0) {
+            continue;
+        }
+        if (dpari_pt_is_whole(plan, list)) {
+            call->in = vector->own + list->first * vector->stride;
+        } else { /* packed where it was packed before */
+            const dpari_pt_list dense = dpari_pt_dense(list->count);
+            unsigned char *to = (unsigned char *)(uintptr_t)call->in;
+            dpari_pt_move(&dense, dpari_pt_dense_side(vector, to, 0), list,
+                          dpari_pt_side_of(vector, 0, 0), vector->size);
+        }
+        call++;
+    }
+    return dpari_batch_checked(plan->head.comm, plan->call + plan->receives_posted,
+                               plan->sends_posted, plan->work + plan->receives_posted);
 }
 
 /* ---- taking -----------------------------------------------------------------------------------
  */
 
-/* What was packed, into ghosts, or combined with own values. */
-static void dpari_pt_unpack(const dpari_points *x, const dpari_pt_peer *p, unsigned char *from)
+/* Takes packed values of a peer: copies them to ghosts, or combines them with own values. */
+static void dpari_pt_unpack(const dpari_points *plan, const dpari_pt_peer *peer,
+                            unsigned char *from)
 {
-    const dpari_pt_list *l = dpari_pt_takes(x, p);
-    const dpari_pt_list dense = dpari_pt_dense(l->count);
+    const dpari_pt_list *list = dpari_pt_takes(plan, peer);
+    const dpari_pt_list dense = dpari_pt_dense(list->count);
     int32_t k, piece;
-    for (k = 0; k < x->vectors; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        for (piece = 0; piece < v->pieces; piece++) {
-            const dpari_pt_side mine = dpari_pt_side_of(v, !x->adjoint, piece);
-            const dpari_pt_side theirs = dpari_pt_dense_side(v, from, piece);
-            if (x->adjoint) {
-                dpari_pt_combine(l, mine, theirs, v->numbers, v->type, x->op);
+    for (k = 0; k < plan->vectors; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        for (piece = 0; piece < vector->pieces; piece++) {
+            const dpari_pt_side mine = dpari_pt_side_of(vector, !plan->adjoint, piece);
+            const dpari_pt_side theirs = dpari_pt_dense_side(vector, from, piece);
+            if (plan->adjoint) {
+                dpari_pt_combine(list, mine, theirs, vector->numbers, vector->type, plan->op);
             } else {
-                dpari_pt_move(l, mine, &dense, theirs, v->size);
+                dpari_pt_move(list, mine, &dense, theirs, vector->size);
             }
         }
-        from += x->vectors == 1 ? 0 : dpari_pt_block(l->count, v->point);
+        from += plan->vectors == 1 ? 0 : dpari_pt_block(list->count, vector->point);
     }
 }
 
-/* A vector of the giver, read where it lies by its list: in the shorter passes of both. */
-static dpar_status dpari_pt_read(dpari_points *x, const dpari_pt_peer *p, const dpari_pt_vector *v,
-                                 const dpari_pt_place *place)
+/* Reads a vector of a peer in place, by the peer's list. If the components are adjacent on only one
+ * side, they are copied in the smaller pieces of the other one. */
+static dpar_status dpari_pt_read(dpari_points *plan, const dpari_pt_peer *peer,
+                                 const dpari_pt_vector *vector, const dpari_pt_place *place)
 {
-    const int64_t size = dpari_least(v->size, place->size);
-    unsigned char *at = (unsigned char *)dpari_at(x->world, place->ref);
+    const int64_t size = dpari_least(vector->size, place->size);
+    unsigned char *at = (unsigned char *)dpari_at(plan->world, place->ref);
     dpari_pt_side theirs;
     int32_t piece;
     if (at == NULL) {
-        return dpari_pt_unreachable(x, place->ref);
+        return dpari_pt_unreachable(plan, place->ref);
     }
-    for (piece = 0; piece < v->point / size; piece++) {
+    for (piece = 0; piece < vector->point / size; piece++) {
         theirs.at = at + piece * place->component;
         theirs.stride = place->stride;
-        dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->source, theirs, size);
+        dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &peer->source, theirs,
+                      size);
     }
     return DPAR_OK;
 }
 
-/* The turn of a peer that is ready; NULL: there are no addresses for it. */
-static unsigned char *dpari_pt_their_turn(const dpari_points *x, dpari_pt_peer *p)
+/* Returns the turn of a peer that is ready, or NULL if its memory cannot be mapped. */
+static unsigned char *dpari_pt_their_turn(const dpari_points *plan, dpari_pt_peer *peer)
 {
-    if (p->turns != p->line->turns) {
-        p->at = (unsigned char *)dpari_at(x->world, p->line->turns);
-        if (p->at == NULL) {
+    if (peer->turns != peer->line->turns) {
+        peer->mapped = (unsigned char *)dpari_at(plan->world, peer->line->turns);
+        if (peer->mapped == NULL) {
             return NULL;
         }
-        p->turns = p->line->turns;
+        peer->turns = peer->line->turns;
     }
-    return p->at + (x->count & 1) * p->line->turn_bytes;
+    return peer->mapped + (plan->count & 1) * peer->line->turn_bytes;
 }
 
-/* From a rank that shares memory and is ready. */
-static dpar_status dpari_pt_take_shared(dpari_points *x, int32_t i)
+/* Takes the values of a peer that shares memory and is ready. */
+static dpar_status dpari_pt_take_shared(dpari_points *plan, int32_t i)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    unsigned char *turn = dpari_pt_their_turn(x, p);
+    dpari_pt_peer *peer = &plan->peer[i];
+    unsigned char *turn = dpari_pt_their_turn(plan, peer);
     const dpari_pt_place *place = (const dpari_pt_place *)(const void *)turn;
     unsigned char *from;
-    const dpari_pt_list dense = dpari_pt_dense(p->receive.count);
+    const dpari_pt_list dense = dpari_pt_dense(peer->receive.count);
     int32_t k, piece;
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     if (turn == NULL) {
-        return dpari_pt_unreachable(x, p->line->turns);
+        return dpari_pt_unreachable(plan, peer->line->turns);
     }
-    from = turn + dpari_pt_places_bytes(x->vectors) + dpari_pt_in_at(x, i);
-    if (x->adjoint) {
-        dpari_pt_unpack(x, p, from);
+    from = turn + dpari_pt_places_bytes(plan->vectors) + dpari_pt_in_at(plan, i);
+    if (plan->adjoint) {
+        dpari_pt_unpack(plan, peer, from);
         return DPAR_OK;
     }
-    for (k = 0; k < x->vectors && p->receive.count > 0 && st == DPAR_OK; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        if (p->lends &&
-            dpari_pt_is_direct(x, place[k].ref, place[k].size, p->source.count, p->source.runs)) {
-            st = dpari_pt_read(x, p, v, &place[k]);
+    for (k = 0; k < plan->vectors && peer->receive.count > 0 && status == DPAR_OK; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        if (peer->lends && dpari_pt_is_direct(plan, place[k].ref, place[k].size, peer->source.count,
+                                              peer->source.runs)) {
+            status = dpari_pt_read(plan, peer, vector, &place[k]);
         } else {
-            for (piece = 0; piece < v->pieces; piece++) {
-                dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &dense,
-                              dpari_pt_dense_side(v, from, piece), v->size);
+            for (piece = 0; piece < vector->pieces; piece++) {
+                dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &dense,
+                              dpari_pt_dense_side(vector, from, piece), vector->size);
             }
         }
-        from += x->vectors == 1 ? 0 : dpari_pt_block(p->receive.count, v->point);
+        from += plan->vectors == 1 ? 0 : dpari_pt_block(peer->receive.count, vector->point);
     }
-    return st;
+    return status;
 }
 
-/* This rank's own values that it reads as ghosts: at once, or of an adjoint out of what it packed.
- */
-static void dpari_pt_take_self(dpari_points *x)
+/* Copies own values that this rank reads as ghosts. Of an adjoint they are packed first, so that
+ * they are combined in the order of ranks. */
+static void dpari_pt_take_self(dpari_points *plan)
 {
-    const dpari_pt_peer *p = &x->peer[x->self];
+    const dpari_pt_peer *peer = &plan->peer[plan->self];
     int32_t k, piece;
-    if (x->adjoint) {
-        dpari_pt_unpack(x, p, dpari_pt_packed(x) + dpari_pt_out_at(x, x->self));
+    if (plan->adjoint) {
+        dpari_pt_unpack(plan, peer, dpari_pt_packed(plan) + dpari_pt_out_at(plan, plan->self));
         return;
     }
-    for (k = 0; k < x->vectors; k++) {
-        const dpari_pt_vector *v = &x->vector[k];
-        for (piece = 0; piece < v->pieces; piece++) {
-            dpari_pt_move(&p->receive, dpari_pt_side_of(v, 1, piece), &p->send,
-                          dpari_pt_side_of(v, 0, piece), v->size);
+    for (k = 0; k < plan->vectors; k++) {
+        const dpari_pt_vector *vector = &plan->vector[k];
+        for (piece = 0; piece < vector->pieces; piece++) {
+            dpari_pt_move(&peer->receive, dpari_pt_side_of(vector, 1, piece), &peer->send,
+                          dpari_pt_side_of(vector, 0, piece), vector->size);
         }
     }
 }
 
 /* Waits until the peer is ready, and checks that it runs the same exchange. */
-static dpar_status dpari_pt_meet(dpari_points *x, int32_t i, int wait)
+static dpar_status dpari_pt_meet(dpari_points *plan, int32_t i, int wait)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    const dpar_status st = dpari_pt_await(x, i, &p->line->ready, (uint64_t)x->count << 16, wait);
-    const uint64_t word = DPARI_LOAD(&p->line->ready);
-    if (st != DPAR_OK) {
-        return st;
+    dpari_pt_peer *peer = &plan->peer[i];
+    const dpar_status status =
+        dpari_pt_await(plan, i, &peer->line->ready, (uint64_t)plan->count << 16, wait);
+    const uint64_t word = DPARI_LOAD(&peer->line->ready);
+    if (status != DPAR_OK) {
+        return status;
     }
-    p->seen = (int64_t)(word >> 16);
-    p->lends = (word & DPARI_PT_LENT) != 0 && p->seen == x->count;
-    x->lent |= p->lends;
-    return p->seen == x->count && (word & DPARI_PT_KIND) != x->kind
-               ? dpari_pt_differs(x, i, word & DPARI_PT_KIND)
-               : st;
+    peer->seen = (int64_t)(word >> 16);
+    peer->lends = (word & DPARI_PT_LENT) != 0 && peer->seen == plan->count;
+    plan->lent |= peer->lends;
+    if (peer->seen == plan->count && (word & DPARI_PT_KIND) != plan->kind) {
+        return dpari_pt_differs(plan, i, word & DPARI_PT_KIND);
+    }
+    return DPAR_OK;
 }
 
-/* Work n of messages: who is to wait need not test before, as messages go on by themselves. */
-static dpar_status dpari_pt_message(dpari_points *x, int32_t n, int wait)
+/* Waits for message n if wait is 1, or tests it if wait is 0. DPARI_PT_PEEK does neither: a rank
+ * that is about to wait need not test before, because messages progress by themselves. */
+static dpar_status dpari_pt_message(dpari_points *plan, int32_t n, int wait)
 {
-    const double began = dpari_pt_clock(x);
-    const dpar_status st = wait == DPARI_PT_PEEK ? DPAR_MORE
-                           : wait                ? dpar_wait(&x->work[n])
-                                                 : dpar_test(&x->work[n]);
-    dpari_pt_count(x, DPARI_PT_WAITING, began);
-    return st;
+    const double began = dpari_pt_clock(plan);
+    dpar_status status;
+    if (wait == DPARI_PT_PEEK) {
+        return DPAR_MORE;
+    }
+    status = wait ? dpar_wait(&plan->work[n]) : dpar_test(&plan->work[n]);
+    dpari_pt_count(plan, DPARI_PT_WAITING, began);
+    return status;
 }
 
-/* All messages of an exchange that was posted again. */
-static dpar_status dpari_pt_end_again(dpari_points *x)
+/* Waits for all messages of an exchange that was posted again. */
+static dpar_status dpari_pt_end_again(dpari_points *plan)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->receives_posted + x->sends_posted && st == DPAR_OK; i++) {
-        st = dpari_pt_message(x, i, 1);
+    for (i = 0; i < plan->receives_posted + plan->sends_posted && status == DPAR_OK; i++) {
+        status = dpari_pt_message(plan, i, 1);
     }
-    return st;
+    return status;
 }
 
-/* Takes from peer i, whose message is work n. */
-static dpar_status dpari_pt_take(dpari_points *x, int32_t i, int32_t n, int wait)
+/* Takes the values of peer i, whose message is number n, once they are ready. */
+static dpar_status dpari_pt_take(dpari_points *plan, int32_t i, int32_t n, int wait)
 {
-    dpari_pt_peer *p = &x->peer[i];
-    dpar_status st = i == x->self    ? DPAR_OK
-                     : p->world >= 0 ? dpari_pt_meet(x, i, wait)
-                                     : dpari_pt_message(x, n, wait);
+    dpari_pt_peer *peer = &plan->peer[i];
+    dpar_status status = DPAR_OK;
     double began;
-    if (st != DPAR_OK) {
-        return st;
+    if (i != plan->self) {
+        status = peer->world >= 0 ? dpari_pt_meet(plan, i, wait) : dpari_pt_message(plan, n, wait);
     }
-    began = dpari_pt_clock(x);
-    if (i == x->self) {
-        dpari_pt_take_self(x);
-    } else if (p->world >= 0) {
-        st = dpari_pt_take_shared(x, i);
-    } else if (!p->in_place) {
-        dpari_pt_unpack(x, p, p->arrives);
+    if (status != DPAR_OK) {
+        return status;
     }
-    dpari_pt_count(x, DPARI_PT_COPYING, began);
-    p->taken = st == DPAR_OK;
-    return st;
+    began = dpari_pt_clock(plan);
+    if (i == plan->self) {
+        dpari_pt_take_self(plan);
+    } else if (peer->world >= 0) {
+        status = dpari_pt_take_shared(plan, i);
+    } else if (!peer->in_place) {
+        dpari_pt_unpack(plan, peer, peer->arrives);
+    }
+    dpari_pt_count(plan, DPARI_PT_COPYING, began);
+    peer->taken = status == DPAR_OK;
+    return status;
 }
 
-/* From all peers: forward as they come, adjoint in the order of their ranks. */
-static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
+/* Takes the values of all peers. Forward, those that are ready are taken first, then it waits for
+ * the others. Adjoint, it waits for each in the order of ranks. Returns DPAR_MORE if some are not
+ * ready and it is not to wait. */
+static dpar_status dpari_pt_take_all(dpari_points *plan, int wait)
 {
     dpar_status all = DPAR_OK;
     int32_t i, pass, n;
-    for (pass = !wait                          ? 0
-                : x->adjoint || x->shared == 0 ? 1
-                                               : DPARI_PT_PEEK;
-         pass <= wait; pass += 2) {
+    int32_t first = wait; /* the passes are PEEK and 1, or only 1, or only 0 */
+    if (wait && !plan->adjoint && plan->shared > 0) {
+        first = DPARI_PT_PEEK;
+    }
+    for (pass = first; pass <= wait; pass += 2) {
         all = DPAR_OK;
-        for (i = 0, n = 0; i < x->head.peer_count; i++) {
-            dpari_pt_peer *p = &x->peer[i];
-            const int comes = dpari_pt_takes(x, p)->count > 0;
+        n = 0;
+        for (i = 0; i < plan->head.peer_count; i++) {
+            dpari_pt_peer *peer = &plan->peer[i];
+            const int comes = dpari_pt_takes(plan, peer)->count > 0;
             const int32_t message = n;
-            dpar_status st;
-            n += comes && p->world < 0;
-            if (p->taken || !comes) {
+            dpar_status status;
+            n += comes && peer->world < 0;
+            if (peer->taken || !comes) {
                 continue;
             }
-            st = dpari_pt_take(x, i, message, pass);
-            if (st == DPAR_MORE && !x->adjoint) {
+            status = dpari_pt_take(plan, i, message, pass);
+            if (status == DPAR_MORE && !plan->adjoint) {
                 all = DPAR_MORE;
-            } else if (st != DPAR_OK) {
-                return st;
+            } else if (status != DPAR_OK) {
+                return status;
             }
         }
         if (all == DPAR_OK) {
@@ -709,207 +774,236 @@ static dpar_status dpari_pt_take_all(dpari_points *x, int wait)
     return all;
 }
 
-/* Waits until peers have read this rank's vectors, and until messages have been sent. */
-static dpar_status dpari_pt_leave(dpari_points *x, int wait)
+/* Waits until peers have read this rank's vectors, and until messages have been sent. Returns
+ * DPAR_MORE if that is not so and it is not to wait. */
+static dpar_status dpari_pt_leave(dpari_points *plan, int wait)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->head.peer_count && st == DPAR_OK; i++) {
-        if (x->peer[i].reads && i != x->self) {
-            st = dpari_pt_await(x, i, &x->peer[i].line->done, (uint64_t)x->count, wait);
+    for (i = 0; i < plan->head.peer_count && status == DPAR_OK; i++) {
+        if (plan->peer[i].reads && i != plan->self) {
+            status =
+                dpari_pt_await(plan, i, &plan->peer[i].line->done, (uint64_t)plan->count, wait);
         }
     }
-    for (i = 0; i < x->sends_posted && st == DPAR_OK; i++) {
-        st = dpari_pt_message(x, x->receives_posted + i, wait);
+    for (i = 0; i < plan->sends_posted && status == DPAR_OK; i++) {
+        status = dpari_pt_message(plan, plan->receives_posted + i, wait);
     }
-    return st;
+    return status;
 }
 
 /* ---- exchanges --------------------------------------------------------------------------------
  */
 
-/* The ranks of a node that gave up: messages of the others may never come. */
-static void dpari_pt_break_both(dpari_points *x)
+/* Breaks the communicator if that of the node is broken, because messages of other nodes may then
+ * never arrive. */
+static void dpari_pt_break_both(dpari_points *plan)
 {
-    if (x->node->status != DPAR_OK && x->head.comm->status == DPAR_OK) {
-        dpar_comm_abort(x->head.comm, x->node->status, x->node->why.text);
+    if (plan->node->status != DPAR_OK && plan->head.comm->status == DPAR_OK) {
+        dpar_comm_abort(plan->head.comm, plan->node->status, plan->node->why.text);
     }
 }
 
-/* It failed: nothing of it stays under way. */
-static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *x, dpar_status st)
+/* Ends an exchange that failed with `status`, so that nothing of it stays in progress. */
+static DPARI_COLD dpar_status dpari_pt_drop(dpari_points *plan, dpar_status status)
 {
-    dpari_pt_break_both(x);
-    if (dpari_pt_broken(x) != DPAR_OK) {
-        (void)dpar_wait_all(x->work, x->receives_posted + x->sends_posted);
+    dpari_pt_break_both(plan);
+    if (dpari_pt_broken(plan) != DPAR_OK) {
+        (void)dpar_wait_all(plan->work, plan->receives_posted + plan->sends_posted);
     }
-    x->receives_posted = x->sends_posted = 0;
-    x->active = x->again = 0;
-    return st;
+    plan->receives_posted = plan->sends_posted = 0;
+    plan->active = plan->again = 0;
+    return status;
 }
 
-/* Packs for peers that share memory, once they have taken what the staging memory held before, and
- * publishes it. */
-static dpar_status dpari_pt_offer(dpari_points *x)
+/* Packs for peers that share memory, once they have taken what this turn held before, and publishes
+ * the values. */
+static dpar_status dpari_pt_offer(dpari_points *plan)
 {
-    dpar_status st = dpari_pt_await_done(x, x->count - 2);
+    dpar_status status = dpari_pt_await_done(plan, plan->count - 2);
     double began;
     int32_t i;
-    if (st != DPAR_OK) {
-        return st;
+    if (status != DPAR_OK) {
+        return status;
     }
-    began = dpari_pt_clock(x);
-    for (i = 0; i < x->head.peer_count; i++) {
-        if (x->peer[i].world >= 0 && (i != x->self || x->adjoint)) {
-            (void)dpari_pt_pack(x, i);
+    began = dpari_pt_clock(plan);
+    for (i = 0; i < plan->head.peer_count; i++) {
+        if (plan->peer[i].world >= 0 && (i != plan->self || plan->adjoint)) {
+            (void)dpari_pt_pack(plan, i);
         }
     }
-    dpari_pt_count(x, DPARI_PT_PACKING, began);
-    if (x->shared > 0) {
-        dpari_pt_tell(x);
+    dpari_pt_count(plan, DPARI_PT_PACKING, began);
+    if (plan->shared > 0) {
+        dpari_pt_publish(plan);
     }
-    return st;
+    return status;
 }
 
-static dpar_status dpari_pt_start(dpari_points *x)
+/* Posts receives, packs and publishes values, and posts sends. */
+static dpar_status dpari_pt_start(dpari_points *plan)
 {
-    dpar_status st = DPAR_OK;
+    dpar_status status;
     int32_t i;
-    if (x->again) {
-        return dpari_pt_post_again(x);
+    if (plan->again) {
+        return dpari_pt_post_again(plan);
     }
-    x->receives_posted = x->sends_posted = 0;
-    for (i = 0; i < x->head.peer_count; i++) {
-        x->peer[i].taken = x->peer[i].reads = 0;
+    plan->receives_posted = plan->sends_posted = 0;
+    for (i = 0; i < plan->head.peer_count; i++) {
+        plan->peer[i].taken = plan->peer[i].reads = 0;
     }
-    if (x->messages_to > 0) {
-        st = dpari_pt_receive(x);
+    if (plan->messages_to > 0) {
+        status = dpari_pt_receive(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (st == DPAR_OK && (x->shared > 0 || x->self >= 0)) {
-        st = dpari_pt_offer(x);
+    if (plan->shared > 0 || plan->self >= 0) {
+        status = dpari_pt_offer(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (st == DPAR_OK && x->messages_to > 0) {
-        st = dpari_pt_send(x);
+    if (plan->messages_to > 0) {
+        status = dpari_pt_send(plan);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    if (st == DPAR_OK && x->self >= 0 && !x->adjoint) {
-        st = dpari_pt_take(x, x->self, 0, 0);
+    if (plan->self >= 0 && !plan->adjoint) {
+        status = dpari_pt_take(plan, plan->self, 0, 0);
+        if (status != DPAR_OK) {
+            return status;
+        }
     }
-    x->again = dpari_pt_may_repeat(x);
-    return st;
+    plan->again = dpari_pt_may_repeat(plan);
+    return DPAR_OK;
 }
 
-static dpar_status dpari_pt_begin(dpari_points *x, const dpar_points_field *v, int32_t n,
+/* Begins an exchange. op: DPAR_COPY for forward, otherwise the operation of the adjoint. */
+static dpar_status dpari_pt_begin(dpari_points *plan, const dpar_points_field *fields, int32_t n,
                                   int32_t op)
 {
-    dpar_status st = DPAR_OK;
-    if (x->shared > 0) { /* the others may have given this rank up */
-        st = dpari_group_broken(dpari_group_of(x->node));
+    dpar_status status = DPAR_OK;
+    if (plan->shared > 0) { /* the others may have timed out while they waited for this rank */
+        status = dpari_group_broken(dpari_group_of(plan->node));
     }
-    st = st == DPAR_OK ? dpari_pt_broken(x) : st;
-    if (st != DPAR_OK) {
-        dpari_pt_break_both(x);
-        return st;
+    if (status == DPAR_OK) {
+        status = dpari_pt_broken(plan);
     }
-    if (x->active) {
-        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
+    if (status != DPAR_OK) {
+        dpari_pt_break_both(plan);
+        return status;
     }
-    st = dpari_pt_name(x, v, n);
-    st = st == DPAR_OK ? dpari_rest_post(x->head.comm) : st;
-    if (st != DPAR_OK) {
-        return st;
+    if (plan->active) {
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
-    x->adjoint = op != DPAR_COPY;
-    x->again = x->again && !x->adjoint;
-    x->op = op;
-    x->kind = x->shared > 0 ? dpari_pt_kind(x, v, n) : 0;
-    x->count++;
-    x->active = 1;
-    x->stage = DPARI_PT_TAKING;
-    x->lent = 0;
-    st = dpari_pt_start(x);
-    return st == DPAR_OK ? st : dpari_pt_drop(x, st);
+    status = dpari_pt_set_vectors(plan, fields, n);
+    if (status == DPAR_OK) {
+        status = dpari_rest_post(plan->head.comm);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    plan->adjoint = op != DPAR_COPY;
+    plan->again = plan->again && !plan->adjoint;
+    plan->op = op;
+    plan->kind = plan->shared > 0 ? dpari_pt_kind(plan, fields, n) : 0;
+    plan->count++;
+    plan->active = 1;
+    plan->stage = DPARI_PT_TAKING;
+    plan->lent = 0;
+    status = dpari_pt_start(plan);
+    return status == DPAR_OK ? status : dpari_pt_drop(plan, status);
 }
 
-/* This rank has taken all: somebody may wait for that. */
-static void dpari_pt_say_done(dpari_points *x)
+/* Publishes that this rank has taken all values. Peers are woken only if one may wait for it. */
+static void dpari_pt_publish_done(dpari_points *plan)
 {
-    if (x->lent || x->oneway) {
-        dpari_publish(x->world, &x->line->done, (uint64_t)x->count);
+    if (plan->lent || plan->oneway) {
+        dpari_publish(plan->world, &plan->line->done, (uint64_t)plan->count);
     } else {
-        DPARI_STORE(&x->line->done, (uint64_t)x->count);
+        DPARI_STORE(&plan->line->done, (uint64_t)plan->count);
     }
 }
 
-/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
-static dpar_status dpari_pt_further(dpari_points *x, int wait)
+/* Advances an exchange, to its end if wait is 1. If its communicator has been closed, nothing of
+ * the exchange is touched any more, because its memory has been freed. */
+static dpar_status dpari_pt_advance(dpari_points *plan, int wait)
 {
-    dpar_status st = DPAR_OK;
-    if (x->active && x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
-        x->active = x->receives_posted = x->sends_posted = 0;
+    dpar_status status = DPAR_OK;
+    if (plan->active && plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
+        plan->active = plan->receives_posted = plan->sends_posted = 0;
     }
-    if (!x->active) {
-        return dpari_pt_broken(x);
+    if (!plan->active) {
+        return dpari_pt_broken(plan);
     }
-    if (x->again && wait) {
-        st = dpari_pt_end_again(x);
-        x->stage = DPARI_PT_LEAVING;
-    } else if (x->stage == DPARI_PT_TAKING) {
-        st = dpari_pt_take_all(x, wait);
-        if (st == DPAR_OK && x->shared > 0) { /* a peer that had timed out may have written again */
+    if (plan->again && wait) {
+        status = dpari_pt_end_again(plan);
+        plan->stage = DPARI_PT_LEAVING;
+    } else if (plan->stage == DPARI_PT_TAKING) {
+        status = dpari_pt_take_all(plan, wait);
+        if (status == DPAR_OK && plan->shared > 0) {
+            /* A peer that had timed out may have packed other values while this rank read. */
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
-            st = dpari_group_broken(dpari_group_of(x->node));
+            status = dpari_group_broken(dpari_group_of(plan->node));
         }
-        if (st < DPAR_OK && x->shared > 0) {
-            dpari_pt_break_both(x);
-        } else if (st == DPAR_OK && x->shared > 0) {
-            dpari_pt_say_done(x);
+        if (status < DPAR_OK && plan->shared > 0) {
+            dpari_pt_break_both(plan);
+        } else if (status == DPAR_OK && plan->shared > 0) {
+            dpari_pt_publish_done(plan);
         }
-        x->stage = st == DPAR_OK ? DPARI_PT_LEAVING : x->stage;
+        plan->stage = status == DPAR_OK ? DPARI_PT_LEAVING : plan->stage;
     }
-    st = st == DPAR_OK ? dpari_pt_leave(x, wait) : st;
-    x->active = st != DPAR_OK;
-    return st == DPAR_OK || st == DPAR_MORE ? st : dpari_pt_drop(x, st);
+    if (status == DPAR_OK) {
+        status = dpari_pt_leave(plan, wait);
+    }
+    plan->active = status != DPAR_OK;
+    return status == DPAR_OK || status == DPAR_MORE ? status : dpari_pt_drop(plan, status);
 }
 
-DPAR_API dpar_status dpar_points_begin(dpar_points *p, const dpar_points_field *v, int32_t n)
+DPAR_API dpar_status dpar_points_begin(dpar_points *points, const dpar_points_field *fields,
+                                       int32_t n)
 {
-    return p ? dpari_pt_begin(dpari_pt_of(p), v, n, DPAR_COPY) : DPAR_E_ARG;
+    return points ? dpari_pt_begin(dpari_pt_of(points), fields, n, DPAR_COPY) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *p, const dpar_points_field *v, int32_t n,
-                                              int32_t op)
+DPAR_API dpar_status dpar_points_reduce_begin(dpar_points *points, const dpar_points_field *fields,
+                                              int32_t n, int32_t op)
 {
     int32_t i;
-    if (!p) {
+    if (!points) {
         return DPAR_E_ARG;
     }
     if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
-        return dpari_comm_wrong(p->comm, "operation %d: sum, max and min are possible", op);
+        return dpari_comm_wrong(
+            points->comm, "dpar_points_reduce_begin: op %d is not DPAR_SUM, _MAX or _MIN", op);
     }
-    for (i = 0; i < n && v; i++) {
-        if (!dpari_type_can_reduce(v[i].type)) {
-            return dpari_comm_wrong(p->comm, "vector %d of %s cannot be combined", i,
-                                    dpar_type_name(v[i].type));
+    for (i = 0; i < n && fields; i++) {
+        if (!dpari_type_can_reduce(fields[i].type)) {
+            return dpari_comm_wrong(points->comm, "vector %d of type %s cannot be combined", i,
+                                    dpar_type_name(fields[i].type));
         }
     }
-    return dpari_pt_begin(dpari_pt_of(p), v, n, op);
+    return dpari_pt_begin(dpari_pt_of(points), fields, n, op);
 }
 
-DPAR_API dpar_status dpar_points_test(dpar_points *p)
+DPAR_API dpar_status dpar_points_test(dpar_points *points)
 {
-    return p ? dpari_pt_further(dpari_pt_of(p), 0) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 0) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_end(dpar_points *p)
+DPAR_API dpar_status dpar_points_end(dpar_points *points)
 {
-    return p ? dpari_pt_further(dpari_pt_of(p), 1) : DPAR_E_ARG;
+    return points ? dpari_pt_advance(dpari_pt_of(points), 1) : DPAR_E_ARG;
 }
 
-DPAR_API dpar_status dpar_points_exchange_many(dpar_points *p, const dpar_points_field *v,
+DPAR_API dpar_status dpar_points_exchange_many(dpar_points *points, const dpar_points_field *fields,
                                                int32_t n)
 {
-    const dpar_status st = dpar_points_begin(p, v, n);
-    return st == DPAR_OK ? dpar_points_end(p) : st;
+    const dpar_status status = dpar_points_begin(points, fields, n);
+    return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
 DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_points_field *fields,
@@ -919,30 +1013,33 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
     return status == DPAR_OK ? dpar_points_end(points) : status;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *p)
+DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 {
-    dpari_points *x = dpari_pt_of(p);
+    dpari_points *plan = dpari_pt_of(points);
     dpar_comm *comm, *of;
-    dpar_status st;
-    if (!p) {
+    dpar_status status;
+    if (!points) {
         return DPAR_OK;
     }
-    comm = x->head.comm;
-    of = x->world ? x->node : x->head.comm;
-    if (x->head.comm->status != DPAR_OK && dpari_ended_is(x->head.comm)) {
-        x->active = x->receives_posted = x->sends_posted = 0;
+    comm = plan->head.comm;
+    of = plan->world ? plan->node : plan->head.comm;
+    if (plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
+        plan->active = plan->receives_posted = plan->sends_posted = 0;
     }
-    st = dpari_pt_broken(x);
-    if (x->active && st == DPAR_OK) {
-        return dpari_comm_wrong(x->head.comm, "points exchange %ld has not ended", x->count);
+    status = dpari_pt_broken(plan);
+    if (plan->active && status == DPAR_OK) {
+        return dpari_comm_wrong(plan->head.comm,
+                                "points exchange %ld has not ended: call dpar_points_end first",
+                                plan->count);
     }
-    if (st == DPAR_OK) {
-        st = dpar_barrier(x->head.comm, NULL); /* peers may still look at this rank's words */
-    } else if (x->active) {
-        st = dpari_pt_drop(x, st);
+    if (status == DPAR_OK) {
+        /* Peers may still read this rank's words. */
+        status = dpar_barrier(plan->head.comm, NULL);
+    } else if (plan->active) {
+        status = dpari_pt_drop(plan, status);
     }
-    dpar_comm_release(of, x->staging);
-    dpar_comm_release(of, x->lists);
-    dpar_comm_release(comm, x->owned);
-    return st;
+    dpar_comm_release(of, plan->staging);
+    dpar_comm_release(of, plan->lists);
+    dpar_comm_release(comm, plan->owned);
+    return status;
 }

@@ -7,42 +7,42 @@
 #include "../comm/simple.h"
 #include "points.h"
 
-DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *p, int32_t type, int32_t components)
+DPAR_API DPARI_COLD void *dpar_points_array(dpar_points *points, int32_t type, int32_t components)
 {
     void *memory = NULL;
     int64_t bytes;
-    if (!p) {
+    if (!points) {
         return NULL;
     }
     if (components < 0 || dpar_type_bytes(type) == 0 ||
-        !dpari_mul(p->own_count + p->ghost_count,
+        !dpari_mul(points->own_count + points->ghost_count,
                    dpar_type_bytes(type) * (int64_t)(components > 0 ? components : 1), &bytes)) {
-        (void)dpari_comm_wrong(p->comm, "an array of %d components of %s", components,
-                               dpar_type_name(type));
+        (void)dpari_comm_wrong(points->comm, "dpar_points_array: %d components of type %s",
+                               components, dpar_type_name(type));
         return NULL;
     }
-    (void)dpar_comm_alloc(p->comm, bytes, &memory); /* NULL if it fails */
+    (void)dpar_comm_alloc(points->comm, bytes, &memory); /* NULL if it fails */
     return memory;
 }
 
-/* x as the one vector of an exchange. */
+/* Describes x as the only vector of an exchange. */
 static dpar_points_field dpari_pt_doubles(double *x)
 {
-    dpar_points_field v;
-    dpari_zero(&v, sizeof v);
-    v.type = DPAR_F64;
-    v.data = x;
-    return v;
+    dpar_points_field field;
+    dpari_zero(&field, sizeof field);
+    field.type = DPAR_F64;
+    field.data = x;
+    return field;
 }
 
-DPAR_API dpar_status dpar_points_exchange(dpar_points *p, double *x)
+DPAR_API dpar_status dpar_points_exchange(dpar_points *points, double *x)
 {
-    const dpar_points_field v = dpari_pt_doubles(x);
-    return dpar_points_exchange_many(p, &v, 1);
+    const dpar_points_field field = dpari_pt_doubles(x);
+    return dpar_points_exchange_many(points, &field, 1);
 }
 
-DPAR_API dpar_status dpar_points_reduce(dpar_points *p, double *x)
+DPAR_API dpar_status dpar_points_reduce(dpar_points *points, double *x)
 {
-    const dpar_points_field v = dpari_pt_doubles(x);
-    return dpar_points_reduce_many(p, &v, 1, DPAR_SUM);
+    const dpar_points_field field = dpari_pt_doubles(x);
+    return dpar_points_reduce_many(points, &field, 1, DPAR_SUM);
 }

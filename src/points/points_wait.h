@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_wait - waiting for peers that share memory: they are gone, late, or do something else.
- * Private. */
+/* points_wait - waits for peers that share memory, and reports peers that have died, are late, or
+ * run something else. Private. */
 #ifndef DPARI_POINTS_POINTS_WAIT_H
 #define DPARI_POINTS_POINTS_WAIT_H
 
 #include "points_plan.h"
 
-/* How the plan's communicators broke; OK. */
-DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *x);
-/* Waits until *word of peer i is at least value. Unless wait is 1, returns DPAR_MORE if it is not
- * yet. Errors break the communicator; PEEK does not look for errors. */
+/* Returns the status of the plan's communicators: DPAR_OK unless one of them is broken. */
+DPARI_INTERNAL dpar_status dpari_pt_broken(const dpari_points *plan);
+/* Waits until *word, a word of peer i, is at least `value`. Unless wait is 1, it does not wait but
+ * returns DPAR_MORE. Errors break the communicator. DPARI_PT_PEEK does not look for errors. */
 enum { DPARI_PT_PEEK = -1 };
-DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *x, int32_t i, const uint64_t *word,
+DPARI_INTERNAL dpar_status dpari_pt_await(dpari_points *plan, int32_t i, const uint64_t *word,
                                           uint64_t value, int wait);
-/* The peer runs another exchange than this rank: E_MISMATCH. */
-DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *x, int32_t i, uint64_t kind);
-/* dpari_at gave NULL for this ref of a peer. */
-DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *x, uint64_t ref);
-/* Timers: 0 where there are none. */
-DPARI_INTERNAL double dpari_pt_clock(const dpari_points *x);
-DPARI_INTERNAL void dpari_pt_count(dpari_points *x, int32_t phase, double began);
+/* Reports that peer i runs another exchange than this rank. Breaks the communicator with
+ * DPAR_E_MISMATCH, and returns it. kind: that of the peer's exchange. */
+DPARI_INTERNAL dpar_status dpari_pt_differs(dpari_points *plan, int32_t i, uint64_t kind);
+/* Reports that memory of a peer cannot be mapped: dpari_at returned NULL for `ref`. Breaks the
+ * communicator and returns its status. */
+DPARI_INTERNAL dpar_status dpari_pt_unreachable(dpari_points *plan, uint64_t ref);
+/* Return the time in seconds, and add the time since `began` to a phase (DPARI_PT_PACKING, ...).
+ * Without timers they return 0 and do nothing. */
+DPARI_INTERNAL double dpari_pt_clock(const dpari_points *plan);
+DPARI_INTERNAL void dpari_pt_count(dpari_points *plan, int32_t phase, double began);
 
 #endif

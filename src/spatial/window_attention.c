@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Attention in a sliding window. The tokens of the packed sequence are a one-dimensional grid with
- * a halo as wide as the window, so that one halo exchange brings keys and values, and its adjoint
- * returns their gradients. Queries are computed on own keys while the exchange is under way.
+/* Computes attention in a sliding window. The tokens of the packed sequence are a grid of one dim
+ * with a halo as wide as the window, so that one halo exchange brings keys and values, and its
+ * adjoint returns their gradients. Queries are computed on own keys while the exchange is in
+ * progress.
  *
- * dpar_attention_halo fills in the functions of a plan (attention_way.h); sequence.c calls them. */
+ * dpar_attention_halo sets the functions of a plan (attention_way.h); sequence.c calls them. */
 #include "window_attention.h"
 
 #include "../base/arith.h"
@@ -20,281 +21,319 @@
 typedef struct dpari_windows {
     dpar_halo halo;
     dpar_halo_field field[4];
-    dpar_halo_plan *exchange[2]; /* keys and values come; their gradients go back */
-    void *memory[2];             /* of these */
+    dpar_halo_plan *exchange[2]; /* of keys and values, and of their gradients */
+    void *memory[2];             /* of the exchanges */
     int64_t bytes[2];
-    void *own[4], *beside[4];
-    int64_t points; /* of the halo */
-    int64_t lent;   /* bytes that forward's exchange sends */
+    void *own[4], *beside[4]; /* each field: own tokens, and those of the halo */
+    int64_t points;           /* tokens of the halo */
+    int64_t sent;             /* bytes that forward's exchange sends */
 } dpari_windows;
 
-/* Counts the tokens of [lo, hi) that are next to the slice of a rank, within the window. */
-static int64_t dpari_windows_beside(const dpar_attention_desc *a, int32_t rank, int64_t lo,
+/* Counts the tokens of [lo, hi) in the halo of a rank: those within the window around its slice. */
+static int64_t dpari_windows_beside(const dpar_attention_desc *layer, int32_t rank, int64_t lo,
                                     int64_t hi)
 {
     int64_t begin, end, before, behind = 0;
-    dpari_seq_slice(a, rank, &begin, &end);
+    dpari_seq_slice(layer, rank, &begin, &end);
     if (begin == end) {
         return 0;
     }
-    before = dpari_least(begin, hi) - dpari_most(a->window < begin ? begin - a->window : 0, lo);
-    if (!a->causal) {
-        const int64_t room = a->tokens.ends[a->tokens.docs] - end;
-        behind = dpari_least(end + dpari_least(room, a->window), hi) - dpari_most(end, lo);
+    before =
+        dpari_least(begin, hi) - dpari_most(layer->window < begin ? begin - layer->window : 0, lo);
+    if (!layer->causal) {
+        const int64_t left = layer->tokens.ends[layer->tokens.docs] - end;
+        behind = dpari_least(end + dpari_least(left, layer->window), hi) - dpari_most(end, lo);
     }
     return dpari_most(0, before) + dpari_most(0, behind);
 }
 
 /* Checks that the layer has a window, and a rule and sizes that this method supports. */
-static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *a, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_check(const dpar_attention_desc *layer, dpar_why *why)
 {
-    const int64_t each = (int64_t)a->groups * ((int64_t)a->width + a->value_width);
-    if (a->window < 1 ||
-        (a->tokens.rule != DPAR_SPLIT_CHUNK && a->tokens.rule != DPAR_SPLIT_EVEN) ||
+    const int64_t each = (int64_t)layer->groups * ((int64_t)layer->width + layer->value_width);
+    if (layer->window < 1 ||
+        (layer->tokens.rule != DPAR_SPLIT_CHUNK && layer->tokens.rule != DPAR_SPLIT_EVEN) ||
         each > 1 << 24) {
         return dpari_wrong(
             why,
-            "a halo for a window of %ld tokens (at least 1), cut by rule %d (CHUNK or "
-            "EVEN), of %ld elements a token (at most 2^24)",
-            a->window, a->tokens.rule, each);
+            "dpar_attention_halo: window %ld (1 or more), rule %d (CHUNK or EVEN) or %ld elements "
+            "a token (to 2^24) is out of range",
+            layer->window, layer->tokens.rule, each);
     }
     return DPAR_OK;
 }
 
-static dpari_windows *dpari_windows_of(const dpari_attention *p)
+static dpari_windows *dpari_windows_of(const dpari_attention *plan)
 {
-    return (dpari_windows *)p->of_way;
+    return (dpari_windows *)plan->of_way;
 }
 
 /* Describes the halo of this rank's tokens, and the fields in it. */
-static dpar_status dpari_windows_halo(const dpari_attention *p, const dpar_comm *c,
-                                      dpari_windows *w, dpar_why *why)
+static dpar_status dpari_windows_halo(const dpari_attention *plan, const dpar_comm *comm,
+                                      dpari_windows *windows, dpar_why *why)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    const int64_t all = a->tokens.ends[a->tokens.docs];
-    const dpar_placement cut = dpar_shard_by(0, a->tokens.rule, 0);
+    const dpar_attention_desc *layer = &plan->head.layer;
+    const int64_t all = layer->tokens.ends[layer->tokens.docs];
+    const dpar_placement cut = dpar_shard_by(0, layer->tokens.rule, 0);
     dpar_mesh mesh;
     int32_t i;
-    dpar_status st = dpar_mesh_init(&mesh, "tokens", &c->size, DPAR_ORDER_LAST_FASTEST, 0, why);
-    if (st == DPAR_OK) {
-        st = dpar_layout_init(&w->halo.grid, &mesh, 1, &all, &cut, why);
+    dpar_status status =
+        dpar_mesh_init(&mesh, "tokens", &comm->size, DPAR_ORDER_LAST_FASTEST, 0, why);
+    if (status != DPAR_OK) {
+        return status;
     }
-    w->halo.low[0] = dpari_most(dpari_least(a->window, all - 1), 0);
-    w->halo.high[0] = a->causal ? 0 : w->halo.low[0];
+    status = dpar_layout_init(&windows->halo.grid, &mesh, 1, &all, &cut, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    windows->halo.low[0] = dpari_most(dpari_least(layer->window, all - 1), 0);
+    windows->halo.high[0] = layer->causal ? 0 : windows->halo.low[0];
     for (i = 0; i < 4; i++) {
-        w->field[i].halo = &w->halo;
-        w->field[i].type = i < 2 ? a->type : p->sums;
-        w->field[i].mem = c->mem;
-        w->field[i].components =
-            (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->value_width));
+        windows->field[i].halo = &windows->halo;
+        windows->field[i].type = i < 2 ? layer->type : plan->sums;
+        windows->field[i].mem = comm->mem;
+        windows->field[i].components =
+            (int32_t)((int64_t)layer->groups * (i % 2 == 0 ? layer->width : layer->value_width));
     }
-    return st == DPAR_OK ? dpar_halo_check(&w->halo, why) : st;
+    return dpar_halo_check(&windows->halo, why);
 }
 
-static void dpari_windows_buffers(dpari_attention *p, const dpar_comm *c, dpari_windows *w,
-                                  dpari_room *buffers)
+/* Takes the memory of the fields and of partial results. buffers->at NULL only counts bytes. */
+static void dpari_windows_buffers(dpari_attention *plan, const dpar_comm *comm,
+                                  dpari_windows *windows, dpari_room *buffers)
 {
-    const dpar_attention_desc *a = &p->head.layer;
-    const int64_t sum = dpar_type_bytes(p->sums);
+    const dpar_attention_desc *layer = &plan->head.layer;
+    const int64_t sum = dpar_type_bytes(plan->sums);
     int64_t lo, hi, heads;
     int32_t i;
-    w->points = dpar_halo_slab_points(&w->halo, c->rank);
-    dpari_seq_slice(a, c->rank, &lo, &hi);
-    p->head.tokens = hi - lo;
-    heads = p->head.tokens * a->heads;
+    windows->points = dpar_halo_slab_points(&windows->halo, comm->rank);
+    dpari_seq_slice(layer, comm->rank, &lo, &hi);
+    plan->head.tokens = hi - lo;
+    heads = plan->head.tokens * layer->heads;
     for (i = 0; i < 4; i++) {
-        const int64_t each = w->field[i].components * (int64_t)dpar_type_bytes(w->field[i].type);
-        w->own[i] = dpari_room_take(buffers, p->head.tokens * each, 1);
-        w->beside[i] = dpari_room_take(buffers, w->points * each, 1);
-        if (p->head.tokens > 0) { /* while bytes are counted: anywhere */
-            w->field[i].data = buffers->at != NULL ? w->own[i] : (void *)w;
-            w->field[i].compact_halo = w->points == 0        ? NULL
-                                       : buffers->at != NULL ? w->beside[i]
-                                                             : (void *)w;
+        const int64_t each =
+            windows->field[i].components * (int64_t)dpar_type_bytes(windows->field[i].type);
+        windows->own[i] = dpari_room_take(buffers, plan->head.tokens * each, 1);
+        windows->beside[i] = dpari_room_take(buffers, windows->points * each, 1);
+        if (plan->head.tokens > 0) {
+            /* While bytes are counted, any address will do. */
+            const int counts = buffers->at == NULL;
+            windows->field[i].data = counts ? (void *)windows : windows->own[i];
+            if (windows->points > 0) {
+                windows->field[i].compact_halo = counts ? (void *)windows : windows->beside[i];
+            }
         }
     }
-    p->part = dpari_room_take(buffers, heads * a->value_width * sum, 1);
-    p->part_lse = dpari_room_take(buffers, heads * sum, 1);
-    p->delta = dpari_room_take(buffers, heads * sum, 1);
-    if (a->type != p->sums) {
-        p->out = dpari_room_take(buffers, heads * a->value_width * sum, 1);
-        p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
+    plan->part = dpari_room_take(buffers, heads * layer->value_width * sum, 1);
+    plan->part_lse = dpari_room_take(buffers, heads * sum, 1);
+    plan->delta = dpari_room_take(buffers, heads * sum, 1);
+    if (layer->type != plan->sums) {
+        plan->out = dpari_room_take(buffers, heads * layer->value_width * sum, 1);
+        plan->q_gradient = dpari_room_take(buffers, heads * layer->width * sum, 1);
     }
 }
 
-static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *p, const dpar_comm *c,
+/* Takes all memory of a plan: its struct and exchanges from `behind`, its fields from `buffers`. */
+static DPARI_COLD dpar_status dpari_windows_lay(dpari_attention *plan, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
     dpari_windows counted, *w = (dpari_windows *)dpari_room_take(behind, 1, sizeof *w);
-    dpar_halo_plan_desc o;
+    dpar_halo_plan_desc desc;
     int32_t i;
-    dpar_status st;
-    p->of_way = w;
+    dpar_status status;
+    plan->of_way = w;
     w = w != NULL ? w : &counted;
     dpari_zero(w, sizeof *w);
-    dpari_zero(&o, sizeof o);
-    st = dpari_windows_halo(p, c, w, why);
-    if (st == DPAR_OK) {
-        dpari_windows_buffers(p, c, w, buffers);
+    dpari_zero(&desc, sizeof desc);
+    status = dpari_windows_halo(plan, comm, w, why);
+    if (status == DPAR_OK) {
+        dpari_windows_buffers(plan, comm, w, buffers);
     }
-    for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        o.field = &w->field[2 * i];
-        o.field_count = 2;
-        st = dpari_hx_bytes(c, &o, &w->bytes[i], why);
-        w->memory[i] = st == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
+    for (i = 0; i < 2 && status == DPAR_OK; i++) {
+        desc.field = &w->field[2 * i];
+        desc.field_count = 2;
+        status = dpari_hx_bytes(comm, &desc, &w->bytes[i], why);
+        w->memory[i] = status == DPAR_OK ? dpari_room_take(behind, w->bytes[i], 1) : NULL;
     }
-    return st;
+    return status;
 }
 
 /* Plans both exchanges. */
-static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *p, dpar_why *why)
+static DPARI_COLD dpar_status dpari_windows_init(dpari_attention *plan, dpar_why *why)
 {
-    dpari_windows *w = dpari_windows_of(p);
-    dpar_halo_plan_desc o;
-    dpari_hx_traffic t;
+    dpari_windows *windows = dpari_windows_of(plan);
+    dpar_halo_plan_desc desc;
+    dpari_hx_traffic traffic;
     int32_t i;
-    dpar_status st = DPAR_OK;
-    dpari_zero(&o, sizeof o);
-    for (i = 0; i < 2 && st == DPAR_OK; i++) {
-        o.tag = p->head.layer.tag + 2 * i;
-        o.field = &w->field[2 * i];
-        o.field_count = 2;
-        o.memory = w->memory[i];
-        o.bytes = w->bytes[i];
-        st = dpar_halo_plan_make(p->comm, &o, &w->exchange[i], why);
+    dpar_status status = DPAR_OK;
+    dpari_zero(&desc, sizeof desc);
+    for (i = 0; i < 2 && status == DPAR_OK; i++) {
+        desc.tag = plan->head.layer.tag + 2 * i;
+        desc.field = &windows->field[2 * i];
+        desc.field_count = 2;
+        desc.memory = windows->memory[i];
+        desc.bytes = windows->bytes[i];
+        status = dpar_halo_plan_make(plan->comm, &desc, &windows->exchange[i], why);
     }
-    if (st != DPAR_OK) { /* on all ranks: the first of them is closed again */
-        (void)dpar_halo_plan_free(w->exchange[0]);
-        return st;
+    if (status != DPAR_OK) { /* on all ranks, which close the first exchange again */
+        (void)dpar_halo_plan_free(windows->exchange[0]);
+        return status;
     }
-    for (i = 0; dpari_hx_traffic_of(w->exchange[0], i, &t); i++) {
-        w->lent += t.peer != p->comm->rank ? t.bytes : 0;
+    for (i = 0; dpari_hx_traffic_of(windows->exchange[0], i, &traffic); i++) {
+        if (traffic.peer != plan->comm->rank) {
+            windows->sent += traffic.bytes;
+        }
     }
-    return st;
+    return status;
 }
 
-static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *p)
+static DPARI_COLD dpar_status dpari_windows_close(dpari_attention *plan)
 {
-    dpari_windows *w = dpari_windows_of(p);
-    const dpar_status st = dpar_halo_plan_free(w->exchange[0]);
-    const dpar_status other = dpar_halo_plan_free(w->exchange[1]);
-    return st != DPAR_OK ? st : other;
+    dpari_windows *windows = dpari_windows_of(plan);
+    const dpar_status status = dpar_halo_plan_free(windows->exchange[0]);
+    const dpar_status other = dpar_halo_plan_free(windows->exchange[1]);
+    return status != DPAR_OK ? status : other;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void dpari_windows_push(dpari_attention *p)
+/* Advances the exchange while the caller computes. */
+static void dpari_windows_push(dpari_attention *plan)
 {
-    (void)dpar_halo_plan_test(dpari_windows_of(p)->exchange[0]);
+    (void)dpar_halo_plan_test(dpari_windows_of(plan)->exchange[0]);
 }
 
-static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *f)
+/* Returns the address of a token in an array of a field, or NULL if there is no array. */
+static void *dpari_windows_at(void *base, int64_t token, const dpar_halo_field *field)
 {
-    return base != NULL
-               ? (unsigned char *)base + token * f->components * (int64_t)dpar_type_bytes(f->type)
-               : NULL;
+    return base != NULL ? (unsigned char *)base +
+                              token * field->components * (int64_t)dpar_type_bytes(field->type)
+                        : NULL;
 }
 
-/* The keys and values (field 0), or their gradients (2), of this rank's own tokens. */
-static dpari_seq_block dpari_windows_own(const dpari_attention *p, int32_t field)
+/* Describes the keys and values (field 0) of own tokens, or their gradients (field 2). */
+static dpari_seq_block dpari_windows_own(const dpari_attention *plan, int32_t field)
 {
-    const dpari_windows *w = dpari_windows_of(p);
-    dpari_seq_block b;
-    b.rank = p->comm->rank;
-    b.own = 1;
-    b.tokens = p->head.tokens;
-    dpari_seq_slice(&p->head.layer, b.rank, &b.lo, &b.hi);
-    b.k = b.to_k = w->own[field];
-    b.v = b.to_v = w->own[field + 1];
-    return b;
+    const dpari_windows *windows = dpari_windows_of(plan);
+    dpari_seq_block block;
+    block.rank = plan->comm->rank;
+    block.own = 1;
+    block.tokens = plan->head.tokens;
+    dpari_seq_slice(&plan->head.layer, block.rank, &block.lo, &block.hi);
+    block.k = block.to_k = windows->own[field];
+    block.v = block.to_v = windows->own[field + 1];
+    return block;
 }
 
-/* Describes the n-th piece of the rank's halo, without what is beyond the ends of the sequence.
- * Returns 0 if there is none. */
-static int dpari_windows_slab(const dpari_attention *p, int32_t n, int32_t field,
-                              dpari_seq_block *b)
+/* Describes piece n of the rank's halo, without the part beyond the ends of the sequence. Returns 0
+ * if there is no such piece. */
+static int dpari_windows_slab(const dpari_attention *plan, int32_t n, int32_t field,
+                              dpari_seq_block *block)
 {
-    const dpari_windows *w = dpari_windows_of(p);
+    const dpari_windows *windows = dpari_windows_of(plan);
     int64_t at = 0;
     dpar_box box;
     int32_t i;
     for (i = 0; i <= n; i++) {
         at += i > 0 ? box.hi[0] - box.lo[0] : 0;
-        if (!dpar_halo_slab(&w->halo, p->comm->rank, i, &box)) {
+        if (!dpar_halo_slab(&windows->halo, plan->comm->rank, i, &box)) {
             return 0;
         }
     }
-    dpari_zero(b, sizeof *b);
-    b->rank = p->comm->rank;
-    b->lo = dpari_most(0, box.lo[0]);
-    b->hi = dpari_least(w->halo.grid.extent[0], box.hi[0]);
-    at += b->lo - box.lo[0];
-    b->k = b->to_k = dpari_windows_at(w->beside[field], at, &w->field[field]);
-    b->v = b->to_v = dpari_windows_at(w->beside[field + 1], at, &w->field[field + 1]);
+    dpari_zero(block, sizeof *block);
+    block->rank = plan->comm->rank;
+    block->lo = dpari_most(0, box.lo[0]);
+    block->hi = dpari_least(windows->halo.grid.extent[0], box.hi[0]);
+    at += block->lo - box.lo[0];
+    block->k = block->to_k = dpari_windows_at(windows->beside[field], at, &windows->field[field]);
+    block->v = block->to_v =
+        dpari_windows_at(windows->beside[field + 1], at, &windows->field[field + 1]);
     return 1;
 }
 
 /* Copies the rank's keys and values to the fields of the exchange, and begins the exchange. */
-static dpar_status dpari_windows_lend(dpari_attention *p, const dpar_attention_arrays *a)
+static dpar_status dpari_windows_begin(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpari_windows *w = dpari_windows_of(p);
-    const int64_t bytes = p->head.tokens * dpar_type_bytes(p->head.layer.type);
-    dpar_status st = dpari_do_copy(p->comm, w->own[0], a->k, bytes * w->field[0].components);
-    if (st == DPAR_OK) {
-        st = dpari_do_copy(p->comm, w->own[1], a->v, bytes * w->field[1].components);
+    dpari_windows *windows = dpari_windows_of(plan);
+    const int64_t bytes = plan->head.tokens * dpar_type_bytes(plan->head.layer.type);
+    dpar_status status =
+        dpari_do_copy(plan->comm, windows->own[0], arrays->k, bytes * windows->field[0].components);
+    if (status == DPAR_OK) {
+        status = dpari_do_copy(plan->comm, windows->own[1], arrays->v,
+                               bytes * windows->field[1].components);
     }
-    p->head.sent_bytes += w->lent;
-    return st == DPAR_OK ? dpar_halo_plan_begin(w->exchange[0]) : st;
+    plan->head.sent_bytes += windows->sent;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_begin(windows->exchange[0]);
 }
 
-static dpar_status dpari_windows_forward(dpari_attention *p, const dpar_attention_arrays *a)
+/* Computes on own keys first, while those of the halo arrive. */
+static dpar_status dpari_windows_forward(dpari_attention *plan, const dpar_attention_arrays *arrays)
 {
-    dpari_seq_block b = dpari_windows_own(p, 0);
+    dpari_seq_block block = dpari_windows_own(plan, 0);
     int32_t n;
-    dpar_status st = dpari_windows_lend(p, a), ended;
-    if (st == DPAR_OK) {
-        st = dpari_seq_attend(p, a, &b);
-        ended = dpar_halo_plan_end(dpari_windows_of(p)->exchange[0]);
-        st = st == DPAR_OK ? ended : st;
-    }
-    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
-        st = dpari_seq_attend(p, a, &b);
-    }
-    return st;
-}
-
-static dpar_status dpari_windows_backward(dpari_attention *p, const dpar_attention_arrays *a,
-                                          void *dq, dpari_seq_block *home)
-{
-    dpari_windows *w = dpari_windows_of(p);
-    const int64_t sum = dpar_type_bytes(p->sums), all = w->halo.grid.extent[0];
-    dpari_seq_block b = dpari_windows_own(p, 0), g;
-    int32_t n;
-    dpar_status st = dpari_windows_lend(p, a), ended;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    *home = dpari_windows_own(p, 2);
-    for (n = 2; n < 4 && st == DPAR_OK; n++) {
-        st = dpari_do_copy(p->comm, w->own[n], NULL, p->head.tokens * w->field[n].components * sum);
-        if (st == DPAR_OK) {
-            st = dpari_do_copy(p->comm, w->beside[n], NULL,
-                               w->points * w->field[n].components * sum);
+    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    if (status == DPAR_OK) {
+        status = dpari_seq_attend(plan, arrays, &block);
+        ended = dpar_halo_plan_end(dpari_windows_of(plan)->exchange[0]);
+        if (status == DPAR_OK) {
+            status = ended;
         }
     }
-    st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
-    dpari_seq_attend_back(p, a, &b, home, dq);
-    ended = dpar_halo_plan_end(w->exchange[0]);
-    st = st == DPAR_OK ? ended : st;
-    for (n = 0; st == DPAR_OK && dpari_windows_slab(p, n, 0, &b); n++) {
-        (void)dpari_windows_slab(p, n, 2, &g);
-        dpari_seq_attend_back(p, a, &b, &g, dq);
+    for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
+        status = dpari_seq_attend(plan, arrays, &block);
     }
-    p->head.sent_bytes += dpari_windows_beside(&p->head.layer, p->comm->rank, 0, all) * sum *
-                          (w->field[2].components + w->field[3].components);
-    st = st == DPAR_OK ? dpar_halo_plan_reduce_begin(w->exchange[1], DPAR_SUM) : st;
-    return st == DPAR_OK ? dpar_halo_plan_end(w->exchange[1]) : st;
+    return status;
+}
+
+/* Exchanges keys and values once more, computes gradients of own tokens and of the halo, and adds
+ * the latter to those of their owners. */
+static dpar_status dpari_windows_backward(dpari_attention *plan,
+                                          const dpar_attention_arrays *arrays, void *dq,
+                                          dpari_seq_block *home)
+{
+    dpari_windows *windows = dpari_windows_of(plan);
+    const int64_t sum = dpar_type_bytes(plan->sums), all = windows->halo.grid.extent[0];
+    dpari_seq_block block = dpari_windows_own(plan, 0), g;
+    int32_t n;
+    dpar_status status = dpari_windows_begin(plan, arrays), ended;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    *home = dpari_windows_own(plan, 2);
+    for (n = 2; n < 4 && status == DPAR_OK; n++) {
+        status = dpari_do_copy(plan->comm, windows->own[n], NULL,
+                               plan->head.tokens * windows->field[n].components * sum);
+        if (status == DPAR_OK) {
+            status = dpari_do_copy(plan->comm, windows->beside[n], NULL,
+                                   windows->points * windows->field[n].components * sum);
+        }
+    }
+    if (status == DPAR_OK) {
+        status = dpari_seq_delta(plan, arrays);
+    }
+    dpari_seq_attend_back(plan, arrays, &block, home, dq);
+    ended = dpar_halo_plan_end(windows->exchange[0]);
+    if (status == DPAR_OK) {
+        status = ended;
+    }
+    for (n = 0; status == DPAR_OK && dpari_windows_slab(plan, n, 0, &block); n++) {
+        (void)dpari_windows_slab(plan, n, 2, &g);
+        dpari_seq_attend_back(plan, arrays, &block, &g, dq);
+    }
+    plan->head.sent_bytes += dpari_windows_beside(&plan->head.layer, plan->comm->rank, 0, all) *
+                             sum * (windows->field[2].components + windows->field[3].components);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = dpar_halo_plan_reduce_begin(windows->exchange[1], DPAR_SUM);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    return dpar_halo_plan_end(windows->exchange[1]);
 }
 
 DPAR_API void dpar_attention_halo(struct dpari_attention_method *way)

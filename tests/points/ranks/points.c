@@ -561,8 +561,8 @@ static void faults(dpar_comm *c)
         d.order = 0;
     }
     own[1] = me == last ? own[0] : 11 + 2 * me;
-    (void)snprintf(word, sizeof word, "id %d is twice among the own ids of rank %d", 10 + 2 * last,
-                   last);
+    (void)snprintf(word, sizeof word, "id %d is listed twice among the own ids of rank %d",
+                   10 + 2 * last, last);
     refused(c, &d, DPAR_E_ARG, word);
     own[1] = 11 + 2 * me;
     d.owner = owner;
@@ -574,8 +574,8 @@ static void faults(dpar_comm *c)
         refused(c, &d, DPAR_E_ARG, word);
     }
     owner[1] = me == last ? c->size : 0;
-    (void)snprintf(word, sizeof word, "ghost 1, id 11: its owner is rank %d of %d", last + 1,
-                   last + 1);
+    (void)snprintf(word, sizeof word, "ghost 1, id 11: owner %d is not one of the %d ranks",
+                   last + 1, last + 1);
     refused(c, &d, DPAR_E_ARG, word);
     d.owner = NULL;
     d.own_id = NULL;
@@ -588,23 +588,24 @@ static void faults(dpar_comm *c)
     d.own_count = 2;
     d.lists = &lists;
     d.ghost_count = me == last;
-    refused(c, &d, DPAR_E_ARG, "0 values are received, 0 sent: ghosts are 1");
+    refused(c, &d, DPAR_E_ARG,
+            "the receive_counts add up to 0 (send_counts: 0), but ghost_count is 1");
     d.ghost_count = 0;
     if (c->size > 1) { /* rank 0 sends, nobody receives */
         sends[0] = me == 0;
-        refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which receives 0");
+        refused(c, &d, DPAR_E_MISMATCH, "rank 0 sends 1 values to rank 1, which expects 0");
         send_at[0] = me == 0 ? 2 : 0;
-        refused(c, &d, DPAR_E_ARG, "send_index[0], to rank 1, is 2");
+        refused(c, &d, DPAR_E_ARG, "send_index[0], for rank 1, is 2");
         send_at[0] = 0;
         sends[0] = 0;
         lists.peer_count = me == last ? 2 : 1;
         peer[1] = me == last ? peer[0] : peer[1];
-        refused(c, &d, DPAR_E_ARG, "is twice among the peers");
+        refused(c, &d, DPAR_E_ARG, "is listed twice in peer");
         receives[0] = receives[1] = me == last ? INT64_MAX : 0; /* their sum has no 64 bits */
-        refused(c, &d, DPAR_E_ARG, "or how many come from it is wrong");
+        refused(c, &d, DPAR_E_ARG, "or its receive_count, is out of range");
         receives[0] = receives[1] = 0;
         sends[0] = sends[1] = me == last ? INT64_MAX : 0;
-        refused(c, &d, DPAR_E_ARG, "9223372036854775807 values go to it");
+        refused(c, &d, DPAR_E_ARG, "its send_count 9223372036854775807");
         sends[0] = sends[1] = 0;
     }
     lists.peer_count = 1;
@@ -619,9 +620,9 @@ static void faults(dpar_comm *c)
         static const int32_t both[2] = {0, 1};
         lists.send_index = both;
     }
-    refused(c, &d, DPAR_E_ARG, "receive_index names 2 twice");
+    refused(c, &d, DPAR_E_ARG, "receive_index lists 2 twice");
     receive_at[1] = me == last ? 4 : 3;
-    refused(c, &d, DPAR_E_ARG, "receive_index[1] is 4: ghosts are 2 to 3");
+    refused(c, &d, DPAR_E_ARG, "receive_index[1] is 4, but ghosts are 2 to 3");
 }
 
 /* One number of what this rank says, changed. Arrays have room for all counts that come of it. */
@@ -738,6 +739,34 @@ static void wrong_calls(dpar_comm *c)
     CHECK(x[0] == 3.0 && x[1] == 0.0);
     CHECK_INT(dpar_points_free(p), DPAR_OK);
     CHECK_INT(dpar_points_free(NULL), DPAR_OK);
+}
+
+/* A vector that was refused is refused again, also by plans that compare it with the last one only.
+ */
+static void refused_again(dpar_comm *c)
+{
+    const int64_t ghost[1] = {(c->rank + 1) % c->size};
+    double x[2] = {(double)c->rank, -1.0};
+    dpar_points_field v;
+    dpar_points_desc d;
+    dpar_points *p = NULL;
+    dpar_why why;
+    memset(&v, 0, sizeof v);
+    memset(&d, 0, sizeof d);
+    d.own_count = 1;
+    d.ghost_count = 1;
+    d.ghost_id = ghost;
+    d.method = DPAR_POINTS_MESSAGES;
+    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_OK);
+    if (!p) {
+        return;
+    }
+    CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+    v.data = x;
+    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_begin(p, &v, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_points_exchange(p, x), DPAR_OK);
+    CHECK_INT(dpar_points_free(p), DPAR_OK);
 }
 
 /* Ranks that name different vectors all hear of it, and no one waits for ever. */
@@ -999,6 +1028,7 @@ static int test(dpar_comm *c, void *arg)
     faults(c);
     fuzz(c, 5 * rounds);
     wrong_calls(c);
+    refused_again(c);
     rows(c);
     full(c);
     ahead(c);

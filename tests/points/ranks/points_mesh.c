@@ -234,10 +234,10 @@ static void wrong_clouds(dpar_comm *c)
     refused(c, &d, DPAR_E_ARG, "are 0");
     d = right;
     d.dims = last ? 4 : 2;
-    refused(c, &d, DPAR_E_ARG, "4 dims: there are 2 or 3");
+    refused(c, &d, DPAR_E_ARG, "points have 4 dims");
     d = right;
     d.parts = last ? -1 : 0;
-    refused(c, &d, DPAR_E_ARG, "-1 parts");
+    refused(c, &d, DPAR_E_ARG, "-1 parts is out of range");
     d = right;
     d.position = last ? NULL : at;
     refused(c, &d, DPAR_E_ARG, "position or owner is NULL");
@@ -591,10 +591,10 @@ static void wrong_pieces(dpar_comm *c)
     right.corner = corner;
     d = right;
     d.owner = last ? none : owner;
-    not_moved(c, &d, DPAR_E_ARG, "point 1: its owner is to be rank ");
+    not_moved(c, &d, DPAR_E_ARG, "point 1: owner ");
     d = right;
     d.element_owner = last ? none + 1 : owner;
-    not_moved(c, &d, DPAR_E_ARG, "element 0: its owner is to be rank ");
+    not_moved(c, &d, DPAR_E_ARG, "element 0: owner ");
     d = right;
     d.owner = NULL;
     not_moved(c, &d, DPAR_E_ARG, "neither owner nor element_owner");
@@ -606,13 +606,13 @@ static void wrong_pieces(dpar_comm *c)
     not_moved(c, &d, DPAR_E_ARG, "id 0 ");
     d = right;
     d.corner_count = last ? 0 : 2;
-    not_moved(c, &d, DPAR_E_ARG, "0 corners");
+    not_moved(c, &d, DPAR_E_ARG, "corner_count 0");
     d = right;
     d.point_count = last ? -1 : 2;
-    not_moved(c, &d, DPAR_E_ARG, "-1 points");
+    not_moved(c, &d, DPAR_E_ARG, "point_count -1");
     d = right;
     d.element_count = last ? INT64_C(1) << 31 : 1;
-    not_moved(c, &d, DPAR_E_RANGE, "numbers are possible");
+    not_moved(c, &d, DPAR_E_RANGE, "are more than 2^31 - 1 ids");
     if (c->size > 1) {
         d = right;
         d.owner = last ? NULL : owner;

@@ -1924,7 +1924,7 @@ static int bad_norms(dpar_comm *c)
     a.y = NULL;
     c->why.text[0] = 0;
     bad += dpar_norm_forward(c, &good, &a) != DPAR_E_ARG ||
-           strcmp(c->why.text, "a norm, forward: n, x, y, saved or scratch is NULL") != 0;
+           strcmp(c->why.text, "dpar_norm_forward: n, x, y, saved or scratch is NULL") != 0;
     a.y = &t;
     a.saved = NULL;
     c->why.text[0] = 0;
@@ -1933,7 +1933,7 @@ static int bad_norms(dpar_comm *c)
     a.scratch = NULL;
     c->why.text[0] = 0;
     bad += dpar_norm_backward(c, &good, &a) != DPAR_E_ARG ||
-           strcmp(c->why.text, "a norm, backward: n, x, dy, dx, saved or scratch is NULL") != 0;
+           strcmp(c->why.text, "dpar_norm_backward: n, x, dy, dx, saved or scratch is NULL") != 0;
     return bad;
 }
 
