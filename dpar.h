@@ -1211,7 +1211,7 @@ typedef struct dpar_bucket {
      * elements. */
     int64_t lo, hi;
     int64_t used;                   /* elements without the padding at the end: lo + used <= hi */
-    int32_t first_param, end_param; /* the bucket holds parameters first <= i < last */
+    int32_t first_param, end_param; /* first_param <= i < end_param */
 } dpar_bucket;
 
 /* Computes where each parameter begins and how the buffer is cut into buckets. The result is the
@@ -1837,8 +1837,8 @@ enum {
  * dpar_sampler_init. Positions first, first + 1, ... of the epoch's order are dealt to the ranks in
  * turn, `run` at a time.
  *
- * For torch set rest, count and ranks. For Megatron set run to the micro-batch and rest to
- * DPAR_SAMPLER_DROP, or DPAR_SAMPLER_EXACT for drop_last=False. To resume, set first to
+ * For torch set remainder, count and ranks. For Megatron set run to the micro-batch and remainder
+ * to DPAR_SAMPLER_DROP, or DPAR_SAMPLER_EXACT for drop_last=False. To resume, set first to
  * dpar_sampler_consumed. The same number of ranks then continues exactly as it would have; another
  * number may resume, too.
  */
@@ -7811,7 +7811,8 @@ static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_
     }
 }
 
-/* Returns the dim along which the boxes are thinnest on average, in thousandths of the extent. */
+/* Returns the dim along which the boxes are thinnest on average. Thickness is measured relative to
+ * the extent, in thousandths. */
 static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
                               const int32_t *order, int32_t n)
 {
@@ -7830,9 +7831,9 @@ static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_bo
     return best;
 }
 
-/* Finds the first element that is in no box, with the last dim fastest. All rows of the last dim
- * have the same boxes until the first of these boxes ends, so that the rows up to there are
- * skipped, and in the same way in the other dims. */
+/* Finds the first element that is in no box, with the last dim fastest. If one row
+ * along the last dim is covered, the next rows are covered by the same boxes until the first of
+ * these boxes ends. The search skips those rows, and does the same in the other dims. */
 static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
                                 const int32_t *order, int32_t n, int64_t *at)
 {
@@ -7881,8 +7882,9 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
         return dpari_wrong(why, "%ld elements are in no box: the first is (%ld, %ld)", missing,
                            at[0], at[1]);
     }
-    return dpari_wrong(why, "%ld elements are in no box: the first begins (%ld, %ld, %ld)", missing,
-                       dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+    return dpari_wrong(
+        why, "%ld elements are in no box: the first has indices (%ld, %ld, %ld) in dims 0 to 2",
+        missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,

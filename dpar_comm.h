@@ -201,7 +201,7 @@ DPAR_API dpar_mem dpar_mem_host(void);
  * names both calls. If a rank has died, every wait for it ends with DPAR_E_PEER. If a rank makes no
  * progress before the deadline (timeout_s), waits for it end with DPAR_E_TIMEOUT. In shared memory
  * that message also says which third rank the late one waits for. The message of every error is in
- * c->why; for posted work, in the `why` of the communicator that it was posted on.
+ * comm->why; for posted work, in the `why` of the communicator that it was posted on.
  *
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
@@ -284,21 +284,21 @@ typedef struct dpar_work {
 
 /* The functions of an engine. You need them only to write an engine. */
 typedef struct dpar_engine {
-    char name[8];                                            /* "shm", "mpi" or "nccl" */
-    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* completes a checked call */
-    dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
+    char name[8];                                               /* "shm", "mpi" or "nccl" */
+    dpar_status (*run)(dpar_comm *comm, const dpar_call *call); /* completes a checked call */
+    dpar_status (*post)(dpar_comm *comm, const dpar_call *call, dpar_work *work);
     dpar_status (*test)(dpar_work *work); /* DPAR_OK if done, DPAR_MORE if not yet */
     dpar_status (*wait)(dpar_work *work);
-    dpar_status (*batch)(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-    dpar_status (*split)(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
-    dpar_status (*alloc)(dpar_comm *c, int64_t bytes, void **memory);
-    void (*release)(dpar_comm *c, void *memory);
-    dpar_status (*progress)(dpar_comm *c, int32_t on);
-    void (*abort)(dpar_comm *c, dpar_status status, const char *text);
-    void (*report)(dpar_comm *c, dpar_text *out);
-    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL if the name says enough */
-    dpar_status (*close)(dpar_comm *c);
-    dpar_status (*shrink)(dpar_comm *c, dpar_comm **out, int32_t *was,
+    dpar_status (*batch)(dpar_comm *comm, const dpar_call *calls, int32_t n, dpar_work *works);
+    dpar_status (*split)(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
+    dpar_status (*alloc)(dpar_comm *comm, int64_t bytes, void **memory);
+    void (*release)(dpar_comm *comm, void *memory);
+    dpar_status (*progress)(dpar_comm *comm, int32_t on);
+    void (*abort)(dpar_comm *comm, dpar_status status, const char *text);
+    void (*report)(dpar_comm *comm, dpar_text *out);
+    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name says enough */
+    dpar_status (*close)(dpar_comm *comm);
+    dpar_status (*shrink)(dpar_comm *comm, dpar_comm **out, int32_t *was,
                           dpar_why *why); /* NULL if the engine cannot shrink */
     /* Memory that the devices of other ranks can read directly. All three are NULL if there is
      * none.
@@ -313,9 +313,9 @@ typedef struct dpar_engine {
      * that what was computed before may be read. It ends when all of them have done so. Without a
      * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
      * part any more. */
-    dpar_status (*alloc_shared)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
-    void *(*peer_address)(dpar_comm *c, void *memory, int32_t rank);
-    dpar_status (*sync_peers)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
+    dpar_status (*alloc_shared)(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
+    void *(*peer_address)(dpar_comm *comm, void *memory, int32_t rank);
+    dpar_status (*sync_peers)(dpar_comm *comm, void *memory, const int32_t *ranks, int32_t n,
                               dpar_work *work);
 } dpar_engine;
 
@@ -377,35 +377,35 @@ struct dpar_comm {
  * (dpar_comm_alloc), and about twice if they are not. */
 
 /* Waits until all ranks have called it. */
-DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
+DPAR_API dpar_status dpar_barrier(dpar_comm *comm, dpar_work *work);
 /* Copies buffer[count] of rank `root` to buffer[count] of all ranks. */
-DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+DPAR_API dpar_status dpar_broadcast(dpar_comm *comm, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work);
 /* Combines in[count] of all ranks elementwise into out[count] of the root, in rank order. On other
  * ranks `out` is not used and may be NULL. */
-DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work);
 /* Combines in[count] of all ranks elementwise into out[count] of every rank, in rank order. */
-DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work);
 /* Copies in[count] of each rank r to out[r * count] of every rank; `out` has size * count
  * elements. */
-DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
 /* Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank elements
  * rank * count .. (rank + 1) * count - 1 of the result in out[count]. */
-DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work);
 /* Sends piece s of in[size * count] to rank s, which receives it at out[rank * count]. */
-DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
 /* Copies in[count] of each rank r to out[r * count] of the root. On other ranks `out` may be
  * NULL. */
-DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work);
 /* Copies piece r of in[size * count] of the root to out[count] of each rank r. On other ranks `in`
  * may be NULL. */
-DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work);
 
 /* Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for equal
@@ -416,29 +416,29 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64
  *        Pieces of `out` must not overlap.
  *
  * Fails with DPAR_E_MISMATCH if ranks pass different counts. */
-DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work);
 /* Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next count[r]
  * elements of the result. count is [size], the same on all ranks. Fails with DPAR_E_MISMATCH if it
  * is not. */
-DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
 /* Sends a piece of its own size from each rank to each other. Counts and begins are [size], as in
  * dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks pass different sizes for the piece
  * between them. */
-DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work);
 /* Gathers in_count elements of each rank into `out` of the root, at `begin`. Only the root reads
  * count and begin, which are as in dpar_all_gather_v. */
-DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work);
 /* Sends pieces of the root's `in` to all ranks, each of which receives out_count elements. Only the
  * root reads count and begin, which are as in dpar_all_gather_v. */
-DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
@@ -451,12 +451,12 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
  * To send to oneself, post one of the two calls. A blocking send may or may not return before its
  * receive is posted; do not rely on either. Fails as the collectives do: with DPAR_E_MISMATCH if
  * counts or types of the two sides differ, and in shared memory with DPAR_E_PEER if the other rank
- * has closed c. Costs O(count). */
-DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+ * has closed comm. Costs O(count). */
+DPAR_API dpar_status dpar_send(dpar_comm *comm, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 /* Receives a message of another rank, under the rules of dpar_send. */
-DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
-                               int32_t tag, dpar_work *work);
+DPAR_API dpar_status dpar_recv(dpar_comm *comm, void *out, int64_t count, int32_t type,
+                               int32_t from, int32_t tag, dpar_work *work);
 /* Starts n sends and receives at once. Their order does not matter, because none of them waits for
  * another.
  *
@@ -464,7 +464,8 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
  *
  * Fails with DPAR_E_ARG if a kind is neither DPAR_CALL_SEND nor DPAR_CALL_RECV, otherwise with the
  * first error of any of them. Costs O(n + their elements). */
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+DPAR_API dpar_status dpar_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                dpar_work *works);
 
 /* Tests whether a posted operation is done. Returns DPAR_OK if it is, DPAR_MORE if it is not yet,
  * or the error with which it failed. Local: it makes progress without waiting. Fails with
@@ -483,64 +484,66 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 /* Splits a communicator: the ranks that pass the same color form a new one.
  *
  * color: at least 0; ranks with a negative color get *out = NULL.
- * key:   orders the ranks of the new communicator; ties are ordered by rank in c.
+ * key:   orders the ranks of the new communicator; ties are ordered by rank in comm.
  *
- * With color 0 and key 0 on all ranks, *out has the same ranks as c, and its operations are
- * independent of those of c. The new communicator inherits the deadline. Collective. Fails with
+ * With color 0 and key 0 on all ranks, *out has the same ranks as comm, and its operations are
+ * independent of those of comm. The new communicator inherits the deadline. Collective. Fails with
  * DPAR_E_MEMORY if a rank has no memory for it. Costs an all-gather of 40 bytes. In shared memory
  * each communicator takes twice options.slot_bytes and a few pages per rank, which are used again
  * for the next one after it is closed. */
-DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
-/* Splits off the group of this rank along some axes of a mesh over the ranks of c.
+DPAR_API dpar_status dpar_comm_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
+/* Splits off the group of this rank along some axes of a mesh over the ranks of comm.
  *
  * axes: bit i is set for axis i. The group consists of the ranks that differ from this rank only in
  *       these coordinates, in the order of dpar_mesh_group_member.
  *
- * Ranks outside the mesh get *out = NULL. Fails with DPAR_E_ARG if the mesh has a rank that c does
- * not have or has a rank twice; otherwise as dpar_comm_split. Collective. */
-DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+ * Ranks outside the mesh get *out = NULL. Fails with DPAR_E_ARG if the mesh has a rank that comm
+ * does not have or has a rank twice; otherwise as dpar_comm_split. Collective. */
+DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
 /* Makes a communicator of the ranks that are still alive and call this function, in their old order
- * and with c's deadline. A program that keeps a copy of its state calls it on all ranks:
+ * and with comm's deadline. A program that keeps a copy of its state calls it on all ranks:
  *
- *     st = steps(c);                                 E_PEER, E_TIMEOUT: a rank died, or hangs
+ *     st = steps(comm);                                   E_PEER, E_TIMEOUT: a rank died, or hangs
  *     while (st == DPAR_E_PEER || st == DPAR_E_TIMEOUT) {
- *         st = dpar_comm_shrink(c, &next, was, &why);     rank r of next is rank was[r] of c
+ *         st = dpar_comm_shrink(comm, &next, was, &why);  rank r of next is rank was[r] of comm
  *         if (st == DPAR_OK) {
- *             c = next;
- *             st = restore(c, was);
+ *             comm = next;
+ *             st = restore(comm, was);
  *         }
  *         if (st == DPAR_OK) {
- *             st = steps(c);
+ *             st = steps(comm);
  *         }
  *     }
  *
- * was: [c->size], receives the old ranks; may be NULL.
+ * was: [comm->size], receives the old ranks; may be NULL.
  *
- * Collective over the ranks of c that are alive. It breaks c with DPAR_E_PEER unless c is broken
- * already, and ends the operations that are posted on it. All ranks that take part get the same
- * communicator. A rank that waits on another communicator for a rank that shrinks is not notified,
- * so call dpar_comm_abort on such communicators first.
+ * Collective over the ranks of comm that are alive. It breaks comm with DPAR_E_PEER unless comm is
+ * broken already, and ends the operations that are posted on it. All ranks that take part get the
+ * same communicator. A rank that waits on another communicator for a rank that shrinks is not
+ * notified, so call dpar_comm_abort on such communicators first.
  *
- * The call does not wait for ranks that have died or have closed c. It waits for a late or stopped
- * rank until c's deadline has passed since the last other rank arrived. A rank that arrives later
- * gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that dies after it
- * has arrived may still be in the new communicator, whose first operation then fails with
+ * The call does not wait for ranks that have died or have closed comm. It waits for a late or
+ * stopped rank until comm's deadline has passed since the last other rank arrived. A rank that
+ * arrives later gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that
+ * dies after it has arrived may still be in the new communicator, whose first operation then fails
+ * with
  * DPAR_E_PEER: shrink that one too.
  *
- * Fails with DPAR_E_ARG if this rank has shrunk or closed c before, DPAR_E_MEMORY if it has no
+ * Fails with DPAR_E_ARG if this rank has shrunk or closed comm before, DPAR_E_MEMORY if it has no
  * memory for a communicator, and DPAR_E_SYSTEM if the engine cannot shrink. That is MPI on several
  * nodes without ULFM (see dpar_mpi.h), and NCCL, which has dpar_nccl_shrink.
  *
- * In shared memory *out belongs to c's world, as if it were split from c: close it before c. Close
- * c as any broken communicator, which waits for nobody. Registered memory stays valid, also for
- * operations on *out. But a rank that is only stopped may still write into the buffers of its last
- * operations on c. Therefore use other memory on *out, from dpar_comm_alloc of *out, where such a
- * rank never writes.
+ * In shared memory *out belongs to comm's world, as if it were split from comm: close it before
+ * comm. Close comm as any broken communicator, which waits for nobody. Registered memory stays
+ * valid, also for operations on *out. But a rank that is only stopped may still write into the
+ * buffers of its last operations on comm. Therefore use other memory on *out, from dpar_comm_alloc
+ * of *out, where such a rank never writes.
  *
  * dpar_launch lets ranks go on that have shrunk away a dead one. Other launchers end the job when a
  * rank dies, unless they are told not to. Costs O(size) and the wait. */
-DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why);
+DPAR_API dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                      dpar_why *why);
 /* Closes a communicator. NULL does nothing. Closing the world also ends this rank's part in the job
  * and closes all communicators split from it. Close plans that use a communicator before it.
  *
@@ -550,7 +553,7 @@ DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *wa
  * DPAR_E_ARG also for the communicator that dpar_launch passes to a rank, because dpar_launch
  * closes it. While the world is open, a call on one of its last 16 closed communicators, directly
  * or by a plan, fails with DPAR_E_ARG and "closed before". */
-DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
+DPAR_API dpar_status dpar_comm_free(dpar_comm *comm);
 
 /* Allocates registered memory. Other ranks reach it directly, so that collectives on it read and
  * write each byte once. It is zeroed and aligned to 4096 bytes. Release it before its
@@ -558,25 +561,25 @@ DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
  *
  * Not collective. Fails with DPAR_E_MEMORY if there is not enough memory and DPAR_E_ARG if `bytes`
  * is negative. Costs O(bytes) for memory that was used before, otherwise O(allocations). */
-DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
+DPAR_API dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory);
 /* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
-DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
+DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory);
 
 /* Starts a thread of the engine in which posted work advances by itself, or ends that thread if
- * `on` is 0. Not collective. Fails with DPAR_E_ARG if c is NULL, and with DPAR_E_SYSTEM if the
+ * `on` is 0. Not collective. Fails with DPAR_E_ARG if comm is NULL, and with DPAR_E_SYSTEM if the
  * engine has no such thread or MPI messages carry any of the traffic. In the latter case the
  * message says whether MPI would allow a thread (MPI_THREAD_MULTIPLE). */
-DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on);
 /* Breaks a communicator on all ranks: their waits fail with `status` and the message `text`. A
  * status that is not negative is replaced by DPAR_E_PEER. If several ranks abort, the first one
  * counts. Local: it waits for nobody. Costs O(size). */
-DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
+DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text);
 /* Describes how the ranks reach each other, in a line of text: the engine, the number of nodes, how
  * ranks share memory, and why no faster method is used. Local. Costs O(1). */
-DPAR_API void dpar_comm_describe(dpar_comm *c, dpar_text *out);
+DPAR_API void dpar_comm_describe(dpar_comm *comm, dpar_text *out);
 /* Lists the last operations of each rank as text, with sequence number, type, count and state. It
  * includes ranks that were killed. Not collective. Costs O(size). */
-DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
+DPAR_API void dpar_comm_report(dpar_comm *comm, dpar_text *out);
 
 /* ==== comm/options.h ==== */
 
@@ -815,24 +818,26 @@ DPAR_API int dpar_finalize(dpar_comm *world);
 
 /* Reports an error and ends the job: `return dpar_fail(world, &why);`. Returns 1. The first rank
  * that calls it prints "rank 2 of 4: " and the message to stderr. The others print nothing, because
- * they were refused the same call, or their operations fail with DPAR_E_PEER now that c is broken.
+ * they were refused the same call, or their operations fail with DPAR_E_PEER now that comm is
+ * broken.
  *
- * c:   NULL if the communicator could not be made; then only the message is printed.
- * why: NULL prints the message of c->why.
+ * comm: NULL if the communicator could not be made; then only the message is printed.
+ * why: NULL prints the message of comm->why.
  *
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
-DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
+DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
 
 /* Computes the largest x of all ranks, with the same bits on all ranks. Returns NaN after an error.
- * c->status and c->why then say which error it is, and later calls return NaN at once. If an x is
- * NaN, the result is NaN too, but c->status stays 0. Collective. Costs an all-reduce of 8 bytes. */
-DPAR_API double dpar_max(dpar_comm *c, double x);
+ * comm->status and comm->why then say which error it is, and later calls return NaN at once. If an
+ * x is NaN, the result is NaN too, but comm->status stays 0. Collective. Costs an all-reduce of 8
+ * bytes. */
+DPAR_API double dpar_max(dpar_comm *comm, double x);
 /* Computes the smallest x of all ranks, otherwise as dpar_max. */
-DPAR_API double dpar_min(dpar_comm *c, double x);
+DPAR_API double dpar_min(dpar_comm *comm, double x);
 /* Computes the sum of x over all ranks, otherwise as dpar_max. */
-DPAR_API double dpar_sum(dpar_comm *c, double x);
+DPAR_API double dpar_sum(dpar_comm *comm, double x);
 /* Computes the mean of x over all ranks, otherwise as dpar_max. */
-DPAR_API double dpar_mean(dpar_comm *c, double x);
+DPAR_API double dpar_mean(dpar_comm *comm, double x);
 
 /* Checks that all ranks have the same count elements of `type` at data, bit by bit, as initial
  * weights in training must be. Returns DPAR_OK if they have.
@@ -843,11 +848,11 @@ DPAR_API double dpar_mean(dpar_comm *c, double x);
  * first element in which a rank differs from rank 0, "element 7 is 0.25 on rank 0, 0.75 on rank 3".
  * It names the count or type instead if that differs. Fails on all ranks with DPAR_E_ARG for a type
  * whose elements share bytes (F4), a negative count or NULL; otherwise as the collectives. The
- * message is in c->why, too.
+ * message is in comm->why, too.
  *
  * Reads the data once and costs two all-reduces of 24 bytes. If data differ, it reads them once
  * more and costs an all-reduce for each bit of count. */
-DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
+DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data, int64_t count,
                                            int32_t type, dpar_why *why);
 
 /* ==== comm/move.h ==== */
@@ -916,16 +921,16 @@ typedef struct dpar_redistribute_desc {
  * that hold none of it get zeros. Replicas share the sending as dpar.h chooses, except that copy 0
  * sends all if shares would cut 16-bit sums or averages apart.
  *
- * Collective over c, including ranks without a part. Fails on all ranks alike, before anything is
- * moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if
+ * Collective over comm, including ranks without a part. Fails on all ranks alike, before anything
+ * is moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if
  * scratch is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
- * dpar_redistribute_check, or if a mesh has ranks that c does not have, or `in` and `out` overlap.
- * Otherwise fails as the communicator.
+ * dpar_redistribute_check, or if a mesh has ranks that comm does not have, or `in` and `out`
+ * overlap. Otherwise fails as the communicator.
  *
  * Costs O(its transfers + its elements). The bytes sent are those of the transfers to other ranks,
  * and small messages about who sends when. Each rank walks its transfers twice and keeps 96 bytes
  * for each during the call. */
-DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why);
 
 /* Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks, and
@@ -936,7 +941,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
  * box that is sent is also written; otherwise the two must not overlap. DPAR_AVG may only follow a
  * DPAR_COPY to the same box and that box's other parts.
  *
- * Collective over c: ranks without transfers pass empty lists. Before anything is sent, ranks
+ * Collective over comm: ranks without transfers pass empty lists. Before anything is sent, ranks
  * compare type, tag and piece_bytes, and each list with those of its peers. Fails on all ranks with
  * DPAR_E_MISMATCH if they do not match; the message names both ranks and the difference.
  * DPAR_E_ARG, DPAR_E_ROOM and DPAR_E_MEMORY of one rank are also returned on all ranks, and nothing
@@ -944,7 +949,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
  *
  * Costs O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16
  * bytes per rank. */
-DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribute_desc *move,
+DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *comm, const dpar_redistribute_desc *move,
                                              dpar_why *why);
 
 #endif /* DPAR_COMM_H */
@@ -1598,8 +1603,8 @@ DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
 /* Advances all posted operations by one step, for waits outside of this engine. */
 DPARI_API void dpari_shm_progress_all(dpar_comm *c);
 
-/* Decides which rank prints an error for all. Returns 1 for the first rank of a world that calls
- * this, once more after each dpar_comm_shrink, and 0 for all others. */
+/* Decides which rank prints an error for all. Returns 1 to the first rank of a world that calls
+ * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
 DPARI_API int dpari_shm_speaks(dpar_comm *c);
 
 /* ==== comm/kernel.h ==== */
@@ -2414,7 +2419,8 @@ DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
 
 /* ==== comm/job.h ==== */
 
-/* Returns a field of /proc/PID/stat from the third on, counted from 1 as in proc(5). For field 3,
+/* Returns one field of /proc/PID/stat. Fields are numbered from 1, as in proc(5), and `field` must
+ * be at least 3. For field 3,
  * the state, it is the letter. Returns 0 if there is no such file. */
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
 DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
@@ -2425,8 +2431,9 @@ DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
 #define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
 DPARI_INTERNAL int dpari_job_segment(const dpari_site *site);
 
-/* Reads Slurm's "4(x2),3", which means two nodes with 4 tasks and one with 3. Sets *tasks to the
- * tasks of node `node`, or, if it is -1, to the number that all nodes have. Sets *nodes to the
+/* Reads Slurm's "4(x2),3", which means two nodes with 4 tasks and one with 3. Sets *tasks to
+ * the number of tasks on node `node`. If `node` is -1, sets it to the number of tasks on each node,
+ * which must be the same on all. Sets *nodes to the
  * number of nodes. Returns 0 if the text has another form, the node is not in it, or `node` is -1
  * and the nodes differ. */
 DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
@@ -7522,9 +7529,10 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
  * it to the engine.
  *
  * dpari_post checks kind, type, counts, pointers and overlap of a call on this rank only; the
- * engine then compares the calls of all ranks. The file also writes messages about calls, tracks
- * posted work, and connects handles to the communicators that they use (engine.h), so that a closed
- * communicator is recognised. It knows no engine: all go through the table dpar_engine. */
+ * engine then compares the calls of all ranks. The file also writes messages about calls and
+ * tracks posted work. It keeps a list of the handles that use a communicator, so that they can tell
+ * when it has been closed (engine.h). It does not depend on any engine: it calls every engine
+ * through the table dpar_engine. */
 
 /* ---- messages ----------------------------------------------------------------------------------
  */
@@ -7592,7 +7600,7 @@ static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
            "=grid exchange|a first dpar_grid_exchange=halo|a halo exchange=ddp|ddp"
-           "=zero1|zero1=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp"
+           "=zero1|zero1=zero1 refused|a dpar_zero1_step that the rank rejected=fsdp|fsdp"
            "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
@@ -7684,7 +7692,8 @@ DPARI_API int dpari_kind_sends(int32_t kind)
     return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
 
-/* True if this rank passes one piece for each rank in `in`; the next function tests `out`. */
+/* True if this rank's `in` has one piece for each rank. The next function tests the same for
+ * `out`. */
 static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
@@ -7911,7 +7920,7 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 /* ---- counting the bytes sent to other ranks ----------------------------------------------------
  */
 
-/* Counts the elements of all pieces but this rank's own, of equal or of different sizes. */
+/* Counts the elements of all pieces except this rank's own. Pieces may have different sizes. */
 static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t sum = 0;
@@ -8008,7 +8017,7 @@ DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work 
     if (!c || !call) {
         return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(&c->status); /* an engine's thread may have set it, and c->why before it */
+    s = DPARI_LOAD(&c->status); /* a thread of the engine may have set it; it writes c->why first */
     if (s == DPAR_OK) {
         s = dpari_call_check(c, call);
     }
@@ -8476,8 +8485,8 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
     }
 }
 
-/* Replaces the functions of the engine's table that do not check c->status first. The others, such
- * as run and post, are never called once the status is an error. */
+/* Replaces the engine's functions that are called without a check of c->status. Callers of the
+ * others, such as run and post, check it first. */
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
@@ -11385,35 +11394,37 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dp
  *      publishes its entry: word = k << 32 | fingerprint of the call.
  *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
  *      compares their fingerprints. If ranks have called different operations, all of them notice
- *      here. The wait also makes two parities sufficient. A rank that begins k + 2 has seen all
- *      entries of k + 1, and a rank that has entered k + 1 has finished reading k.
+ *      here. Because of this wait, two sets of entries and slots, used in turn, are enough. A
+ *      rank that begins k + 2 has seen all entries of k + 1, and a rank that has entered k + 1 has
+ * finished reading k.
  *   3. All ranks have now seen the same entries, so they choose the same method:
  *      box     All input is readable, and each rank takes what it needs. If some of it is in users'
  *              memory, nobody returns before all have published (word a) that they are done.
  *      push    For reductions whose outputs can be reached too. A rank reduces its part of all
  *              inputs and stores it into all outputs, so that each byte is read and written once.
  *      cma     The kernel copies from the other processes.
- *      chunks  Pieces are passed through the slots, four buffers deep. Step j: write chunk j (word
- *              a = j + 1) once all ranks are done with chunk j - 4; reduce or take (word b); take
- *              results (word c).
+ *      chunks  Pieces are passed through the slots, four buffers deep. In step j a
+ *              rank waits until all are done with chunk j - 4, writes its chunk j and sets word a
+ *              to j + 1. It then reduces or takes chunk j (word b) and takes the results of the
+ *              others (word c).
  *
  * Each word has one writer and only grows. A published word makes everything visible that its
  * writer wrote before, so release and acquire are sufficient. */
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */
-    DPARI_DIRECT_FROM = 1024,         /* from here on, two waits take less time than a copy */
-    DPARI_BUFFERS = 4,                /* chunks of a rank that are in the slots at a time */
-    DPARI_BLOCK = 64 << 10,           /* most that a rank reads at once to reduce it */
-    DPARI_CMA_PIECE = 32 << 10,       /* from here on, one copy by the kernel beats two of ours */
-    DPARI_BROADCAST_BOX = 8 << 10,    /* larger broadcasts are faster in several pieces */
+    DPARI_DIRECT_FROM = 1024,      /* from this size on, two waits take less time than a copy */
+    DPARI_BUFFERS = 4,             /* chunks of a rank that are in the slots at a time */
+    DPARI_BLOCK = 64 << 10,        /* the most that a rank reads of another before it reduces */
+    DPARI_CMA_PIECE = 32 << 10,    /* from this size on, one copy by the kernel beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10, /* larger broadcasts are faster in several pieces */
     DPARI_BROADCAST_LEAST = 8 << 10,  /* the smallest such piece */
     DPARI_BROADCAST_MOST = 128 << 10, /* and the largest */
-    DPARI_BROADCAST_CMA = 12 << 10,   /* from here on, the kernel may copy broadcasts */
+    DPARI_BROADCAST_CMA = 12 << 10,   /* from this size on, the kernel may copy broadcasts */
     DPARI_REDUCTION_CMA = 256 << 10   /* and the inputs of reductions */
 };
-/* Bytes written by a rank from which streaming stores, which bypass the cache, are faster. Measured
- * on two cores of a server (docs/records/performance.md). */
+/* If a rank writes at least this many bytes, streaming stores, which bypass the cache, are faster.
+ * Measured on two cores of a server (docs/records/performance.md). */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 
@@ -11436,9 +11447,9 @@ enum {
     DPARI_KERNEL = 16    /* the rank that chooses the method wants the kernel to copy */
 };
 
-/* The layout of dpar_work.state for collectives. It also has copies of what the rank itself has
- * published, because to read back a line that others have read costs as much as to read a line of
- * theirs. */
+/* The layout of dpar_work.state for collectives. It also keeps copies of what this rank
+ * has published. Once others have read a cache line, reading it back costs as much as reading one
+ * of theirs. */
 typedef struct dpari_coll {
     dpari_watch at;            /* ranks seen so far, from the right neighbour on */
     int64_t target;            /* value that the word must reach */
@@ -11629,8 +11640,8 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 /* ---- waiting for words ------------------------------------------------------------------------
  */
 
-/* Tests whether the words of all ranks have reached the target. If not, records the first rank
- * whose word has not as the blocker. */
+/* Tests whether the words of all ranks have reached the target. If not, g->blocker
+ * becomes the first rank whose word has not reached it. */
 static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -11680,8 +11691,9 @@ static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *bo
     }
 }
 
-/* Fills in the table of pieces if sizes vary: at their positions in the slot if `packed`, otherwise
- * in `in`. Returns the bytes of all pieces in the slot. *largest is the largest piece. */
+/* Fills in the table of pieces of different sizes. Their positions are those in the slot if
+ * `packed`, otherwise those in `in`. Returns the bytes of all pieces in the slot. *largest is the
+ * largest piece. */
 static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
                                 int64_t *largest)
 {
@@ -11731,8 +11743,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Returns DPARI_IN_PLACE if this rank would overwrite input that others may still read, provided
- * that they read it in the user's buffer. */
+/* Returns DPARI_IN_PLACE if this rank's output overwrites its input. That is a problem only if
+ * others read the input in the user's buffer. */
 static int64_t dpari_in_place(const dpar_call *call)
 {
     int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
@@ -11755,8 +11767,8 @@ static int dpari_reads_all(const dpari_group *g, int32_t rank)
     return r == g->comm.size;
 }
 
-/* True if each rank can read the memory of all others. A result of 1 is kept, because a rank that
- * cannot read any more only stops to offer DPARI_CAN_CMA. */
+/* True if each rank can read the memory of all others. A result of 1 is kept: a rank that
+ * later cannot read any more no longer offers DPARI_CAN_CMA, which is enough. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
@@ -11772,8 +11784,8 @@ static int dpari_all_cma(dpari_group *g)
 static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
 {
     int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
-    /* each rank reads the whole slot of every other; with many ranks, chunks, of which each rank
-     * reads its part, are faster */
+    /* Each rank reads the whole slots of all others. With many ranks, chunks are faster, because
+     * each rank then reads only its part of them. */
     if (dpari_is_reduction(call)) {
         return g->slot_bytes * 4 / n;
     }
@@ -11802,10 +11814,10 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
     return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
-/* Returns this rank's times for the methods of copying the private memory of a call, and the size
- * of that memory in *bytes. Returns NULL if this rank does not choose the method, or the call is
- * small. The root of a broadcast chooses, and rank 0 in a reduction, where all ranks copy equally
- * much. */
+/* Returns this rank's record of how long each copy method takes (pace.h) for private memory of this
+ * call's size, and sets *bytes to that size. Returns NULL if this rank does not choose the method,
+ * or the call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all
+ * ranks copy the same amount. */
 static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
@@ -11916,8 +11928,8 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     return 0;
 }
 
-/* True if the two calls have pieces of different sizes and differ in nothing that a message shows,
- * so that only their counts can differ. */
+/* True if both calls have variable counts and agree in everything that the message shows. Then only
+ * their counts can differ. */
 static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
@@ -12024,7 +12036,7 @@ static int dpari_over_input(const dpari_group *g, int32_t outs)
     return 0;
 }
 
-/* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
+/* Reduces `bytes` bytes at g->in[r] of all ranks r into the `outs` outputs g->out. */
 static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t outs, int64_t bytes,
                                int64_t written)
 {
@@ -12189,10 +12201,11 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     dpar_text_put(&t, " cannot be read any more (");
     dpari_os_error(&t, number);
     if (number == EPERM) {
-        dpar_text_put(&t, ": perhaps one of the two has changed its user, its seccomp filter or "
-                          "PR_SET_DUMPABLE since the start");
+        dpar_text_put(&t, ": perhaps one of the two processes has changed its user, its seccomp "
+                          "filter or PR_SET_DUMPABLE since the start");
     }
-    dpar_text_put(&t, "): set DPAR_WORLD_NO_CMA in dpar_world_desc.disable to copy without it");
+    dpar_text_put(
+        &t, "). To copy without such reads, set DPAR_WORLD_NO_CMA in dpar_world_desc.disable");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -12304,10 +12317,9 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     if (!in) {
         return 0; /* the caller tries again and writes the message */
     }
-    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
-                            (const char *)call->in + own.begin,
-                            (char *)call->out + dpari_piece_from(g, call, r).begin,
-                            in + other.begin, own.bytes);
+    dpari_kern_fetch_beside(
+        (char *)call->out + dpari_piece_from(g, call, me).begin, (const char *)call->in + own.begin,
+        (char *)call->out + dpari_piece_from(g, call, r).begin, in + other.begin, own.bytes);
     return 1;
 }
 
@@ -12388,8 +12400,8 @@ static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_
     o->steps = (largest + o->piece - 1) / o->piece;
 }
 
-/* Begins the chunks. A rank that gives nothing publishes all of its word `a` at once, and a rank
- * that takes nothing all of its word `b`. */
+/* Begins the chunks. A rank that gives nothing sets its word `a` to the last step at once, and a
+ * rank that takes nothing does the same with its word `b`. */
 static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -12643,7 +12655,8 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* All ranks have entered: passes that on by levels and begins the collective. */
+/* Called when all ranks have entered. A leader tells the other ranks so (gate.h). Then the
+ * collective begins. */
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -17423,8 +17436,9 @@ static dpar_status dpari_launch_say_silent(const dpari_launch *launch, dpar_why 
     dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&out,
                      "no rank made a call or used its processor for %.1f s. This process had %ld "
-                     "threads when it forked its ranks, which not all libraries survive: launch "
-                     "before they start threads, or use dpar_init_or_launch",
+                     "threads when it forked its ranks, and some libraries do not work after that: "
+                     "start the ranks before any library starts threads, or use "
+                     "dpar_init_or_launch",
                      launch->timeout_s, launch->threads);
     return DPAR_E_TIMEOUT;
 }

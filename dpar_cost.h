@@ -1334,8 +1334,8 @@ typedef struct dpar_advice {
 /* Recommends the simplest plan that is nearly as fast as the fastest one.
  *
  * job:    the workload, the machine and the precision.
- * search: what is fixed holds for the answer, and the warnings refer to the answer. If the
- *         recommendation with nothing fixed is another one, runner_up names it.
+ * search: what is fixed holds for the answer, and the warnings refer to the answer. If dpar would
+ *         recommend another plan with nothing fixed, runner_up names that plan.
  * advice: the result.
  *
  * The function prices all usual plans and keeps the best of each kind. A kind is a combination of

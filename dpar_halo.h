@@ -280,8 +280,8 @@ typedef struct dpar_halo_plan_desc {
      * are copied from the halo cells that they have filled. */
     int32_t ordered;
     /* 1 exchanges only shared points, which several ranks hold: faces, edges and corners between
-     * blocks (DPAR_AT_x_FACES), and the row that a fold has twice. Widths must be as DPAR_HALO_SYNC
-     * documents, otherwise it is DPAR_E_ARG. Such a plan cannot be ordered. */
+     * blocks (DPAR_HALO_AT_x_FACES), and the row that a fold has twice. Widths must be as
+     * DPAR_HALO_SYNC documents, otherwise it is DPAR_E_ARG. Such a plan cannot be ordered. */
     int32_t shared;
     int64_t run_bytes; /* for DIRECT: the least bytes of a long run; 0 selects 64 */
     int32_t tag;    /* of the messages. Several plans may have the same tag, but your own messages
@@ -491,7 +491,7 @@ typedef struct dpar_grid {
 /* The points, components and strides of an array. Zero it, then set the fields that you need. All
  * ranks pass the same, except for strides. */
 typedef struct dpar_grid_field {
-    int32_t components;              /* elements at each point; 0 selects 1 */
+    int32_t components; /* elements at each point; 0 selects 1 */
     /* The order of dense arrays: DPAR_ORDER_LAST_FASTEST (0) is C's, with DPAR_ORDER_FIRST_FASTEST
      * dim 0 is contiguous. */
     int32_t order;
@@ -520,10 +520,10 @@ typedef struct dpar_grid_part {
 
 /* ---- a grid and its arrays ---- */
 
-/* Makes a grid, with one block for each rank of c. Collective. Fails on all ranks with DPAR_E_ARG,
- * DPAR_E_DIVIDE, DPAR_E_NONE or DPAR_E_RANGE, and with DPAR_E_MISMATCH if ranks describe different
- * grids. Costs O(sum of parts). */
-DPAR_API dpar_status dpar_grid_make(dpar_comm *c, const dpar_grid_desc *desc, dpar_grid **grid,
+/* Makes a grid, with one block for each rank of comm. Collective. Fails on all ranks with
+ * DPAR_E_ARG, DPAR_E_DIVIDE, DPAR_E_NONE or DPAR_E_RANGE, and with DPAR_E_MISMATCH if ranks
+ * describe different grids. Costs O(sum of parts). */
+DPAR_API dpar_status dpar_grid_make(dpar_comm *comm, const dpar_grid_desc *desc, dpar_grid **grid,
                                     dpar_why *why);
 /* Destroys a grid with its plans and the arrays of dpar_grid_array. NULL does nothing. The grid
  * must not be used afterwards.

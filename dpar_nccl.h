@@ -240,7 +240,7 @@ DPAR_API dpar_status dpar_nccl_make(dpar_comm *host, const dpar_nccl_desc *desc,
 
 /* Returns the stream on which operations run, or NULL for a communicator of another engine.
  * Local. */
-DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
+DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *comm);
 
 /* Registers device memory with NCCL until the communicator is closed, or the memory is passed to
  * dpar_comm_release. In each later operation either all ranks use memory that they registered in
@@ -251,30 +251,32 @@ DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
  *                With older versions nothing happens.
  *
  * Collective. Fails with DPAR_E_ARG, without a message, for another engine, NULL or bytes below 1.
- * Fails with DPAR_E_SYSTEM and NCCL's own message, or DPAR_E_MEMORY; the message is in c->why. */
-DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
+ * Fails with DPAR_E_SYSTEM and NCCL's own message, or DPAR_E_MEMORY; the message is in
+ * comm->why. */
+DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes);
 
-/* Makes a communicator of the ranks of c without those that are lost. The ranks keep their order.
+/* Makes a communicator of the ranks of comm without those that are lost. The ranks keep their
+ * order.
  *
- * c:    made with options.elastic. It may be broken; free it afterwards as always.
- * gone: [n] ranks of c that are left out, ascending, at least one and not this rank.
+ * comm: made with options.elastic. It may be broken; free it afterwards as always.
+ * gone: [n] ranks of comm that are left out, ascending, at least one and not this rank.
  *
  * Collective over the ranks that stay. Fails with DPAR_E_UNKNOWN without options.elastic or with
- * NCCL before 2.27, DPAR_E_ARG if c is of another engine, gone is not as described or out is NULL,
- * DPAR_E_MEMORY, or DPAR_E_SYSTEM with NCCL's own message. Fails with DPAR_E_TIMEOUT if not all
- * ranks that stay call it before c's deadline. */
-DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t n, dpar_comm **out,
-                                      dpar_why *why);
+ * NCCL before 2.27, DPAR_E_ARG if comm is of another engine, gone is not as described or out is
+ * NULL, DPAR_E_MEMORY, or DPAR_E_SYSTEM with NCCL's own message. Fails with DPAR_E_TIMEOUT if not
+ * all ranks that stay call it before comm's deadline. */
+DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
+                                      dpar_comm **out, dpar_why *why);
 
 /* Writes a report about NCCL, to follow that of dpar_doctor, with a line "WRONG: ... -> what to do"
  * if NCCL uses sockets. Returns the number of these lines. The report has the version, the library,
  * ranks that share a device on purpose, and the transports found in options.log_file. On rank 0 of
- * c it also has the address at which it listens, and which secret protects it.
+ * comm it also has the address at which it listens, and which secret protects it.
  *
- * c: may be NULL.
+ * comm: may be NULL.
  *
  * Local. */
-DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
+DPAR_API int32_t dpar_nccl_doctor(dpar_comm *comm, dpar_text *out);
 
 #endif
 

@@ -867,10 +867,10 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  * Checkpoints. Each rank writes what dpar_fsdp_state returns for each unit and array.
  * dpar_fsdp_load reads it, on the same or another number of ranks.
  *
- * Hybrids. `c` connects the ranks that share one copy of the model, for instance a node, and
+ * Hybrids. `comm` connects the ranks that share one copy of the model, for instance a node, and
  * desc.replicas connects the ranks that hold the same shard of different copies.
- * dpar_comm_split_axes makes both. Gradients are reduced over c, then their shards are reduced over
- * the replicas once a step.
+ * dpar_comm_split_axes makes both. Gradients are reduced over comm, then their shards are reduced
+ * over the replicas once a step.
  *
  * Pipelines. A whole step is one pass, with dpar_fsdp_begin before dpar_pipeline_run and
  * dpar_fsdp_end after it.
@@ -893,7 +893,7 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  * ranks must visit units in the same order; otherwise calls fail with DPAR_E_MISMATCH, over MPI
  * only with its option `check`.
  *
- * If c->mem is the memory of a device, all arrays are in that memory, including those passed to
+ * If comm->mem is the memory of a device, all arrays are in that memory, including those passed to
  * dpar_fsdp_set and dpar_fsdp_load. The functions run after the work that the device's stream was
  * given before, and before work that it is given later. Only dpar_fsdp_norm and dpar_fsdp_load wait
  * for the device. */
@@ -908,7 +908,7 @@ typedef struct dpar_fsdp_desc {
     const int32_t *params_per_unit;
     const int64_t *count; /* [all parameters] elements of each, 0 or more, unit after unit */
     dpar_comm *replicas;  /* ranks with the same shard of other copies, made from the same world
-                             as c; NULL if there are none */
+                             as comm; NULL if there are none */
     /* Type of the master weights, which the optimizer updates: F64 or F32; 0 selects F32. With BF16
      * or F16 there are no masters, and the weights themselves are updated. The optimizer's arrays
      * have the type that dpar_optimizer_check reports. */
@@ -972,12 +972,13 @@ typedef struct dpar_fsdp dpar_fsdp;
  * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_make does. */
 DPAR_API dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
                                           const dpar_fsdp_desc *desc, dpar_why *why);
-/* Cuts a model over the ranks of c. The weights and the optimizer's state are 0.
+/* Cuts a model over the ranks of comm. The weights and the optimizer's state are 0.
  *
- * Collective over c and desc.replicas: all ranks give the same descriptor. Compares them with small
- * collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE,
- * DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in c->why. */
-DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
+ * Collective over comm and desc.replicas: all ranks give the same descriptor. Compares them with
+ * small collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG,
+ * DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in
+ * comm->why. */
+DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
                                     dpar_why *why);
 /* Sets the weights of parameter i. All ranks call it with the same values, between steps.
  *
@@ -1008,11 +1009,11 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. Forward also works outside of a pass, to
  *            read weights.
  *
- * Collective over c: all ranks call it in the same order. Costs an all-gather of each unit that is
- * not in the pool, in which a rank sends its shard to the other ranks in compute_type. Fails with
- * DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass or a
- * second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use are
- * in use or have gradients that are not ready. Other errors are those of comm.h. */
+ * Collective over comm: all ranks call it in the same order. Costs an all-gather of each unit that
+ * is not in the pool, in which a rank sends its shard to the other ranks in compute_type. Fails
+ * with DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass
+ * or a second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use
+ * are in use or have gradients that are not ready. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
  * use. */
@@ -1033,7 +1034,7 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
  *
- * Collective over c, in the same order on all ranks. Costs a reduce-scatter of the unit in
+ * Collective over comm, in the same order on all ranks. Costs a reduce-scatter of the unit in
  * gradient_type; with ZeRO-1 and desc.reduce_last only in the last micro-batch. Fails with
  * DPAR_E_ARG if the unit has no gradients in this pass; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
@@ -1048,7 +1049,7 @@ DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
  * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
  * tensor parallelism), sum the squares of their norms.
  *
- * Collective over c. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
+ * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
  * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
 /* Updates the weights by one step of the optimizer.
@@ -1118,7 +1119,7 @@ typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t
  * ranks: number of ranks that saved it.
  * steps: number of steps that were done when it was saved.
  *
- * Collective over c and replicas. Compares the numbers with small collectives. Fails with
+ * Collective over comm and replicas. Compares the numbers with small collectives. Fails with
  * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
  * on one rank is reported on all; part of the state may then be replaced, so that you have to load
  * again. */
@@ -1207,8 +1208,9 @@ typedef struct dpar_tensor_parallel {
  * counts: comm->size numbers that select sequence parallelism, or NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c, int32_t type,
-                                               int64_t tokens, int64_t *counts, dpar_why *why);
+DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
+                                               int32_t type, int64_t tokens, int64_t *counts,
+                                               dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
 /* Kinds of linear layers. */
@@ -1536,12 +1538,12 @@ typedef struct dpar_attention_arrays {
  *
  * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
  * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
- * larger. 16-bit types need an out and a query's gradient in f32 as well. If c->mem is the memory
- * of a device, these buffers are allocated there with dpar_comm_alloc until free.
+ * larger. 16-bit types need an out and a query's gradient in f32 as well. If comm->mem is the
+ * memory of a device, these buffers are allocated there with dpar_comm_alloc until free.
  *
- * Collective over c: one all-reduce. O(docs x ranks). Fails on all ranks with DPAR_E_MISMATCH if
+ * Collective over comm: one all-reduce. O(docs x ranks). Fails on all ranks with DPAR_E_MISMATCH if
  * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
+DPAR_API dpar_status dpar_attention_make(dpar_comm *comm, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
 /* Computes out and lse from q, k and v.
  *
@@ -1761,7 +1763,7 @@ typedef struct dpar_router_load {
                       part of a->sums */
 } dpar_router_load;
 /* Computes the load of the experts and the balancing loss of Switch and DeepSeek over the tokens of
- * all ranks of c:
+ * all ranks of comm:
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
@@ -1769,15 +1771,15 @@ typedef struct dpar_router_load {
  * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
  * counted once for each.
  *
- * c: the ranks that share the router; NULL for the loss of these tokens only, as of each sequence
- *    in DeepSeek.
+ * comm: the ranks that share the router; NULL for the loss of these tokens only, as of each
+ *       sequence in DeepSeek.
  *
- * Collective over c: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all its
- * ranks. With c->mem it waits for the device's stream. Local if c is NULL. O(tokens x experts).
- * Fails with DPAR_E_ARG, which breaks the communicator; the message is in c->why. Fails with
- * DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that compare calls:
- * shared memory, and MPI with check. */
-DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
+ * Collective over comm: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all
+ * its ranks. With comm->mem it waits for the device's stream. Local if comm is NULL. O(tokens x
+ * experts). Fails with DPAR_E_ARG, which breaks the communicator; the message is in comm->why.
+ * Fails with DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that
+ * compare calls: shared memory, and MPI with check. */
+DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *comm,
                                          const dpar_router_arrays *a, dpar_router_load *load);
 /* Computes dlogits from dweight.
  *
@@ -1895,10 +1897,11 @@ typedef struct dpar_experts_arrays {
  * max_rows rows. With comm->mem these buffers, and 12 + bytes(weight) bytes for each of tokens k
  * choices, are allocated on the device with dpar_comm_alloc until free.
  *
- * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
- * differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG or DPAR_E_RANGE. With comm->mem it also fails with
- * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot. */
-DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
+ * Collective over comm: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG or DPAR_E_RANGE. With comm->mem it also
+ * fails with DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or
+ * dot. */
+DPAR_API dpar_status dpar_experts_make(dpar_comm *comm, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
 /* Frees a plan of experts, and what it has on a device once its stream has finished with it. NULL
  * is allowed. Local. Fails with the errors of waiting for the stream; the message is in the
@@ -1967,9 +1970,9 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
  *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
  *     desc.schedule = &list;             (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *
- * c connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way: in
- * a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank pass
- * their data in memory, without a message.
+ * comm connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way:
+ * in a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank
+ * pass their data in memory, without a message.
  *
  * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
  * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
@@ -2030,7 +2033,7 @@ typedef struct dpar_pipeline_desc {
     /* In place of `order`: a schedule with messages, kept by you while the pipeline exists. */
     const dpar_schedule *schedule;
     int32_t type;  /* of the elements that stages send to each other */
-    int32_t tag;   /* of the messages on c */
+    int32_t tag;   /* of the messages on comm */
     int64_t count; /* elements that a stage sends to the next one */
     /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
      * every stage sends `count`. */
@@ -2082,8 +2085,8 @@ typedef struct dpar_pipeline dpar_pipeline;
 
 /* Makes a pipeline: proves the list free of deadlock, and assigns and allocates slots.
  *
- * Collective over c, whose ranks are those of the schedule: all ranks give the same schedule and
- * numbers. It splits c if tied_count is above 0. Costs O(actions) and small collectives that
+ * Collective over comm, whose ranks are those of the schedule: all ranks give the same schedule and
+ * numbers. It splits comm if tied_count is above 0. Costs O(actions) and small collectives that
  * compare. Fails on all ranks as dpar_schedule_find and dpar_schedule_generate do, and with
  *
  *  - DPAR_E_MISMATCH if schedules or descriptors differ;
@@ -2092,7 +2095,7 @@ typedef struct dpar_pipeline dpar_pipeline;
  *    the list needs is NULL, or a type or number is outside of its domain;
  *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
  *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
+DPAR_API dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
                                         dpar_pipeline **out, dpar_why *why);
 /* Runs one step: all micro-batches through the list.
  *
@@ -2105,7 +2108,7 @@ DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *
  *
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
  * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
- * desc.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
+ * desc.no_final_barrier some ranks learn of it in their next step. This breaks comm. Communicators
  * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
  * NULL or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);

@@ -33,13 +33,14 @@ static const char help[] =
     "  pipeline --check FILE.csv [--transport T] [options]         check a list of actions\n"
     "\n"
     "The schedule\n"
-    "  --schedule NAME    --list shows the names; \"auto\" makes one for the times and the memory\n"
+    "  --schedule NAME    --list shows the names; \"auto\" makes one that suits the times and "
+    "memory\n"
     "  --stages P         ranks; each has --virtual stages\n"
     "  --virtual V        stages per rank, if the schedule leaves that open\n"
     "  --micro M          micro-batches\n"
     "  --group N          micro-batches of a group (interleaved)\n"
     "  --slices S         slices of the sequence (seq1f1b)\n"
-    "  --lifo             run gpipe's backwards from the last micro-batch on\n"
+    "  --lifo             gpipe: run the backward passes from the last micro-batch to the first\n"
     "  --map R,R,..       the rank of each stage; with auto also loop (0,1,0,1) or v (0,1,1,0)\n"
     "  --whole            auto: do not split the backward\n"
     "  --objective KIND   auto: minimise makespan or span\n"
@@ -54,19 +55,20 @@ static const char help[] =
     "  --latency T        time of a message between ranks (0); a list: stage 0 to 1, 1 to 2, ..\n"
     "  --bytes N          bytes of a message (a list as for --latency); together with\n"
     "  --bandwidth B      bytes per unit of time: a message then takes N / B longer\n"
-    "  --links KIND       what messages share: own (each has a link to itself), pair (those from "
+    "  --links KIND       what messages share: own (each message has its own link), pair (those "
+    "from "
     "one\n"
     "                     rank to one other take turns), rank (all that leave a rank take turns)\n"
     "  --send KIND        buffered (a send never waits), async (a message is sent when both ends\n"
-    "                     have posted it), blocking (as async, and each holds its rank)\n"
+    "                     have posted it), blocking (as async, and both ends wait for it)\n"
     "  --hold F,I,W       bytes that F, I and W of a stage add to what its rank holds, as "
     "10,-4,-6\n"
-    "  --memory A         limit of a rank: activations, counted in micro-batches of all its "
-    "layers,\n"
-    "                     as 4.5; with --hold bytes\n"
-    "  --transport T      check that the schedule ends over blocking, rank, dir, pair, edge or\n"
-    "                     eager (with room for --room N messages), and when. rank is one NCCL\n"
-    "                     communicator. The default of --check is pair\n"
+    "  --memory A         the most that a rank may hold: activations, where 1 is one micro-batch\n"
+    "                     through all layers of the rank, for example 4.5; bytes with --hold\n"
+    "  --transport T      check that the schedule does not deadlock over blocking, rank, dir, "
+    "pair,\n"
+    "                     edge or eager (with buffers of --room N messages), and time it. rank\n"
+    "                     is one NCCL communicator. The default of --check is pair\n"
     "  --order KIND       order of the messages: data (as their data are made) or turns "
     "(PyTorch's)\n"
     "Output\n"
@@ -82,11 +84,11 @@ static const char help[] =
     "\n"
     "Times are numbers of 0 to 1000000 with up to 6 decimals, all in one unit. They are computed "
     "exactly;\n"
-    "only N / B is rounded up to 6 decimals. In a trace one unit is a microsecond. --compare takes "
-    "the\n"
-    "times and --hold for all layers of a rank: a schedule with V chunks gives each chunk a V-th. "
-    "If the\n"
-    "sequence has S slices, a message has an S-th of its --bytes.\n"
+    "only N / B is rounded up to 6 decimals. In a trace one unit is a microsecond. With\n"
+    "--compare, the times and --hold are those of all layers of a rank together; a schedule with "
+    "V\n"
+    "chunks gives each chunk 1/V of them. If the sequence has S slices, a message has an S-th of\n"
+    "its --bytes.\n"
     "Exit code: 0 done, 1 invalid or does not fit, 2 bad input (one message on stderr)\n"
     "\n"
     "examples\n"
@@ -122,7 +124,8 @@ static void *room(int64_t bytes)
 
 /* ---- numbers ----------------------------------------------------------------------------------
  *
- * A decimal is kept as a whole number of ten-millionths: six decimals, and half of them. */
+ * A decimal is kept as a whole number of ten-millionths. Input has at most six decimals; the
+ * seventh keeps half of such a number exact, for --bwd. */
 enum { DECIMALS = 7 };
 #define MOST_BYTES (INT64_C(1) << 40)
 
@@ -182,7 +185,7 @@ static series numbers(const char *name, const char *value)
     return l;
 }
 
-/* Reads whole numbers from `least` or -2^40 to 2^40 with commas between. */
+/* Reads whole numbers from `least` to 2^40, separated by commas. `least` is 0 or -2^40. */
 static series wholes(const char *name, const char *value, int64_t least)
 {
     series l;
@@ -563,10 +566,10 @@ static int read_options(settings *o, int argc, char **argv)
 typedef struct job {
     const settings *o;
     dpar_schedule_desc order; /* rule -1: auto, -2: read from a file */
-    int32_t share;            /* --compare: a stage has this part of a rank's layers: 1 / share */
+    int32_t share;            /* with --compare, a stage has 1 / share of a rank's layers */
     int32_t mult;     /* times and bytes are multiplied with that, so that shares stay whole */
-    int32_t *parts;   /* [ranks]: activations of a micro-batch of all the rank's layers */
-    int64_t unit;     /* ticks */
+    int32_t *parts;   /* [ranks]: activations of a stage that make one of all the rank's layers */
+    int64_t unit;     /* ticks in one unit of time */
     void *memory[32]; /* all that was allocated */
     int used;
     char title[160];
@@ -601,8 +604,9 @@ static void divide(const series *l, int64_t *power)
     }
 }
 
-/* Spreads a list over the edges between stages. It has one number, or one for each stage or each
- * but the last, of the schedule or of a chain. Each is multiplied by `by`. */
+/* Spreads a list over the edges between stages. The list has one number for all edges, or one for
+ * each stage, where the last stage may be left out. The stages are those of the schedule or of one
+ * chain. Each number is multiplied by `by`. */
 static dpar_status edges(job *j, const char *name, const series *l, int64_t power, int64_t by,
                          dpar_stage_values *each, dpar_why *why)
 {
@@ -611,7 +615,8 @@ static dpar_status edges(job *j, const char *name, const series *l, int64_t powe
     int64_t *v;
     for (i = 0; i < l->n; i++) {
         if (by > 0 && l->v[i] / power > INT64_MAX / by) {
-            snprintf(why->text, sizeof why->text, "%s: too many for exact times", name);
+            snprintf(why->text, sizeof why->text, "%s: the numbers are too large for exact times",
+                     name);
             return DPAR_E_RANGE;
         }
     }
@@ -631,9 +636,10 @@ static dpar_status edges(job *j, const char *name, const series *l, int64_t powe
     return DPAR_OK;
 }
 
-/* A message takes bytes / bandwidth units = bytes x unit / bandwidth ticks, the simulator's bytes x
- * 10^9 / bandwidth: so its bytes are ours x unit and its bandwidth ours x 10^9 (ten-millionths x
- * 100), both without what they share. */
+/* A message takes --bytes / --bandwidth units of time, that is --bytes * unit / --bandwidth ticks.
+ * The simulator computes bytes * 10^9 / bandwidth. It therefore gets --bytes * unit and --bandwidth
+ * * 10^9, both divided by their common factors. o->bandwidth is in ten-millionths, so that only a
+ * factor of 100 is left. */
 static dpar_status set_links(job *j, dpar_why *why)
 {
     const settings *o = j->o;
@@ -668,8 +674,8 @@ static void set_hold(job *j)
     }
 }
 
-/* Ticks of each stage. A list has a value for each stage, or for each of a chain or of the ranks:
- * then a stage has its share of the rank that has its layers. */
+/* Computes the ticks of each stage. A list has one value for each stage, for each stage of a chain,
+ * or, with --compare, one for every `share` consecutive stages, which each get 1 / share of it. */
 static dpar_status spread(job *j, const char *name, const series *l, int64_t power,
                           dpar_stage_values *each, dpar_why *why)
 {
@@ -706,7 +712,7 @@ static dpar_status set_times(job *j, dpar_why *why)
     divide(&o->weight, &power);
     divide(&o->overlap, &power);
     divide(&o->latency, &power);
-    power = o->bandwidth > 0 && power > 10 ? 10 : power; /* messages to the sixth decimal */
+    power = o->bandwidth > 0 && power > 10 ? 10 : power; /* times of messages have six decimals */
     j->unit = 10000000 / power * j->mult;
     st = spread(j, "--fwd", &o->forward, power, &t->forward, why);
     st = st ? st : spread(j, "--bwd", &o->backward, power, &t->backward, why);
@@ -736,8 +742,9 @@ static dpar_status make_order(job *j, dpar_why *why)
     return dpar_schedule_generate(&j->list, &j->order, keep(j, why->bytes), why->bytes, why);
 }
 
-/* Counts for each rank what an activation of a micro-batch of all its layers consists of: its
- * stages x slices, but of two directions a micro-batch takes one. */
+/* Sets parts[rank], the number of a stage's activations that one micro-batch has in all layers of
+ * the rank. That is its stages x slices, but 1 if the list runs in two directions, because a
+ * micro-batch then uses only one of them. */
 static void set_parts(job *j)
 {
     const dpar_schedule *s = &j->list;
@@ -934,7 +941,8 @@ static dpar_status check_list(job *j, const dpar_schedule *s, const dpar_schedul
     return dpar_schedule_check(s, how, keep(j, why->bytes), why->bytes, why);
 }
 
-/* Puts messages into the list. If a receive holds its rank, they are as late as possible. */
+/* Puts messages into the list. If a receive holds its rank (blocking and eager),
+ * receives are placed as late as possible. */
 static dpar_status lower_list(job *j, dpar_why *why)
 {
     const settings *o = j->o;
@@ -1164,7 +1172,7 @@ static int32_t larger(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
-/* Writes the maxima over all ranks, each on its own. */
+/* Writes the maxima over all ranks, which may come from different ranks. */
 static void json_most(FILE *f, const job *j)
 {
     dpar_slot_counts most = {0, 0, 0, 0};
@@ -1292,7 +1300,7 @@ static void print_job(const job *j, int ok, const char *sentence)
 {
     const char *format = j->o->format != NULL ? j->o->format : "ascii";
     FILE *f;
-    save_svg(j); /* where it cannot be written, stdout stays empty */
+    save_svg(j); /* first, so that stdout stays empty if it cannot be written */
     f = open_output(j->o->output);
     if (strcmp(format, "json") == 0) {
         print_json(f, j, ok, sentence);
@@ -1368,8 +1376,8 @@ static void print_ok(const job *j, int32_t messages)
             (int)j->list.ranks, j->list.ranks == 1 ? "" : "s", (int)j->list.stages,
             j->list.stages == 1 ? "" : "s", (int)j->list.micro_batches,
             j->list.micro_batches == 1 ? "" : "es",
-            messages ? "messages matched" : "messages as lowered",
-            shown(j->timing.makespan, j->unit), shown(j->timing.span, j->unit));
+            messages ? "messages matched" : "messages added", shown(j->timing.makespan, j->unit),
+            shown(j->timing.span, j->unit));
     fprintf(f, "%s %% idle, at most %d activation%s", percent(j->timing.bubble_of_makespan),
             (int)j->timing.peak_count, j->timing.peak_count == 1 ? "" : "s");
     if (o->hold.n > 0) {
@@ -1429,7 +1437,7 @@ enum { CANDIDATES = 96 };
 
 typedef struct candidate {
     char name[48];
-    int32_t rank_count, ok;                    /* ok 0: does not fit, -1: there is none */
+    int32_t rank_count, ok;                    /* ok: 1 fits, 0 does not, -1 no such schedule */
     int64_t makespan, span, unit, bytes, mult; /* bytes: -1: not asked for */
     dpar_ratio bubble;
     int32_t peak, share;
@@ -1581,9 +1589,9 @@ static int compare(const settings *o)
     int32_t slices = o->slices > 0 ? o->slices : 2, mult;
     FILE *f;
     if ((int64_t)v * slices > 65536) {
-        fail(2, "--compare", "takes --virtual times --slices up to 65536");
+        fail(2, "--compare", "--virtual times --slices must be at most 65536");
     }
-    mult = 4 * v * slices; /* makes every share of a time whole; 10^13 times this fits */
+    mult = 4 * v * slices; /* so that each share of a time is whole; 10^13 * mult fits in 64 bits */
     chunks[0] = 2;
     chunks[1] = 4;
     chunks[2] = v != 2 && v != 4 ? v : 0;
@@ -1634,7 +1642,7 @@ static void applies(const settings *o)
     enum { RULE = 1, AUTO = 2, COMPARE = 4, CHECK = 8 };
     static const struct {
         const char *name;
-        int of; /* all others are of all */
+        int of; /* the commands that it applies to; options not listed apply to all */
     } uses[] = {{"--stages", RULE | AUTO | COMPARE},
                 {"--micro", RULE | AUTO | COMPARE},
                 {"--virtual", RULE | AUTO | COMPARE},

@@ -5,7 +5,7 @@
  */
 #include "dpar_points.h"
 #include <stdio.h>
-enum { N = 1000, ROW = 3 }; /* row i: 4 at i, -1 at i - 1 and i + 1 in a ring, and at N - 1 - i */
+enum { N = 1000, ROW = 3 }; /* row i: 4 at i, -1 at its two neighbours (cyclic) and N - 1 - i */
 
 static int solve(dpar_comm *world, void *unused)
 {
@@ -27,11 +27,11 @@ static int solve(dpar_comm *world, void *unused)
         }
     }
     const dpar_points_desc desc = {.own_count = own, .ghost_count = ghosts, .ghost_id = ghost};
-    if (dpar_points_make(world, &desc, &plan, &why) < 0) { /* no own_id: rows in order of ranks */
+    if (dpar_points_make(world, &desc, &plan, &why) < 0) { /* rows are numbered rank after rank */
         return dpar_fail(world, &why);
     }
     double *d = (double *)dpar_points_array(plan, DPAR_F64, 1); /* own values, then ghosts */
-    if (d == NULL || dpar_points_to_local(plan, id, ROW * own, column) < 0) { /* indices of d */
+    if (d == NULL || dpar_points_to_local(plan, id, ROW * own, column) < 0) { /* indices into d */
         return dpar_fail(world, NULL);
     }
     for (int64_t i = 0; i < own; i++) {

@@ -1996,17 +1996,17 @@ module dpar
         ! ==== comm ====
 
         ! Waits until all ranks have called it.
-        function dpar_barrier(c, work) bind(c)
+        function dpar_barrier(comm, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_work), intent(inout), optional, target :: work
             integer(c_int32_t) :: dpar_barrier
         end function
 
         ! Copies buffer[count] of rank `root` to buffer[count] of all ranks.
-        function dpar_broadcast(c, buffer, count, type, root, work) bind(c)
+        function dpar_broadcast(comm, buffer, count, type, root, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: buffer
             integer(c_int64_t), value :: count
             integer(c_int32_t), value :: type
@@ -2016,9 +2016,9 @@ module dpar
         end function
 
         ! Combines in[count] of all ranks elementwise into out[count] of the root, in rank order.
-        function dpar_reduce(c, in, out, count, type, op, root, work) bind(c)
+        function dpar_reduce(comm, in, out, count, type, op, root, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
@@ -2030,9 +2030,9 @@ module dpar
         end function
 
         ! Combines in[count] of all ranks elementwise into out[count] of every rank, in rank order.
-        function dpar_all_reduce(c, in, out, count, type, op, work) bind(c)
+        function dpar_all_reduce(comm, in, out, count, type, op, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
@@ -2043,9 +2043,9 @@ module dpar
         end function
 
         ! Copies in[count] of each rank r to out[r * count] of every rank.
-        function dpar_all_gather(c, in, out, count, type, work) bind(c)
+        function dpar_all_gather(comm, in, out, count, type, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
@@ -2056,9 +2056,9 @@ module dpar
 
         ! Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank
         ! elements rank * count ..
-        function dpar_reduce_scatter(c, in, out, count, type, op, work) bind(c)
+        function dpar_reduce_scatter(comm, in, out, count, type, op, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
@@ -2069,9 +2069,9 @@ module dpar
         end function
 
         ! Sends piece s of in[size * count] to rank s, which receives it at out[rank * count].
-        function dpar_all_to_all(c, in, out, count, type, work) bind(c)
+        function dpar_all_to_all(comm, in, out, count, type, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
@@ -2081,9 +2081,9 @@ module dpar
         end function
 
         ! Copies in[count] of each rank r to out[r * count] of the root.
-        function dpar_gather(c, in, out, count, type, root, work) bind(c)
+        function dpar_gather(comm, in, out, count, type, root, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
@@ -2094,9 +2094,9 @@ module dpar
         end function
 
         ! Copies piece r of in[size * count] of the root to out[count] of each rank r.
-        function dpar_scatter(c, in, out, count, type, root, work) bind(c)
+        function dpar_scatter(comm, in, out, count, type, root, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
@@ -2108,9 +2108,9 @@ module dpar
 
         ! Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for
         ! equal ones.
-        function dpar_all_gather_v(c, in, out, count, begin, type, work) bind(c)
+        function dpar_all_gather_v(comm, in, out, count, begin, type, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), intent(in), target :: count(*)
@@ -2122,9 +2122,9 @@ module dpar
 
         ! Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next
         ! count[r] elements of the result.
-        function dpar_reduce_scatter_v(c, in, out, count, type, op, work) bind(c)
+        function dpar_reduce_scatter_v(comm, in, out, count, type, op, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             type(c_ptr), value :: out
             integer(c_int64_t), intent(in), target :: count(*)
@@ -2135,10 +2135,10 @@ module dpar
         end function
 
         ! Sends a piece of its own size from each rank to each other.
-        function dpar_all_to_all_v(c, in, in_count, in_begin, out, out_count, out_begin, type, &
-        work) bind(c)
+        function dpar_all_to_all_v(comm, in, in_count, in_begin, out, out_count, out_begin, &
+        type, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             integer(c_int64_t), intent(in), target :: in_count(*)
             integer(c_int64_t), intent(in), optional, target :: in_begin(*)
@@ -2151,9 +2151,9 @@ module dpar
         end function
 
         ! Gathers in_count elements of each rank into `out` of the root, at `begin`.
-        function dpar_gather_v(c, in, in_count, out, count, begin, type, root, work) bind(c)
+        function dpar_gather_v(comm, in, in_count, out, count, begin, type, root, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             integer(c_int64_t), value :: in_count
             type(c_ptr), value :: out
@@ -2166,9 +2166,9 @@ module dpar
         end function
 
         ! Sends pieces of the root's `in` to all ranks, each of which receives out_count elements.
-        function dpar_scatter_v(c, in, count, begin, out, out_count, type, root, work) bind(c)
+        function dpar_scatter_v(comm, in, count, begin, out, out_count, type, root, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             integer(c_int64_t), intent(in), optional, target :: count(*)
             integer(c_int64_t), intent(in), optional, target :: begin(*)
@@ -2181,9 +2181,9 @@ module dpar
         end function
 
         ! Sends a message to another rank.
-        function dpar_send(c, in, count, type, to, tag, work) bind(c)
+        function dpar_send(comm, in, count, type, to, tag, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: in
             integer(c_int64_t), value :: count
             integer(c_int32_t), value :: type
@@ -2194,9 +2194,9 @@ module dpar
         end function
 
         ! Receives a message of another rank, under the rules of dpar_send.
-        function dpar_recv(c, out, count, type, from, tag, work) bind(c)
+        function dpar_recv(comm, out, count, type, from, tag, work) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: out
             integer(c_int64_t), value :: count
             integer(c_int32_t), value :: type
@@ -2207,9 +2207,9 @@ module dpar
         end function
 
         ! Starts n sends and receives at once.
-        function dpar_batch(c, calls, n, works) bind(c)
+        function dpar_batch(comm, calls, n, works) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_call), intent(in), target :: calls(*)
             integer(c_int32_t), value :: n
             type(dpar_work), intent(inout), optional, target :: works(*)
@@ -2239,19 +2239,19 @@ module dpar
         end function
 
         ! Splits a communicator: the ranks that pass the same color form a new one.
-        function dpar_comm_split(c, color, key, out) bind(c)
+        function dpar_comm_split(comm, color, key, out) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             integer(c_int32_t), value :: color
             integer(c_int32_t), value :: key
             type(c_ptr), intent(inout), target :: out
             integer(c_int32_t) :: dpar_comm_split
         end function
 
-        ! Splits off the group of this rank along some axes of a mesh over the ranks of c.
-        function dpar_comm_split_axes(c, mesh, axes, out) bind(c)
+        ! Splits off the group of this rank along some axes of a mesh over the ranks of comm.
+        function dpar_comm_split_axes(comm, mesh, axes, out) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_mesh), intent(in), target :: mesh
             integer(c_int32_t), value :: axes
             type(c_ptr), intent(inout), target :: out
@@ -2259,10 +2259,10 @@ module dpar
         end function
 
         ! Makes a communicator of the ranks that are still alive and call this function, in their
-        ! old order and with c's deadline.
-        function dpar_comm_shrink(c, out, was, why) bind(c)
+        ! old order and with comm's deadline.
+        function dpar_comm_shrink(comm, out, was, why) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), intent(inout), target :: out
             integer(c_int32_t), intent(inout), optional, target :: was(*)
             type(dpar_why), intent(inout), optional, target :: why
@@ -2270,58 +2270,58 @@ module dpar
         end function
 
         ! Closes a communicator. NULL does nothing.
-        function dpar_comm_free(c) bind(c)
+        function dpar_comm_free(comm) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             integer(c_int32_t) :: dpar_comm_free
         end function
 
         ! Allocates registered memory. Other ranks reach it directly, so that collectives on it read
         ! and write each byte once.
-        function dpar_comm_alloc(c, bytes, memory) bind(c)
+        function dpar_comm_alloc(comm, bytes, memory) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             integer(c_int64_t), value :: bytes
             type(c_ptr), intent(inout), target :: memory
             integer(c_int32_t) :: dpar_comm_alloc
         end function
 
         ! Releases memory of dpar_comm_alloc.
-        subroutine dpar_comm_release(c, memory) bind(c)
+        subroutine dpar_comm_release(comm, memory) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(c_ptr), value :: memory
         end subroutine
 
         ! Starts a thread of the engine in which posted work advances by itself, or ends that thread
         ! if `on` is 0.
-        function dpar_comm_progress(c, on) bind(c)
+        function dpar_comm_progress(comm, on) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             integer(c_int32_t), value :: on
             integer(c_int32_t) :: dpar_comm_progress
         end function
 
         ! Breaks a communicator on all ranks.
-        subroutine dpar_comm_abort(c, status, text) bind(c)
+        subroutine dpar_comm_abort(comm, status, text) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             integer(c_int32_t), value :: status
             character(kind=c_char), intent(in), target :: text(*)
         end subroutine
 
         ! Describes how the ranks reach each other, in a line of text.
-        subroutine dpar_comm_describe(c, out) bind(c)
+        subroutine dpar_comm_describe(comm, out) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
         ! Lists the last operations of each rank as text, with sequence number, type, count and
         ! state.
-        subroutine dpar_comm_report(c, out) bind(c)
+        subroutine dpar_comm_report(comm, out) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
@@ -2360,9 +2360,9 @@ module dpar
         ! ==== move ====
 
         ! Moves an array from one layout to another.
-        function dpar_redistribute(c, move, why) bind(c)
+        function dpar_redistribute(comm, move, why) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_redistribute_desc), intent(in), target :: move
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_redistribute
@@ -2370,9 +2370,9 @@ module dpar
 
         ! Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks,
         ! and those that arrive into the boxes receive[] of out[out_shape].
-        function dpar_transfers_exchange(c, move, why) bind(c)
+        function dpar_transfers_exchange(comm, move, why) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_redistribute_desc), intent(in), target :: move
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_transfers_exchange
@@ -2474,10 +2474,10 @@ module dpar
 
         ! ==== grid ====
 
-        ! Makes a grid, with one block for each rank of c.
-        function dpar_grid_make(c, desc, grid, why) bind(c)
+        ! Makes a grid, with one block for each rank of comm.
+        function dpar_grid_make(comm, desc, grid, why) bind(c)
             import
-            type(c_ptr), value :: c
+            type(c_ptr), value :: comm
             type(dpar_grid_desc), intent(in), target :: desc
             type(c_ptr), intent(inout), target :: grid
             type(dpar_why), intent(inout), optional, target :: why

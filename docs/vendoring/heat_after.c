@@ -28,10 +28,9 @@ static void share(int n, int parts, int part, int *first, int *size) {
 }
 
 static void exchange_init(plate *p) {
-    dpar_grid_desc d = {.cells = {NY, NX}, .halo = 1, .type = DPAR_F64};
+    dpar_grid_desc d = {.cells = {NY, NX}, .expected_count = {p->ny, p->nx}, .halo = 1};
     dpar_why why;
-    d.expected_count[0] = p->ny;
-    d.expected_count[1] = p->nx;
+    d.type = DPAR_F64;
     if (dpar_mpi_grid_make(p->comm, NULL, &d, &p->grid, &why) < 0) {
         MPI_Abort(p->comm, dpar_fail(NULL, &why));
     }

@@ -9,17 +9,19 @@
  *      publishes its entry: word = k << 32 | fingerprint of the call.
  *   2. The rank waits for the entries of ALL ranks (many ranks do so by levels: gate.h), and
  *      compares their fingerprints. If ranks have called different operations, all of them notice
- *      here. The wait also makes two parities sufficient. A rank that begins k + 2 has seen all
- *      entries of k + 1, and a rank that has entered k + 1 has finished reading k.
+ *      here. Because of this wait, two sets of entries and slots, used in turn, are enough. A
+ *      rank that begins k + 2 has seen all entries of k + 1, and a rank that has entered k + 1 has
+ * finished reading k.
  *   3. All ranks have now seen the same entries, so they choose the same method:
  *      box     All input is readable, and each rank takes what it needs. If some of it is in users'
  *              memory, nobody returns before all have published (word a) that they are done.
  *      push    For reductions whose outputs can be reached too. A rank reduces its part of all
  *              inputs and stores it into all outputs, so that each byte is read and written once.
  *      cma     The kernel copies from the other processes.
- *      chunks  Pieces are passed through the slots, four buffers deep. Step j: write chunk j (word
- *              a = j + 1) once all ranks are done with chunk j - 4; reduce or take (word b); take
- *              results (word c).
+ *      chunks  Pieces are passed through the slots, four buffers deep. In step j a
+ *              rank waits until all are done with chunk j - 4, writes its chunk j and sets word a
+ *              to j + 1. It then reduces or takes chunk j (word b) and takes the results of the
+ *              others (word c).
  *
  * Each word has one writer and only grows. A published word makes everything visible that its
  * writer wrote before, so release and acquire are sufficient. */
@@ -33,18 +35,18 @@
 
 enum {
     /* All but DPARI_BUFFERS are in bytes. */
-    DPARI_DIRECT_FROM = 1024,         /* from here on, two waits take less time than a copy */
-    DPARI_BUFFERS = 4,                /* chunks of a rank that are in the slots at a time */
-    DPARI_BLOCK = 64 << 10,           /* most that a rank reads at once to reduce it */
-    DPARI_CMA_PIECE = 32 << 10,       /* from here on, one copy by the kernel beats two of ours */
-    DPARI_BROADCAST_BOX = 8 << 10,    /* larger broadcasts are faster in several pieces */
+    DPARI_DIRECT_FROM = 1024,      /* from this size on, two waits take less time than a copy */
+    DPARI_BUFFERS = 4,             /* chunks of a rank that are in the slots at a time */
+    DPARI_BLOCK = 64 << 10,        /* the most that a rank reads of another before it reduces */
+    DPARI_CMA_PIECE = 32 << 10,    /* from this size on, one copy by the kernel beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10, /* larger broadcasts are faster in several pieces */
     DPARI_BROADCAST_LEAST = 8 << 10,  /* the smallest such piece */
     DPARI_BROADCAST_MOST = 128 << 10, /* and the largest */
-    DPARI_BROADCAST_CMA = 12 << 10,   /* from here on, the kernel may copy broadcasts */
+    DPARI_BROADCAST_CMA = 12 << 10,   /* from this size on, the kernel may copy broadcasts */
     DPARI_REDUCTION_CMA = 256 << 10   /* and the inputs of reductions */
 };
-/* Bytes written by a rank from which streaming stores, which bypass the cache, are faster. Measured
- * on two cores of a server (docs/records/performance.md). */
+/* If a rank writes at least this many bytes, streaming stores, which bypass the cache, are faster.
+ * Measured on two cores of a server (docs/records/performance.md). */
 #define DPARI_STREAM_FROM (INT64_C(16) << 20)
 #define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 
@@ -67,9 +69,9 @@ enum {
     DPARI_KERNEL = 16    /* the rank that chooses the method wants the kernel to copy */
 };
 
-/* The layout of dpar_work.state for collectives. It also has copies of what the rank itself has
- * published, because to read back a line that others have read costs as much as to read a line of
- * theirs. */
+/* The layout of dpar_work.state for collectives. It also keeps copies of what this rank
+ * has published. Once others have read a cache line, reading it back costs as much as reading one
+ * of theirs. */
 typedef struct dpari_coll {
     dpari_watch at;            /* ranks seen so far, from the right neighbour on */
     int64_t target;            /* value that the word must reach */
@@ -260,8 +262,8 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 /* ---- waiting for words ------------------------------------------------------------------------
  */
 
-/* Tests whether the words of all ranks have reached the target. If not, records the first rank
- * whose word has not as the blocker. */
+/* Tests whether the words of all ranks have reached the target. If not, g->blocker
+ * becomes the first rank whose word has not reached it. */
 static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -311,8 +313,9 @@ static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *bo
     }
 }
 
-/* Fills in the table of pieces if sizes vary: at their positions in the slot if `packed`, otherwise
- * in `in`. Returns the bytes of all pieces in the slot. *largest is the largest piece. */
+/* Fills in the table of pieces of different sizes. Their positions are those in the slot if
+ * `packed`, otherwise those in `in`. Returns the bytes of all pieces in the slot. *largest is the
+ * largest piece. */
 static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
                                 int64_t *largest)
 {
@@ -362,8 +365,8 @@ static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
     return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Returns DPARI_IN_PLACE if this rank would overwrite input that others may still read, provided
- * that they read it in the user's buffer. */
+/* Returns DPARI_IN_PLACE if this rank's output overwrites its input. That is a problem only if
+ * others read the input in the user's buffer. */
 static int64_t dpari_in_place(const dpar_call *call)
 {
     int over = call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE ||
@@ -386,8 +389,8 @@ static int dpari_reads_all(const dpari_group *g, int32_t rank)
     return r == g->comm.size;
 }
 
-/* True if each rank can read the memory of all others. A result of 1 is kept, because a rank that
- * cannot read any more only stops to offer DPARI_CAN_CMA. */
+/* True if each rank can read the memory of all others. A result of 1 is kept: a rank that
+ * later cannot read any more no longer offers DPARI_CAN_CMA, which is enough. */
 static int dpari_all_cma(dpari_group *g)
 {
     for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
@@ -403,8 +406,8 @@ static int dpari_all_cma(dpari_group *g)
 static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
 {
     int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
-    /* each rank reads the whole slot of every other; with many ranks, chunks, of which each rank
-     * reads its part, are faster */
+    /* Each rank reads the whole slots of all others. With many ranks, chunks are faster, because
+     * each rank then reads only its part of them. */
     if (dpari_is_reduction(call)) {
         return g->slot_bytes * 4 / n;
     }
@@ -433,10 +436,10 @@ static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_
     return dpari_table_fill(g, k, 1, &offer->largest);
 }
 
-/* Returns this rank's times for the methods of copying the private memory of a call, and the size
- * of that memory in *bytes. Returns NULL if this rank does not choose the method, or the call is
- * small. The root of a broadcast chooses, and rank 0 in a reduction, where all ranks copy equally
- * much. */
+/* Returns this rank's record of how long each copy method takes (pace.h) for private memory of this
+ * call's size, and sets *bytes to that size. Returns NULL if this rank does not choose the method,
+ * or the call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all
+ * ranks copy the same amount. */
 static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
@@ -547,8 +550,8 @@ static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work 
     return 0;
 }
 
-/* True if the two calls have pieces of different sizes and differ in nothing that a message shows,
- * so that only their counts can differ. */
+/* True if both calls have variable counts and agree in everything that the message shows. Then only
+ * their counts can differ. */
 static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
 {
     dpari_flight f;
@@ -655,7 +658,7 @@ static int dpari_over_input(const dpari_group *g, int32_t outs)
     return 0;
 }
 
-/* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
+/* Reduces `bytes` bytes at g->in[r] of all ranks r into the `outs` outputs g->out. */
 static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t outs, int64_t bytes,
                                int64_t written)
 {
@@ -820,10 +823,11 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     dpar_text_put(&t, " cannot be read any more (");
     dpari_os_error(&t, number);
     if (number == EPERM) {
-        dpar_text_put(&t, ": perhaps one of the two has changed its user, its seccomp filter or "
-                          "PR_SET_DUMPABLE since the start");
+        dpar_text_put(&t, ": perhaps one of the two processes has changed its user, its seccomp "
+                          "filter or PR_SET_DUMPABLE since the start");
     }
-    dpar_text_put(&t, "): set DPAR_WORLD_NO_CMA in dpar_world_desc.disable to copy without it");
+    dpar_text_put(
+        &t, "). To copy without such reads, set DPAR_WORLD_NO_CMA in dpar_world_desc.disable");
     return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
 }
 
@@ -935,10 +939,9 @@ static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
     if (!in) {
         return 0; /* the caller tries again and writes the message */
     }
-    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(g, call, me).begin,
-                            (const char *)call->in + own.begin,
-                            (char *)call->out + dpari_piece_from(g, call, r).begin,
-                            in + other.begin, own.bytes);
+    dpari_kern_fetch_beside(
+        (char *)call->out + dpari_piece_from(g, call, me).begin, (const char *)call->in + own.begin,
+        (char *)call->out + dpari_piece_from(g, call, r).begin, in + other.begin, own.bytes);
     return 1;
 }
 
@@ -1019,8 +1022,8 @@ static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_
     o->steps = (largest + o->piece - 1) / o->piece;
 }
 
-/* Begins the chunks. A rank that gives nothing publishes all of its word `a` at once, and a rank
- * that takes nothing all of its word `b`. */
+/* Begins the chunks. A rank that gives nothing sets its word `a` to the last step at once, and a
+ * rank that takes nothing does the same with its word `b`. */
 static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
@@ -1274,7 +1277,8 @@ static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* All ranks have entered: passes that on by levels and begins the collective. */
+/* Called when all ranks have entered. A leader tells the other ranks so (gate.h). Then the
+ * collective begins. */
 static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);

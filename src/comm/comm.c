@@ -3,9 +3,10 @@
  * it to the engine.
  *
  * dpari_post checks kind, type, counts, pointers and overlap of a call on this rank only; the
- * engine then compares the calls of all ranks. The file also writes messages about calls, tracks
- * posted work, and connects handles to the communicators that they use (engine.h), so that a closed
- * communicator is recognised. It knows no engine: all go through the table dpar_engine. */
+ * engine then compares the calls of all ranks. The file also writes messages about calls and
+ * tracks posted work. It keeps a list of the handles that use a communicator, so that they can tell
+ * when it has been closed (engine.h). It does not depend on any engine: it calls every engine
+ * through the table dpar_engine. */
 #include "comm.h"
 
 #include "../index/inner.h"
@@ -79,7 +80,7 @@ static const char *dpari_plan_words(void)
 {
     return "=grid|dpar_grid_make, _array, _attach, _gather or _scatter"
            "=grid exchange|a first dpar_grid_exchange=halo|a halo exchange=ddp|ddp"
-           "=zero1|zero1=zero1 refused|a dpar_zero1_step that it refuses=fsdp|fsdp"
+           "=zero1|zero1=zero1 refused|a dpar_zero1_step that the rank rejected=fsdp|fsdp"
            "=fsdp load|dpar_fsdp_load"
            "=pipeline|a pipeline=experts|experts=attention|an attention=spatial|a spatial layer"
            "=points|an exchange of points=transfers|dpar_transfers_exchange"
@@ -171,7 +172,8 @@ DPARI_API int dpari_kind_sends(int32_t kind)
     return kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
 }
 
-/* True if this rank passes one piece for each rank in `in`; the next function tests `out`. */
+/* True if this rank's `in` has one piece for each rank. The next function tests the same for
+ * `out`. */
 static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
@@ -398,7 +400,7 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
 /* ---- counting the bytes sent to other ranks ----------------------------------------------------
  */
 
-/* Counts the elements of all pieces but this rank's own, of equal or of different sizes. */
+/* Counts the elements of all pieces except this rank's own. Pieces may have different sizes. */
 static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
 {
     int64_t sum = 0;
@@ -495,7 +497,7 @@ DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work 
     if (!c || !call) {
         return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(&c->status); /* an engine's thread may have set it, and c->why before it */
+    s = DPARI_LOAD(&c->status); /* a thread of the engine may have set it; it writes c->why first */
     if (s == DPAR_OK) {
         s = dpari_call_check(c, call);
     }
@@ -963,8 +965,8 @@ DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
     }
 }
 
-/* Replaces the functions of the engine's table that do not check c->status first. The others, such
- * as run and post, are never called once the status is an error. */
+/* Replaces the engine's functions that are called without a check of c->status. Callers of the
+ * others, such as run and post, check it first. */
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;

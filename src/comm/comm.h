@@ -20,7 +20,7 @@
  * names both calls. If a rank has died, every wait for it ends with DPAR_E_PEER. If a rank makes no
  * progress before the deadline (timeout_s), waits for it end with DPAR_E_TIMEOUT. In shared memory
  * that message also says which third rank the late one waits for. The message of every error is in
- * c->why; for posted work, in the `why` of the communicator that it was posted on.
+ * comm->why; for posted work, in the `why` of the communicator that it was posted on.
  *
  * After such an error the communicator is broken: each later call returns the same status at once,
  * and all that is left to do is to close or shrink it. A rank that was only late may still write
@@ -111,21 +111,21 @@ typedef struct dpar_work {
 
 /* The functions of an engine. You need them only to write an engine. */
 typedef struct dpar_engine {
-    char name[8];                                            /* "shm", "mpi" or "nccl" */
-    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* completes a checked call */
-    dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
+    char name[8];                                               /* "shm", "mpi" or "nccl" */
+    dpar_status (*run)(dpar_comm *comm, const dpar_call *call); /* completes a checked call */
+    dpar_status (*post)(dpar_comm *comm, const dpar_call *call, dpar_work *work);
     dpar_status (*test)(dpar_work *work); /* DPAR_OK if done, DPAR_MORE if not yet */
     dpar_status (*wait)(dpar_work *work);
-    dpar_status (*batch)(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
-    dpar_status (*split)(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
-    dpar_status (*alloc)(dpar_comm *c, int64_t bytes, void **memory);
-    void (*release)(dpar_comm *c, void *memory);
-    dpar_status (*progress)(dpar_comm *c, int32_t on);
-    void (*abort)(dpar_comm *c, dpar_status status, const char *text);
-    void (*report)(dpar_comm *c, dpar_text *out);
-    void (*describe)(dpar_comm *c, dpar_text *out); /* NULL if the name says enough */
-    dpar_status (*close)(dpar_comm *c);
-    dpar_status (*shrink)(dpar_comm *c, dpar_comm **out, int32_t *was,
+    dpar_status (*batch)(dpar_comm *comm, const dpar_call *calls, int32_t n, dpar_work *works);
+    dpar_status (*split)(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
+    dpar_status (*alloc)(dpar_comm *comm, int64_t bytes, void **memory);
+    void (*release)(dpar_comm *comm, void *memory);
+    dpar_status (*progress)(dpar_comm *comm, int32_t on);
+    void (*abort)(dpar_comm *comm, dpar_status status, const char *text);
+    void (*report)(dpar_comm *comm, dpar_text *out);
+    void (*describe)(dpar_comm *comm, dpar_text *out); /* NULL if the name says enough */
+    dpar_status (*close)(dpar_comm *comm);
+    dpar_status (*shrink)(dpar_comm *comm, dpar_comm **out, int32_t *was,
                           dpar_why *why); /* NULL if the engine cannot shrink */
     /* Memory that the devices of other ranks can read directly. All three are NULL if there is
      * none.
@@ -140,9 +140,9 @@ typedef struct dpar_engine {
      * that what was computed before may be read. It ends when all of them have done so. Without a
      * work, it returns which of three parts of the memory, 0 to 2, to write next; nobody reads that
      * part any more. */
-    dpar_status (*alloc_shared)(dpar_comm *c, int64_t bytes, int32_t can, void **memory);
-    void *(*peer_address)(dpar_comm *c, void *memory, int32_t rank);
-    dpar_status (*sync_peers)(dpar_comm *c, void *memory, const int32_t *ranks, int32_t n,
+    dpar_status (*alloc_shared)(dpar_comm *comm, int64_t bytes, int32_t can, void **memory);
+    void *(*peer_address)(dpar_comm *comm, void *memory, int32_t rank);
+    dpar_status (*sync_peers)(dpar_comm *comm, void *memory, const int32_t *ranks, int32_t n,
                               dpar_work *work);
 } dpar_engine;
 
@@ -204,35 +204,35 @@ struct dpar_comm {
  * (dpar_comm_alloc), and about twice if they are not. */
 
 /* Waits until all ranks have called it. */
-DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
+DPAR_API dpar_status dpar_barrier(dpar_comm *comm, dpar_work *work);
 /* Copies buffer[count] of rank `root` to buffer[count] of all ranks. */
-DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+DPAR_API dpar_status dpar_broadcast(dpar_comm *comm, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work);
 /* Combines in[count] of all ranks elementwise into out[count] of the root, in rank order. On other
  * ranks `out` is not used and may be NULL. */
-DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work);
 /* Combines in[count] of all ranks elementwise into out[count] of every rank, in rank order. */
-DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work);
 /* Copies in[count] of each rank r to out[r * count] of every rank; `out` has size * count
  * elements. */
-DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
 /* Combines in[size * count] of all ranks elementwise, in rank order, and gives this rank elements
  * rank * count .. (rank + 1) * count - 1 of the result in out[count]. */
-DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work);
 /* Sends piece s of in[size * count] to rank s, which receives it at out[rank * count]. */
-DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work);
 /* Copies in[count] of each rank r to out[r * count] of the root. On other ranks `out` may be
  * NULL. */
-DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work);
 /* Copies piece r of in[size * count] of the root to out[count] of each rank r. On other ranks `in`
  * may be NULL. */
-DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work);
 
 /* Gathers pieces of different sizes from all ranks on all ranks, as dpar_all_gather does for equal
@@ -243,29 +243,29 @@ DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64
  *        Pieces of `out` must not overlap.
  *
  * Fails with DPAR_E_MISMATCH if ranks pass different counts. */
-DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work);
 /* Combines `in` of all ranks elementwise, in rank order, and gives each rank r the next count[r]
  * elements of the result. count is [size], the same on all ranks. Fails with DPAR_E_MISMATCH if it
  * is not. */
-DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
 /* Sends a piece of its own size from each rank to each other. Counts and begins are [size], as in
  * dpar_all_gather_v. Fails with DPAR_E_MISMATCH if two ranks pass different sizes for the piece
  * between them. */
-DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work);
 /* Gathers in_count elements of each rank into `out` of the root, at `begin`. Only the root reads
  * count and begin, which are as in dpar_all_gather_v. */
-DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work);
 /* Sends pieces of the root's `in` to all ranks, each of which receives out_count elements. Only the
  * root reads count and begin, which are as in dpar_all_gather_v. */
-DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work);
 
@@ -278,12 +278,12 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
  * To send to oneself, post one of the two calls. A blocking send may or may not return before its
  * receive is posted; do not rely on either. Fails as the collectives do: with DPAR_E_MISMATCH if
  * counts or types of the two sides differ, and in shared memory with DPAR_E_PEER if the other rank
- * has closed c. Costs O(count). */
-DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+ * has closed comm. Costs O(count). */
+DPAR_API dpar_status dpar_send(dpar_comm *comm, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work);
 /* Receives a message of another rank, under the rules of dpar_send. */
-DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
-                               int32_t tag, dpar_work *work);
+DPAR_API dpar_status dpar_recv(dpar_comm *comm, void *out, int64_t count, int32_t type,
+                               int32_t from, int32_t tag, dpar_work *work);
 /* Starts n sends and receives at once. Their order does not matter, because none of them waits for
  * another.
  *
@@ -291,7 +291,8 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
  *
  * Fails with DPAR_E_ARG if a kind is neither DPAR_CALL_SEND nor DPAR_CALL_RECV, otherwise with the
  * first error of any of them. Costs O(n + their elements). */
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+DPAR_API dpar_status dpar_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                dpar_work *works);
 
 /* Tests whether a posted operation is done. Returns DPAR_OK if it is, DPAR_MORE if it is not yet,
  * or the error with which it failed. Local: it makes progress without waiting. Fails with
@@ -310,64 +311,66 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 /* Splits a communicator: the ranks that pass the same color form a new one.
  *
  * color: at least 0; ranks with a negative color get *out = NULL.
- * key:   orders the ranks of the new communicator; ties are ordered by rank in c.
+ * key:   orders the ranks of the new communicator; ties are ordered by rank in comm.
  *
- * With color 0 and key 0 on all ranks, *out has the same ranks as c, and its operations are
- * independent of those of c. The new communicator inherits the deadline. Collective. Fails with
+ * With color 0 and key 0 on all ranks, *out has the same ranks as comm, and its operations are
+ * independent of those of comm. The new communicator inherits the deadline. Collective. Fails with
  * DPAR_E_MEMORY if a rank has no memory for it. Costs an all-gather of 40 bytes. In shared memory
  * each communicator takes twice options.slot_bytes and a few pages per rank, which are used again
  * for the next one after it is closed. */
-DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
-/* Splits off the group of this rank along some axes of a mesh over the ranks of c.
+DPAR_API dpar_status dpar_comm_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
+/* Splits off the group of this rank along some axes of a mesh over the ranks of comm.
  *
  * axes: bit i is set for axis i. The group consists of the ranks that differ from this rank only in
  *       these coordinates, in the order of dpar_mesh_group_member.
  *
- * Ranks outside the mesh get *out = NULL. Fails with DPAR_E_ARG if the mesh has a rank that c does
- * not have or has a rank twice; otherwise as dpar_comm_split. Collective. */
-DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+ * Ranks outside the mesh get *out = NULL. Fails with DPAR_E_ARG if the mesh has a rank that comm
+ * does not have or has a rank twice; otherwise as dpar_comm_split. Collective. */
+DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
 /* Makes a communicator of the ranks that are still alive and call this function, in their old order
- * and with c's deadline. A program that keeps a copy of its state calls it on all ranks:
+ * and with comm's deadline. A program that keeps a copy of its state calls it on all ranks:
  *
- *     st = steps(c);                                 E_PEER, E_TIMEOUT: a rank died, or hangs
+ *     st = steps(comm);                                   E_PEER, E_TIMEOUT: a rank died, or hangs
  *     while (st == DPAR_E_PEER || st == DPAR_E_TIMEOUT) {
- *         st = dpar_comm_shrink(c, &next, was, &why);     rank r of next is rank was[r] of c
+ *         st = dpar_comm_shrink(comm, &next, was, &why);  rank r of next is rank was[r] of comm
  *         if (st == DPAR_OK) {
- *             c = next;
- *             st = restore(c, was);
+ *             comm = next;
+ *             st = restore(comm, was);
  *         }
  *         if (st == DPAR_OK) {
- *             st = steps(c);
+ *             st = steps(comm);
  *         }
  *     }
  *
- * was: [c->size], receives the old ranks; may be NULL.
+ * was: [comm->size], receives the old ranks; may be NULL.
  *
- * Collective over the ranks of c that are alive. It breaks c with DPAR_E_PEER unless c is broken
- * already, and ends the operations that are posted on it. All ranks that take part get the same
- * communicator. A rank that waits on another communicator for a rank that shrinks is not notified,
- * so call dpar_comm_abort on such communicators first.
+ * Collective over the ranks of comm that are alive. It breaks comm with DPAR_E_PEER unless comm is
+ * broken already, and ends the operations that are posted on it. All ranks that take part get the
+ * same communicator. A rank that waits on another communicator for a rank that shrinks is not
+ * notified, so call dpar_comm_abort on such communicators first.
  *
- * The call does not wait for ranks that have died or have closed c. It waits for a late or stopped
- * rank until c's deadline has passed since the last other rank arrived. A rank that arrives later
- * gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that dies after it
- * has arrived may still be in the new communicator, whose first operation then fails with
+ * The call does not wait for ranks that have died or have closed comm. It waits for a late or
+ * stopped rank until comm's deadline has passed since the last other rank arrived. A rank that
+ * arrives later gets DPAR_E_TIMEOUT and a message that names the ranks that went on. A rank that
+ * dies after it has arrived may still be in the new communicator, whose first operation then fails
+ * with
  * DPAR_E_PEER: shrink that one too.
  *
- * Fails with DPAR_E_ARG if this rank has shrunk or closed c before, DPAR_E_MEMORY if it has no
+ * Fails with DPAR_E_ARG if this rank has shrunk or closed comm before, DPAR_E_MEMORY if it has no
  * memory for a communicator, and DPAR_E_SYSTEM if the engine cannot shrink. That is MPI on several
  * nodes without ULFM (see dpar_mpi.h), and NCCL, which has dpar_nccl_shrink.
  *
- * In shared memory *out belongs to c's world, as if it were split from c: close it before c. Close
- * c as any broken communicator, which waits for nobody. Registered memory stays valid, also for
- * operations on *out. But a rank that is only stopped may still write into the buffers of its last
- * operations on c. Therefore use other memory on *out, from dpar_comm_alloc of *out, where such a
- * rank never writes.
+ * In shared memory *out belongs to comm's world, as if it were split from comm: close it before
+ * comm. Close comm as any broken communicator, which waits for nobody. Registered memory stays
+ * valid, also for operations on *out. But a rank that is only stopped may still write into the
+ * buffers of its last operations on comm. Therefore use other memory on *out, from dpar_comm_alloc
+ * of *out, where such a rank never writes.
  *
  * dpar_launch lets ranks go on that have shrunk away a dead one. Other launchers end the job when a
  * rank dies, unless they are told not to. Costs O(size) and the wait. */
-DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why);
+DPAR_API dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
+                                      dpar_why *why);
 /* Closes a communicator. NULL does nothing. Closing the world also ends this rank's part in the job
  * and closes all communicators split from it. Close plans that use a communicator before it.
  *
@@ -377,7 +380,7 @@ DPAR_API dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *wa
  * DPAR_E_ARG also for the communicator that dpar_launch passes to a rank, because dpar_launch
  * closes it. While the world is open, a call on one of its last 16 closed communicators, directly
  * or by a plan, fails with DPAR_E_ARG and "closed before". */
-DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
+DPAR_API dpar_status dpar_comm_free(dpar_comm *comm);
 
 /* Allocates registered memory. Other ranks reach it directly, so that collectives on it read and
  * write each byte once. It is zeroed and aligned to 4096 bytes. Release it before its
@@ -385,24 +388,24 @@ DPAR_API dpar_status dpar_comm_free(dpar_comm *c);
  *
  * Not collective. Fails with DPAR_E_MEMORY if there is not enough memory and DPAR_E_ARG if `bytes`
  * is negative. Costs O(bytes) for memory that was used before, otherwise O(allocations). */
-DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
+DPAR_API dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory);
 /* Releases memory of dpar_comm_alloc. NULL does nothing. Not collective. */
-DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
+DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory);
 
 /* Starts a thread of the engine in which posted work advances by itself, or ends that thread if
- * `on` is 0. Not collective. Fails with DPAR_E_ARG if c is NULL, and with DPAR_E_SYSTEM if the
+ * `on` is 0. Not collective. Fails with DPAR_E_ARG if comm is NULL, and with DPAR_E_SYSTEM if the
  * engine has no such thread or MPI messages carry any of the traffic. In the latter case the
  * message says whether MPI would allow a thread (MPI_THREAD_MULTIPLE). */
-DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on);
 /* Breaks a communicator on all ranks: their waits fail with `status` and the message `text`. A
  * status that is not negative is replaced by DPAR_E_PEER. If several ranks abort, the first one
  * counts. Local: it waits for nobody. Costs O(size). */
-DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
+DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text);
 /* Describes how the ranks reach each other, in a line of text: the engine, the number of nodes, how
  * ranks share memory, and why no faster method is used. Local. Costs O(1). */
-DPAR_API void dpar_comm_describe(dpar_comm *c, dpar_text *out);
+DPAR_API void dpar_comm_describe(dpar_comm *comm, dpar_text *out);
 /* Lists the last operations of each rank as text, with sequence number, type, count and state. It
  * includes ranks that were killed. Not collective. Costs O(size). */
-DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
+DPAR_API void dpar_comm_report(dpar_comm *comm, dpar_text *out);
 
 #endif

@@ -36,7 +36,8 @@ DPARI_API dpar_status dpari_job_here(dpar_launcher_info *job, int32_t *nodes, dp
 
 /* ---- of this header's own modules ---- */
 
-/* Returns a field of /proc/PID/stat from the third on, counted from 1 as in proc(5). For field 3,
+/* Returns one field of /proc/PID/stat. Fields are numbered from 1, as in proc(5), and `field` must
+ * be at least 3. For field 3,
  * the state, it is the letter. Returns 0 if there is no such file. */
 enum { DPARI_PROCESS_STATE = 3, DPARI_PROCESS_THREADS = 20, DPARI_PROCESS_STARTED = 22 };
 DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
@@ -47,8 +48,9 @@ DPARI_INTERNAL int64_t dpari_job_process(int64_t pid, int32_t field);
 #define DPARI_JOB_SEGMENT "DPAR_SEGMENT"
 DPARI_INTERNAL int dpari_job_segment(const dpari_site *site);
 
-/* Reads Slurm's "4(x2),3", which means two nodes with 4 tasks and one with 3. Sets *tasks to the
- * tasks of node `node`, or, if it is -1, to the number that all nodes have. Sets *nodes to the
+/* Reads Slurm's "4(x2),3", which means two nodes with 4 tasks and one with 3. Sets *tasks to
+ * the number of tasks on node `node`. If `node` is -1, sets it to the number of tasks on each node,
+ * which must be the same on all. Sets *nodes to the
  * number of nodes. Returns 0 if the text has another form, the node is not in it, or `node` is -1
  * and the nodes differ. */
 DPARI_INTERNAL int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);

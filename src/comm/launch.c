@@ -726,8 +726,9 @@ static dpar_status dpari_launch_say_silent(const dpari_launch *launch, dpar_why 
     dpar_text_init(&out, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_text_print(&out,
                      "no rank made a call or used its processor for %.1f s. This process had %ld "
-                     "threads when it forked its ranks, which not all libraries survive: launch "
-                     "before they start threads, or use dpar_init_or_launch",
+                     "threads when it forked its ranks, and some libraries do not work after that: "
+                     "start the ranks before any library starts threads, or use "
+                     "dpar_init_or_launch",
                      launch->timeout_s, launch->threads);
     return DPAR_E_TIMEOUT;
 }

@@ -68,16 +68,16 @@ typedef struct dpar_redistribute_desc {
  * that hold none of it get zeros. Replicas share the sending as dpar.h chooses, except that copy 0
  * sends all if shares would cut 16-bit sums or averages apart.
  *
- * Collective over c, including ranks without a part. Fails on all ranks alike, before anything is
- * moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if
+ * Collective over comm, including ranks without a part. Fails on all ranks alike, before anything
+ * is moved, with DPAR_E_MISMATCH if layouts, type or tag differ between ranks, DPAR_E_ROOM if
  * scratch is too small, and DPAR_E_MEMORY if there is none. Fails with DPAR_E_ARG as
- * dpar_redistribute_check, or if a mesh has ranks that c does not have, or `in` and `out` overlap.
- * Otherwise fails as the communicator.
+ * dpar_redistribute_check, or if a mesh has ranks that comm does not have, or `in` and `out`
+ * overlap. Otherwise fails as the communicator.
  *
  * Costs O(its transfers + its elements). The bytes sent are those of the transfers to other ranks,
  * and small messages about who sends when. Each rank walks its transfers twice and keeps 96 bytes
  * for each during the call. */
-DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why);
 
 /* Moves the boxes of two lists: the boxes send[] of the array in[in_shape] to other ranks, and
@@ -88,7 +88,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
  * box that is sent is also written; otherwise the two must not overlap. DPAR_AVG may only follow a
  * DPAR_COPY to the same box and that box's other parts.
  *
- * Collective over c: ranks without transfers pass empty lists. Before anything is sent, ranks
+ * Collective over comm: ranks without transfers pass empty lists. Before anything is sent, ranks
  * compare type, tag and piece_bytes, and each list with those of its peers. Fails on all ranks with
  * DPAR_E_MISMATCH if they do not match; the message names both ranks and the difference.
  * DPAR_E_ARG, DPAR_E_ROOM and DPAR_E_MEMORY of one rank are also returned on all ranks, and nothing
@@ -96,7 +96,7 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
  *
  * Costs O(sends + receives + elements + ranks), and two small all-reduces and an all-to-all of 16
  * bytes per rank. */
-DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *c, const dpar_redistribute_desc *move,
+DPAR_API dpar_status dpar_transfers_exchange(dpar_comm *comm, const dpar_redistribute_desc *move,
                                              dpar_why *why);
 
 #endif

@@ -12,8 +12,8 @@ DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
 /* Advances all posted operations by one step, for waits outside of this engine. */
 DPARI_API void dpari_shm_progress_all(dpar_comm *c);
 
-/* Decides which rank prints an error for all. Returns 1 for the first rank of a world that calls
- * this, once more after each dpar_comm_shrink, and 0 for all others. */
+/* Decides which rank prints an error for all. Returns 1 to the first rank of a world that calls
+ * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
 DPARI_API int dpari_shm_speaks(dpar_comm *c);
 
 /* ---- of this header's own modules ---- */

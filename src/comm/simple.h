@@ -90,24 +90,26 @@ DPAR_API int dpar_finalize(dpar_comm *world);
 
 /* Reports an error and ends the job: `return dpar_fail(world, &why);`. Returns 1. The first rank
  * that calls it prints "rank 2 of 4: " and the message to stderr. The others print nothing, because
- * they were refused the same call, or their operations fail with DPAR_E_PEER now that c is broken.
+ * they were refused the same call, or their operations fail with DPAR_E_PEER now that comm is
+ * broken.
  *
- * c:   NULL if the communicator could not be made; then only the message is printed.
- * why: NULL prints the message of c->why.
+ * comm: NULL if the communicator could not be made; then only the message is printed.
+ * why: NULL prints the message of comm->why.
  *
  * Over MPI one rank of each node prints. Not collective: it waits for nobody. */
-DPAR_API int dpar_fail(dpar_comm *c, const dpar_why *why);
+DPAR_API int dpar_fail(dpar_comm *comm, const dpar_why *why);
 
 /* Computes the largest x of all ranks, with the same bits on all ranks. Returns NaN after an error.
- * c->status and c->why then say which error it is, and later calls return NaN at once. If an x is
- * NaN, the result is NaN too, but c->status stays 0. Collective. Costs an all-reduce of 8 bytes. */
-DPAR_API double dpar_max(dpar_comm *c, double x);
+ * comm->status and comm->why then say which error it is, and later calls return NaN at once. If an
+ * x is NaN, the result is NaN too, but comm->status stays 0. Collective. Costs an all-reduce of 8
+ * bytes. */
+DPAR_API double dpar_max(dpar_comm *comm, double x);
 /* Computes the smallest x of all ranks, otherwise as dpar_max. */
-DPAR_API double dpar_min(dpar_comm *c, double x);
+DPAR_API double dpar_min(dpar_comm *comm, double x);
 /* Computes the sum of x over all ranks, otherwise as dpar_max. */
-DPAR_API double dpar_sum(dpar_comm *c, double x);
+DPAR_API double dpar_sum(dpar_comm *comm, double x);
 /* Computes the mean of x over all ranks, otherwise as dpar_max. */
-DPAR_API double dpar_mean(dpar_comm *c, double x);
+DPAR_API double dpar_mean(dpar_comm *comm, double x);
 
 /* Checks that all ranks have the same count elements of `type` at data, bit by bit, as initial
  * weights in training must be. Returns DPAR_OK if they have.
@@ -118,11 +120,11 @@ DPAR_API double dpar_mean(dpar_comm *c, double x);
  * first element in which a rank differs from rank 0, "element 7 is 0.25 on rank 0, 0.75 on rank 3".
  * It names the count or type instead if that differs. Fails on all ranks with DPAR_E_ARG for a type
  * whose elements share bytes (F4), a negative count or NULL; otherwise as the collectives. The
- * message is in c->why, too.
+ * message is in comm->why, too.
  *
  * Reads the data once and costs two all-reduces of 24 bytes. If data differ, it reads them once
  * more and costs an all-reduce for each bit of count. */
-DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
+DPAR_API dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data, int64_t count,
                                            int32_t type, dpar_why *why);
 
 #endif

@@ -186,8 +186,8 @@ typedef struct dpar_halo_plan_desc {
      * are copied from the halo cells that they have filled. */
     int32_t ordered;
     /* 1 exchanges only shared points, which several ranks hold: faces, edges and corners between
-     * blocks (DPAR_AT_x_FACES), and the row that a fold has twice. Widths must be as DPAR_HALO_SYNC
-     * documents, otherwise it is DPAR_E_ARG. Such a plan cannot be ordered. */
+     * blocks (DPAR_HALO_AT_x_FACES), and the row that a fold has twice. Widths must be as
+     * DPAR_HALO_SYNC documents, otherwise it is DPAR_E_ARG. Such a plan cannot be ordered. */
     int32_t shared;
     int64_t run_bytes; /* for DIRECT: the least bytes of a long run; 0 selects 64 */
     int32_t tag;    /* of the messages. Several plans may have the same tag, but your own messages

@@ -42,7 +42,8 @@ static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_
     }
 }
 
-/* Returns the dim along which the boxes are thinnest on average, in thousandths of the extent. */
+/* Returns the dim along which the boxes are thinnest on average. Thickness is measured relative to
+ * the extent, in thousandths. */
 static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
                               const int32_t *order, int32_t n)
 {
@@ -61,9 +62,9 @@ static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_bo
     return best;
 }
 
-/* Finds the first element that is in no box, with the last dim fastest. All rows of the last dim
- * have the same boxes until the first of these boxes ends, so that the rows up to there are
- * skipped, and in the same way in the other dims. */
+/* Finds the first element that is in no box, with the last dim fastest. If one row
+ * along the last dim is covered, the next rows are covered by the same boxes until the first of
+ * these boxes ends. The search skips those rows, and does the same in the other dims. */
 static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
                                 const int32_t *order, int32_t n, int64_t *at)
 {
@@ -112,8 +113,9 @@ static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dp
         return dpari_wrong(why, "%ld elements are in no box: the first is (%ld, %ld)", missing,
                            at[0], at[1]);
     }
-    return dpari_wrong(why, "%ld elements are in no box: the first begins (%ld, %ld, %ld)", missing,
-                       dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+    return dpari_wrong(
+        why, "%ld elements are in no box: the first has indices (%ld, %ld, %ld) in dims 0 to 2",
+        missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_box_cover(int32_t dims, const int64_t *extent,

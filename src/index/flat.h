@@ -47,7 +47,7 @@ typedef struct dpar_bucket {
      * elements. */
     int64_t lo, hi;
     int64_t used;                   /* elements without the padding at the end: lo + used <= hi */
-    int32_t first_param, end_param; /* the bucket holds parameters first <= i < last */
+    int32_t first_param, end_param; /* first_param <= i < end_param */
 } dpar_bucket;
 
 /* Computes where each parameter begins and how the buffer is cut into buckets. The result is the

@@ -31,8 +31,8 @@ enum {
  * dpar_sampler_init. Positions first, first + 1, ... of the epoch's order are dealt to the ranks in
  * turn, `run` at a time.
  *
- * For torch set rest, count and ranks. For Megatron set run to the micro-batch and rest to
- * DPAR_SAMPLER_DROP, or DPAR_SAMPLER_EXACT for drop_last=False. To resume, set first to
+ * For torch set remainder, count and ranks. For Megatron set run to the micro-batch and remainder
+ * to DPAR_SAMPLER_DROP, or DPAR_SAMPLER_EXACT for drop_last=False. To resume, set first to
  * dpar_sampler_consumed. The same number of ranks then continues exactly as it would have; another
  * number may resume, too.
  */

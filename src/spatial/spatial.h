@@ -105,9 +105,9 @@ struct dpar_spatial_desc {
      * transposed convolution it may include PyTorch's output padding. */
     int64_t out_extent[DPAR_MAX_DIMS];
     int32_t align_corners; /* interpolation: 1 selects align_corners */
-    int32_t type;    /* of inputs and outputs: DPAR_F32, ...; with gradients reductions must
-                        accept it */
-    int32_t tensors; /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
+    int32_t type;          /* of inputs and outputs: DPAR_F32, ...; with gradients reductions must
+                              accept it */
+    int32_t tensors;       /* inputs of one shape (keys, values), at most 4; 0 selects 1 */
     int32_t channels_last; /* 1 if planes are innermost (NHWC) */
     /* 1 calls the kernel once, when all halos have arrived. 0 calls it on the inner outputs while
      * halos are under way, then on the others as at most 2 boxes for each dim. */
@@ -203,14 +203,14 @@ typedef struct dpar_spatial_arrays {
                            inputs too */
 } dpar_spatial_arrays;
 
-/* Plans a layer. Rank n of the mesh is rank n of c.
+/* Plans a layer. Rank n of the mesh is rank n of comm.
  *
  * Collective: all ranks give the same layer, except in_box, no_overlap, kernels, user, memory and
  * bytes; either all or none have an input_gradient. Costs O(outputs x taps) of each dim, one
  * all-reduce, and the planning of the halo exchange. Fails on all ranks with DPAR_E_MISMATCH if
  * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, or as dpar_spatial_check and dpar_halo_plan_make do.
  */
-DPAR_API dpar_status dpar_spatial_make(dpar_comm *c, const dpar_spatial_desc *layer,
+DPAR_API dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_spatial_desc *layer,
                                        dpar_spatial_plan **plan, dpar_why *why);
 /* Computes outputs from inputs: exchanges halos, fills the padding, and calls the kernel.
  *
@@ -263,21 +263,22 @@ typedef struct dpar_norm_arrays {
     double *scratch;
 } dpar_norm_arrays;
 /* Computes the numbers of doubles in saved and scratch. Each may be NULL. Local. O(1). */
-DPAR_API void dpar_norm_sizes(const dpar_comm *c, const dpar_norm *n, int64_t *saved,
+DPAR_API void dpar_norm_sizes(const dpar_comm *comm, const dpar_norm *n, int64_t *saved,
                               int64_t *scratch);
 /* Computes y from x, with sums in f64.
  *
- * c: the ranks that share the sets: those with tiles of the same sample, for BatchNorm those with
- *    tiles of any sample.
+ * comm: the ranks that share the sets: those with tiles of the same sample, for BatchNorm those
+ *       with tiles of any sample.
  *
  * Collective: one all-gather of 24 bytes a set. O(points). Fails with DPAR_E_ARG; the message is in
- * c->why unless c is NULL. Points without data break the communicator so that the other ranks
+ * comm->why unless comm is NULL. Points without data break the communicator so that the other ranks
  * notice. Fails with DPAR_E_MISMATCH if ranks give a different type, samples, channels, groups or
  * epsilon, on engines that compare calls: shared memory, and MPI with check. */
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_norm_arrays *a);
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *comm, const dpar_norm *n,
+                                       const dpar_norm_arrays *a);
 /* Computes dx from dy and x. Collective: one all-reduce of 24 bytes a set. O(points). Fails as
  * dpar_norm_forward does. */
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n,
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *comm, const dpar_norm *n,
                                         const dpar_norm_arrays *a);
 
 #endif

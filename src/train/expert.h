@@ -141,7 +141,7 @@ typedef struct dpar_router_load {
                       part of a->sums */
 } dpar_router_load;
 /* Computes the load of the experts and the balancing loss of Switch and DeepSeek over the tokens of
- * all ranks of c:
+ * all ranks of comm:
  *
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
  *
@@ -149,15 +149,15 @@ typedef struct dpar_router_load {
  * whose first choice is -1 is padding and is not counted. A token that several ranks hold is
  * counted once for each.
  *
- * c: the ranks that share the router; NULL for the loss of these tokens only, as of each sequence
- *    in DeepSeek.
+ * comm: the ranks that share the router; NULL for the loss of these tokens only, as of each
+ *       sequence in DeepSeek.
  *
- * Collective over c: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all its
- * ranks. With c->mem it waits for the device's stream. Local if c is NULL. O(tokens x experts).
- * Fails with DPAR_E_ARG, which breaks the communicator; the message is in c->why. Fails with
- * DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that compare calls:
- * shared memory, and MPI with check. */
-DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *c,
+ * Collective over comm: an all-reduce of 2 x experts + 1 doubles, which gives the same bits on all
+ * its ranks. With comm->mem it waits for the device's stream. Local if comm is NULL. O(tokens x
+ * experts). Fails with DPAR_E_ARG, which breaks the communicator; the message is in comm->why.
+ * Fails with DPAR_E_MISMATCH if ranks give different routers (apart from bias), on engines that
+ * compare calls: shared memory, and MPI with check. */
+DPAR_API dpar_status dpar_router_balance(const dpar_router *r, dpar_comm *comm,
                                          const dpar_router_arrays *a, dpar_router_load *load);
 /* Computes dlogits from dweight.
  *
@@ -275,10 +275,11 @@ typedef struct dpar_experts_arrays {
  * max_rows rows. With comm->mem these buffers, and 12 + bytes(weight) bytes for each of tokens k
  * choices, are allocated on the device with dpar_comm_alloc until free.
  *
- * Collective over c: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if layers
- * differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG or DPAR_E_RANGE. With comm->mem it also fails with
- * DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or dot. */
-DPAR_API dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
+ * Collective over comm: one all-reduce. O(ranks). Fails on all ranks, with DPAR_E_MISMATCH if
+ * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG or DPAR_E_RANGE. With comm->mem it also
+ * fails with DPAR_E_UNKNOWN if that has no wait or span, or its layers have no gather, combine or
+ * dot. */
+DPAR_API dpar_status dpar_experts_make(dpar_comm *comm, const dpar_experts_desc *layer,
                                        dpar_experts_plan **plan, dpar_why *why);
 /* Frees a plan of experts, and what it has on a device once its stream has finished with it. NULL
  * is allowed. Local. Fails with the errors of waiting for the stream; the message is in the

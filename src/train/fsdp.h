@@ -58,10 +58,10 @@
  * Checkpoints. Each rank writes what dpar_fsdp_state returns for each unit and array.
  * dpar_fsdp_load reads it, on the same or another number of ranks.
  *
- * Hybrids. `c` connects the ranks that share one copy of the model, for instance a node, and
+ * Hybrids. `comm` connects the ranks that share one copy of the model, for instance a node, and
  * desc.replicas connects the ranks that hold the same shard of different copies.
- * dpar_comm_split_axes makes both. Gradients are reduced over c, then their shards are reduced over
- * the replicas once a step.
+ * dpar_comm_split_axes makes both. Gradients are reduced over comm, then their shards are reduced
+ * over the replicas once a step.
  *
  * Pipelines. A whole step is one pass, with dpar_fsdp_begin before dpar_pipeline_run and
  * dpar_fsdp_end after it.
@@ -84,7 +84,7 @@
  * ranks must visit units in the same order; otherwise calls fail with DPAR_E_MISMATCH, over MPI
  * only with its option `check`.
  *
- * If c->mem is the memory of a device, all arrays are in that memory, including those passed to
+ * If comm->mem is the memory of a device, all arrays are in that memory, including those passed to
  * dpar_fsdp_set and dpar_fsdp_load. The functions run after the work that the device's stream was
  * given before, and before work that it is given later. Only dpar_fsdp_norm and dpar_fsdp_load wait
  * for the device. */
@@ -107,7 +107,7 @@ typedef struct dpar_fsdp_desc {
     const int32_t *params_per_unit;
     const int64_t *count; /* [all parameters] elements of each, 0 or more, unit after unit */
     dpar_comm *replicas;  /* ranks with the same shard of other copies, made from the same world
-                             as c; NULL if there are none */
+                             as comm; NULL if there are none */
     /* Type of the master weights, which the optimizer updates: F64 or F32; 0 selects F32. With BF16
      * or F16 there are no masters, and the weights themselves are updated. The optimizer's arrays
      * have the type that dpar_optimizer_check reports. */
@@ -171,12 +171,13 @@ typedef struct dpar_fsdp dpar_fsdp;
  * communicator and can be used to plan a job. Local. O(params). Fails as dpar_fsdp_make does. */
 DPAR_API dpar_status dpar_fsdp_sizes_init(dpar_fsdp_sizes *sizes, int32_t shards,
                                           const dpar_fsdp_desc *desc, dpar_why *why);
-/* Cuts a model over the ranks of c. The weights and the optimizer's state are 0.
+/* Cuts a model over the ranks of comm. The weights and the optimizer's state are 0.
  *
- * Collective over c and desc.replicas: all ranks give the same descriptor. Compares them with small
- * collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG, DPAR_E_RANGE,
- * DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in c->why. */
-DPAR_API dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
+ * Collective over comm and desc.replicas: all ranks give the same descriptor. Compares them with
+ * small collectives. Fails on all ranks with DPAR_E_MISMATCH if they differ, DPAR_E_ARG,
+ * DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. In the functions below, the message of an error is in
+ * comm->why. */
+DPAR_API dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc, dpar_fsdp **fsdp,
                                     dpar_why *why);
 /* Sets the weights of parameter i. All ranks call it with the same values, between steps.
  *
@@ -207,11 +208,11 @@ DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
  * direction: DPAR_ACTION_FORWARD or DPAR_ACTION_BACKWARD. Forward also works outside of a pass, to
  *            read weights.
  *
- * Collective over c: all ranks call it in the same order. Costs an all-gather of each unit that is
- * not in the pool, in which a rank sends its shard to the other ranks in compute_type. Fails with
- * DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass or a
- * second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use are
- * in use or have gradients that are not ready. Other errors are those of comm.h. */
+ * Collective over comm: all ranks call it in the same order. Costs an all-gather of each unit that
+ * is not in the pool, in which a rank sends its shard to the other ranks in compute_type. Fails
+ * with DPAR_E_ARG if there is no such unit, it is already in use, or for backward outside of a pass
+ * or a second time in it. Fails with DPAR_E_ROOM, naming the units, if more than desc.units_in_use
+ * are in use or have gradients that are not ready. Other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_unshard(dpar_fsdp *f, int32_t u, int32_t direction);
 /* Ends the use of unit u's weights for now. Local. O(1). Fails with DPAR_E_ARG if they were not in
  * use. */
@@ -232,7 +233,7 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i, int *adds);
 /* Marks the gradients of unit u as complete for this micro-batch, and posts their reduction.
  *
- * Collective over c, in the same order on all ranks. Costs a reduce-scatter of the unit in
+ * Collective over comm, in the same order on all ranks. Costs a reduce-scatter of the unit in
  * gradient_type; with ZeRO-1 and desc.reduce_last only in the last micro-batch. Fails with
  * DPAR_E_ARG if the unit has no gradients in this pass; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
@@ -247,7 +248,7 @@ DPAR_API dpar_status dpar_fsdp_end(dpar_fsdp *f);
  * over the ranks in rank order. If other communicators hold other parameters (pipeline stages,
  * tensor parallelism), sum the squares of their norms.
  *
- * Collective over c. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
+ * Collective over comm. Costs an all-reduce of 8 bytes and O(elements of the shards). Fails with
  * DPAR_E_ARG if a pass is under way or norm is NULL; other errors are those of comm.h. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
 /* Updates the weights by one step of the optimizer.
@@ -317,7 +318,7 @@ typedef dpar_status (*dpar_fsdp_read_callback)(void *ctx, int32_t array, int32_t
  * ranks: number of ranks that saved it.
  * steps: number of steps that were done when it was saved.
  *
- * Collective over c and replicas. Compares the numbers with small collectives. Fails with
+ * Collective over comm and replicas. Compares the numbers with small collectives. Fails with
  * DPAR_E_ARG if a pass is under way and DPAR_E_MISMATCH if ranks gave different numbers. A failure
  * on one rank is reported on all; part of the state may then be replaced, so that you have to load
  * again. */

@@ -16,9 +16,9 @@
  *     dpar_schedule_generate(&made, ...); dpar_schedule_lower(&list, &made, &how, ...);
  *     desc.schedule = &list;             (how.passes: MESSAGES, REDUCE, SHARDS as you like)
  *
- * c connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way: in
- * a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank pass
- * their data in memory, without a message.
+ * comm connects the ranks of the schedule, and rank r runs list r. Stages may be placed in any way:
+ * in a loop, in a V, in both directions, or by your own rank_of. Neighbouring stages of one rank
+ * pass their data in memory, without a message.
  *
  * Guarantees. A rank begins its actions in exactly the order of its list, and waits only for data
  * that has not arrived. F, B and I wait for what they receive. An action that fills a send slot
@@ -84,7 +84,7 @@ typedef struct dpar_pipeline_desc {
     /* In place of `order`: a schedule with messages, kept by you while the pipeline exists. */
     const dpar_schedule *schedule;
     int32_t type;  /* of the elements that stages send to each other */
-    int32_t tag;   /* of the messages on c */
+    int32_t tag;   /* of the messages on comm */
     int64_t count; /* elements that a stage sends to the next one */
     /* [stages] elements that each stage sends, kept by you as long as the pipeline exists. NULL if
      * every stage sends `count`. */
@@ -136,8 +136,8 @@ typedef struct dpar_pipeline dpar_pipeline;
 
 /* Makes a pipeline: proves the list free of deadlock, and assigns and allocates slots.
  *
- * Collective over c, whose ranks are those of the schedule: all ranks give the same schedule and
- * numbers. It splits c if tied_count is above 0. Costs O(actions) and small collectives that
+ * Collective over comm, whose ranks are those of the schedule: all ranks give the same schedule and
+ * numbers. It splits comm if tied_count is above 0. Costs O(actions) and small collectives that
  * compare. Fails on all ranks as dpar_schedule_find and dpar_schedule_generate do, and with
  *
  *  - DPAR_E_MISMATCH if schedules or descriptors differ;
@@ -146,7 +146,7 @@ typedef struct dpar_pipeline dpar_pipeline;
  *    the list needs is NULL, or a type or number is outside of its domain;
  *  - DPAR_E_STUCK if ranks would wait for each other in a circle, which the message names;
  *  - DPAR_E_RANGE, DPAR_E_ROOM or DPAR_E_MEMORY. */
-DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
+DPAR_API dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
                                         dpar_pipeline **out, dpar_why *why);
 /* Runs one step: all micro-batches through the list.
  *
@@ -159,7 +159,7 @@ DPAR_API dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *
  *
  * Fails on all ranks with the status of a callback, as in "rank 1: 2B3: its message", or with
  * DPAR_E_PEER, DPAR_E_TIMEOUT or DPAR_E_MISMATCH as described in comm.h. With
- * desc.no_final_barrier some ranks learn of it in their next step. This breaks c. Communicators
+ * desc.no_final_barrier some ranks learn of it in their next step. This breaks comm. Communicators
  * that callbacks use are not aborted; do that yourself. Fails with DPAR_E_ARG on this rank if p is
  * NULL or in a step. */
 DPAR_API dpar_status dpar_pipeline_run(dpar_pipeline *p, int32_t last, dpar_why *why);

@@ -163,12 +163,12 @@ typedef struct dpar_attention_arrays {
  *
  * The ring needs two blocks of keys and values of the rank that has most tokens. It also needs one
  * out for forward, or four such blocks of sums for backward (three on 2 ranks), whichever is
- * larger. 16-bit types need an out and a query's gradient in f32 as well. If c->mem is the memory
- * of a device, these buffers are allocated there with dpar_comm_alloc until free.
+ * larger. 16-bit types need an out and a query's gradient in f32 as well. If comm->mem is the
+ * memory of a device, these buffers are allocated there with dpar_comm_alloc until free.
  *
- * Collective over c: one all-reduce. O(docs x ranks). Fails on all ranks with DPAR_E_MISMATCH if
+ * Collective over comm: one all-reduce. O(docs x ranks). Fails on all ranks with DPAR_E_MISMATCH if
  * layers differ, DPAR_E_ROOM, DPAR_E_MEMORY, DPAR_E_ARG, DPAR_E_DIVIDE or DPAR_E_RANGE. */
-DPAR_API dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
+DPAR_API dpar_status dpar_attention_make(dpar_comm *comm, const dpar_attention_desc *layer,
                                          dpar_attention_plan **plan, dpar_why *why);
 /* Computes out and lse from q, k and v.
  *

@@ -81,8 +81,9 @@ typedef struct dpar_tensor_parallel {
  * counts: comm->size numbers that select sequence parallelism, or NULL.
  *
  * Local. O(1). Fails with DPAR_E_ARG. */
-DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c, int32_t type,
-                                               int64_t tokens, int64_t *counts, dpar_why *why);
+DPAR_API dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
+                                               int32_t type, int64_t tokens, int64_t *counts,
+                                               dpar_why *why);
 /* ---- linear layers: y = x w^T + bias ---- */
 
 /* Kinds of linear layers. */

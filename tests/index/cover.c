@@ -40,7 +40,7 @@ static void test_cover_vectors(void)
     CHECK_INT(dpar_box_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "box 0 is not inside: indices 3 to 4 of a dim of 4");
     CHECK_INT(dpar_box_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
-    CHECK_TEXT(why.text, "1 elements are in no box: the first begins (0, 0, 0)");
+    CHECK_TEXT(why.text, "1 elements are in no box: the first has indices (0, 0, 0) in dims 0 to 2");
     CHECK_INT(dpar_box_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "4 boxes of 7 dims: at least 0, and 0 to 6 dims");
     CHECK_INT(dpar_box_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);

@@ -52,7 +52,7 @@ program=$work/own
 look "$program" 0 1 '0 ' helper
 look "$program" 0 1 '0 ' late
 look "$program" 0 1 '0 ' sleep
-forked='This process had 2 threads when it forked its ranks, which not all libraries survive: .*dpar_init_or_launch'
+forked='This process had 2 threads when it forked its ranks, and some libraries do not work after that: .*dpar_init_or_launch'
 [ "$(uname)" = Linux ] || { echo 'Linux: not found, skipped'; exit $bad; }
 look "$program" 1 1 "-11 no rank made a call or used its processor for 1.0 s. $forked" pool
 look "$program" 1 1 '-10 .*; this process had 2 threads when it forked its ranks' one
