@@ -5701,8 +5701,11 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 {
     dpar_split s;
     const dpar_status st = dpar_split_init(&s, rule, count, parts, 0, NULL);
-    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_SPLIT_FLOOR) {
-        return st != DPAR_OK ? st : DPAR_E_ARG;
+    if (st < 0) {
+        return st;
+    }
+    if (part < 0 || part >= parts || rule > DPAR_SPLIT_FLOOR) {
+        return DPAR_E_ARG;
     }
     *first = dpar_split_part_first(&s, part);
     *elements = dpar_split_part_count(&s, part);
@@ -10416,7 +10419,7 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
-        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->remainder);
+        return dpari_wrong(why, "remainder %d: 0 (pad), 1 (drop) or 2 (exact)", s->remainder);
     }
     if (s->ranks < 1 || s->run < 0) {
         return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,

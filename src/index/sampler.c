@@ -15,7 +15,7 @@ DPAR_API DPARI_COLD dpar_status dpar_sampler_init(dpar_sampler *s, dpar_why *why
 {
     const int64_t most = INT64_C(1) << 62;
     if (s->remainder < DPAR_SAMPLER_PAD || s->remainder > DPAR_SAMPLER_EXACT) {
-        return dpari_wrong(why, "rest %d: pad, drop and exact are 0 to 2", s->remainder);
+        return dpari_wrong(why, "remainder %d: 0 (pad), 1 (drop) or 2 (exact)", s->remainder);
     }
     if (s->ranks < 1 || s->run < 0) {
         return dpari_wrong(why, "%d ranks that read runs of %ld: at least 1, 0 or more", s->ranks,

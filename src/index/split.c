@@ -670,8 +670,11 @@ DPAR_API dpar_status dpar_split_range(int32_t rule, int64_t count, int32_t parts
 {
     dpar_split s;
     const dpar_status st = dpar_split_init(&s, rule, count, parts, 0, NULL);
-    if (st != DPAR_OK || part < 0 || part >= parts || rule > DPAR_SPLIT_FLOOR) {
-        return st != DPAR_OK ? st : DPAR_E_ARG;
+    if (st < 0) {
+        return st;
+    }
+    if (part < 0 || part >= parts || rule > DPAR_SPLIT_FLOOR) {
+        return DPAR_E_ARG;
     }
     *first = dpar_split_part_first(&s, part);
     *elements = dpar_split_part_count(&s, part);

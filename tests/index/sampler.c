@@ -431,6 +431,7 @@ static void test_refusals(void)
     dpar_sampler s;
     dpar_why why;
     CHECK_INT(init(&s, 3, 10, 4, 1, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "remainder 3: 0 (pad), 1 (drop) or 2 (exact)");
     CHECK_INT(init(&s, -1, 10, 4, 1, 0, &why), DPAR_E_ARG);
     CHECK_INT(init(&s, 0, 10, 0, 1, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "0 ranks that read runs of 1: at least 1, 0 or more");
