@@ -3253,7 +3253,7 @@ static dpar_status dpari_hx_broken(const dpar_halo_plan *x)
     return x->c->status != DPAR_OK ? x->c->status : x->node->status;
 }
 
-/* The rank in the plan's communicator of one of the world; -1: none. */
+/* Returns the rank in the plan's communicator of a rank of the world, or -1 if it has none. */
 static int32_t dpari_hx_rank_of(const dpar_halo_plan *x, int32_t world)
 {
     const dpari_group *g = dpari_group_of(x->node);
@@ -3268,7 +3268,7 @@ static uint64_t dpari_hx_kind(const dpar_halo_plan *x)
     return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
 }
 
-/* Which exchange a rank runs: dpari_hx_kind. */
+/* Writes which exchange a rank runs. kind: as dpari_hx_kind returns it. */
 static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
 {
     dpar_text_put(t, kind == 1              ? "a forward exchange"
@@ -3278,7 +3278,8 @@ static void dpari_hx_put_kind(dpar_text *t, uint64_t kind)
                                             : "another operation");
 }
 
-/* The peer is gone, or it or the suspect did not come: breaks the communicator with a message. */
+/* Breaks the communicator with a message, because the peer has ended, or because the peer or the
+ * rank that it waits for has not made the call. */
 static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status status, int32_t peer,
                                             const dpari_peer_wait *q)
 {
@@ -3323,7 +3324,7 @@ static DPARI_COLD dpar_status dpari_hx_fail(dpar_halo_plan *x, dpar_status statu
     return status;
 }
 
-/* There are no addresses for a peer's array. */
+/* Breaks the communicator, because the arrays of a peer cannot be addressed here. */
 static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
 {
     const dpar_status status = dpari_group_unmapped(x->node, ref);
@@ -3333,7 +3334,7 @@ static DPARI_COLD dpar_status dpari_hx_unmapped(dpar_halo_plan *x, uint64_t ref)
     return status;
 }
 
-/* Messages and other work that is under way. */
+/* Advances messages and other work that is under way. */
 static void dpari_hx_progress(void *exchange)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)exchange;
@@ -3347,7 +3348,7 @@ static void dpari_hx_progress(void *exchange)
     }
 }
 
-/* Timers: 0 where there are none. */
+/* The time for the plan's timers, or 0 if it keeps none. */
 static double dpari_hx_clock(const dpar_halo_plan *x)
 {
     return x->options.timers ? dpari_os_now() : 0.0;
@@ -3382,11 +3383,11 @@ static DPARI_COLD dpar_status dpari_hx_await_slowly(dpar_halo_plan *x, int32_t p
                                                               : dpari_hx_fail(x, status, peer, &q);
 }
 
-/* Seconds between two looks at peers while one tests, in this exchange or the one before. A look
- * asks the system, which takes 20 us. */
+/* Seconds between two checks that peers are alive, while tests run in this exchange or the one
+ * before. A check asks the system, which takes 20 us. */
 #define DPARI_HX_LOOK_EVERY 10e-3
 
-/* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE if it is not yet. */
+/* Waits until *word >= value. If `wait` is 0, returns DPAR_MORE instead of waiting. */
 static dpar_status dpari_hx_await(dpar_halo_plan *x, int32_t peer, const uint64_t *word,
                                   uint64_t value, int wait)
 {
@@ -3421,7 +3422,7 @@ static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
 }
 
-/* The lines where the rows of a box begin and end. */
+/* Prefetches the cache lines where the rows of a box begin and end. */
 static void dpari_hx_ask_rows(const dpar_halo_plan *x, const dpari_hx_item *it)
 {
     const int64_t size = dpar_type_bytes(x->field[it->field].type);
@@ -3512,8 +3513,8 @@ static void dpari_hx_take(dpar_halo_plan *x, int64_t first, int64_t n)
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
-/* All that a step takes into memory that the CPU does not reach: in one batch, one launch, when the
- * last of it has come. */
+/* Takes all boxes of a step into memory that the CPU does not reach, in one batch and therefore one
+ * launch, once the last of them has arrived. */
 static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
 {
     const double began = dpari_hx_clock(x);
@@ -3525,7 +3526,8 @@ static void dpari_hx_take_elsewhere(dpar_halo_plan *x, const dpari_hx_step *p)
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
-/* Devices meet: before this rank packs, without a work; then as one more message, the last. */
+/* Synchronizes the streams of devices that reach each other's memory: without a work before this
+ * rank packs, and then as one more message, the last one. */
 static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
 {
     dpar_status st = DPAR_OK;
@@ -3541,7 +3543,7 @@ static dpar_status dpari_hx_meet_near(dpar_halo_plan *x, dpar_work *work)
     return st;
 }
 
-/* Receives, then sends of a step. */
+/* Lists the receives and then the sends of a step. */
 static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
 {
     const int mode = x->mode;
@@ -3576,7 +3578,7 @@ static dpar_status dpari_hx_post(dpar_halo_plan *x, int32_t s)
     return dpari_hx_meet_near(x, &x->work[n]);
 }
 
-/* What others have of this rank in a step is packed, and they are told. */
+/* Packs what other ranks get from this rank in a step, and publishes that it is ready. */
 static dpar_status dpari_hx_offer(dpar_halo_plan *x, int32_t s)
 {
     const dpari_hx_step *p = &x->step[s];
@@ -3630,7 +3632,7 @@ static int dpari_hx_has(const dpar_halo_plan *x, int32_t s)
     return s >= 0 && s < x->steps && (x->step[s].modes >> x->mode & 1) != 0;
 }
 
-/* Takes the steps from s on that only concern this rank. x->next is then the first other one. */
+/* Does the steps from s on that only concern this rank. x->next is then the first other step. */
 static void dpari_hx_take_alone(dpar_halo_plan *x, int32_t s)
 {
     const int forward = x->mode == DPAR_HALO_FORWARD;
@@ -3669,7 +3671,7 @@ static dpar_status dpari_hx_meet(dpar_halo_plan *x, int32_t i, int32_t s, int wa
     return DPAR_OK;
 }
 
-/* From those that share memory, as they come. */
+/* Takes boxes from the peers that share memory, in the order in which they are ready. */
 static dpar_status dpari_hx_take_shared(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
@@ -3709,7 +3711,7 @@ static dpar_status dpari_hx_wait_message(dpar_halo_plan *x, int32_t i, int wait)
     return st;
 }
 
-/* Messages: receives were posted first, in the order of the peers. */
+/* Takes the messages. Receives were posted first, in the order of the peers. */
 static dpar_status dpari_hx_take_messages(dpar_halo_plan *x, int32_t s, int wait)
 {
     dpar_status all = DPAR_OK;
@@ -3812,7 +3814,8 @@ static int dpari_hx_unposted(const dpar_halo_plan *x)
     return 0;
 }
 
-/* The ranks of a node that gave up: messages of the others may never come. */
+/* If the communicator of the node is broken, breaks the plan's too, because messages of other ranks
+ * may then never arrive. */
 static void dpari_hx_break_both(dpar_halo_plan *x)
 {
     if (x->node->status != DPAR_OK && x->c->status == DPAR_OK) {
@@ -3826,7 +3829,7 @@ static void dpari_hx_over(dpar_halo_plan *x)
     dpari_rest_drop(x->c, x);
 }
 
-/* The exchange failed: nothing of it stays under way. */
+/* Ends what is under way of an exchange that has failed. */
 static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
 {
     dpari_hx_break_both(x);
@@ -3841,8 +3844,8 @@ static DPARI_COLD dpar_status dpari_hx_drop(dpar_halo_plan *x, dpar_status st)
     return st;
 }
 
-/* One step further than those that have begun, waiting for them if it may. OK: another has begun,
- * or there is none. */
+/* Begins the step after those that have begun, waiting for them if `wait` allows it. Returns
+ * DPAR_OK if it has begun, or if there is no further step. */
 static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
 {
     dpar_status st = x->stage == DPARI_HX_FINISHED ? DPAR_OK : dpari_hx_go(x, wait);
@@ -3854,7 +3857,7 @@ static dpar_status dpari_hx_on(dpar_halo_plan *x, int wait)
     return st == DPAR_OK || st == DPAR_MORE ? st : dpari_hx_drop(x, st);
 }
 
-/* What a plan that began before this one still has to post: dpari_rest. */
+/* Posts what an exchange that began before this one still has to post. It is comm->post_pending. */
 static dpar_status dpari_hx_post_rest(void *before)
 {
     dpar_halo_plan *x = (dpar_halo_plan *)before;
@@ -3880,7 +3883,7 @@ static dpar_status dpari_hx_run(dpar_halo_plan *x, int wait)
 static dpar_status dpari_hx_begin(dpar_halo_plan *x, int32_t mode, int32_t op)
 {
     dpar_status st = DPAR_OK;
-    if (x->world) { /* the others may have given this rank up */
+    if (x->world) { /* the others may have taken this rank for lost */
         st = dpari_group_broken(dpari_group_of(x->node));
     }
     st = st == DPAR_OK ? dpari_hx_broken(x) : st;
@@ -3957,7 +3960,8 @@ DPAR_API dpar_status dpar_halo_plan_reduce_begin(dpar_halo_plan *x, int32_t op)
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
 }
 
-/* As far as it goes. What its communicator was closed with has gone: nothing is looked at. */
+/* Advances an exchange. If its communicator has ended, everything that was under way has ended too,
+ * and nothing is touched. */
 static dpar_status dpari_hx_further(dpar_halo_plan *x, int wait)
 {
     if (x->active && x->c->status != DPAR_OK && dpari_ended_is(x->c)) {
@@ -4002,12 +4006,13 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
         return dpari_comm_wrong(x->c, "halo exchange %ld has not ended", x->count);
     }
     if (st == DPAR_OK) {
-        st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+        st = dpar_barrier(x->c, NULL); /* peers may still read this rank's words */
     } else if (x->active) {
-        st = dpari_hx_drop(x, st); /* its messages would be looked for when the communicator ends */
+        st = dpari_hx_drop(
+            x, st); /* because the end of the communicator would wait for its messages */
     }
     if (x->elsewhere) {
-        (void)dpari_hx_settle(x); /* what a broken exchange has begun */
+        (void)dpari_hx_settle(x); /* waits for moves that a broken exchange has begun */
         (void)dpari_hx_pin_all(x, 0);
     }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
