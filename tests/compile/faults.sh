@@ -35,8 +35,9 @@ words() {
 }
 build() {
     tool=${1%%:*} name=${1#*:}
-    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests tests/*/ranks/$name.c \
-        "$work/dpar.${tool%%,*}.a" -o "$work/$name.${tool%%,*}" -lm
+    source=$(echo tests/*/ranks/$name.c)
+    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests $source \
+        $(code_of "$source" "$work/dpar.${tool%%,*}.a") -o "$work/$name.${tool%%,*}" -lm
 }
 sanitized() {
     tool=${1%%:*} name=${1#*:} program=$work/$name.${tool%%,*}
