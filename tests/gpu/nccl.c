@@ -1250,7 +1250,7 @@ static int cannot_begin(dpar_comm *c, void *arg)
     o.rank_order = c->rank == 1;
     take_device(c->rank);
     CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_ARG);
-    has(why.text, "exact needs `adds`");
+    has(why.text, "rank_order needs reduce_mem");
     o.rank_order = 0;
     o.elastic = c->rank == 0;
     CHECK_INT(dpar_nccl_make(c, &o, &nccl, &why), DPAR_E_MISMATCH);
