@@ -1231,9 +1231,10 @@ static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
         }
         dpari_nccl_nap();
         if (!c->world->watched && limit > 0 && dpari_os_waited(&watch) > limit) {
-            return dpari_nccl_broke(c, DPAR_E_TIMEOUT,
-                                    "an operation was not done in time (quiet: no side channel "
-                                    "says which rank is missing)");
+            return dpari_nccl_broke(
+                c, DPAR_E_TIMEOUT,
+                "an operation was not done in time (no_watchdog: no side channel "
+                "says which rank is missing)");
         }
     }
 }
@@ -1712,7 +1713,7 @@ static dpar_status dpari_nccl_result(const dpari_nccl_run *x)
     if (x->cuda != cudaSuccess) {
         return dpari_nccl_cuda_failed(x->c, words, x->cuda);
     }
-    return dpari_nccl_break(x->c, x->status, "the sums of an exact reduction failed", 1);
+    return dpari_nccl_break(x->c, x->status, "the sums of a reduction in rank order failed", 1);
 }
 
 /* A collective on the device's memory. */
@@ -4150,9 +4151,9 @@ static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_n
                          theirs);
     }
     if (card->options != dpari_nccl_bits(&w->options)) {
-        return dpari_say(
-            DPAR_E_MISMATCH, why,
-            "this rank's options are not rank 0's (exact, elastic, quiet, timeout_s < 0)");
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "this rank's options are not rank 0's (rank_order, elastic, no_watchdog, "
+                         "timeout_s < 0)");
     }
     return DPAR_OK;
 }
