@@ -146,7 +146,7 @@ printf '1 2 3 1 2 3\n1 2 3\n' > "$work/times"
 expect 2 'three numbers and no more' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
 : > "$work/times"
 expect 2 'no stage' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
-expect 2 'up to 65536' --compare --stages 2 --micro 1 --virtual 64 --slices 65535
+expect 2 'at most 65536' --compare --stages 2 --micro 1 --virtual 64 --slices 65535
 expect 1 'no schedule is legal and fits' --compare --stages 3 --micro 7 --memory 0
 expect 2 'unknown option' --schedule 1f1b --stages 4 --micro 8 --bogus 1
 expect 2 'a value must follow' --schedule 1f1b --stages 4 --micro
