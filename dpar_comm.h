@@ -2127,6 +2127,39 @@ DPARI_API dpar_status dpari_launch_judged(int32_t n, dpar_main fn, void *arg,
 DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_world_desc *options,
                                             dpari_verdict *verdict, dpar_why *why);
 
+/* ==== comm/object_memory.h ==== */
+
+/* object_memory - private: the memory of an object that a _make function makes and a _free function
+ * frees. It is the caller's (desc.memory, desc.bytes) or is allocated here. Used by halos, points,
+ * training and dpar_spatial.h. */
+
+/* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
+ * the object as it is. On a broken communicator it was not refused, because st is then the status
+ * of the communicator, which may also be DPAR_E_ARG. */
+DPARI_FN int dpari_object_refused(const dpar_comm *c, dpar_status st)
+{
+    return st == DPAR_E_ARG && c->status == DPAR_OK;
+}
+
+/* Allocates zeroed memory of the host at a multiple of 64. It comes from dpar_comm_alloc, so that
+ * the end of c's world frees it too, or from pages of the host if c->mem is a device or c is NULL.
+ * Returns NULL if there is none. dpari_object_release frees it; NULL is allowed. */
+DPARI_API void *dpari_object_alloc(dpar_comm *c, int64_t bytes);
+DPARI_API void dpari_object_release(void *memory);
+/* Ends a _free: releases `memory` unless it is NULL, and returns st. */
+DPARI_API dpar_status dpari_object_end(dpar_status st, void *memory);
+/* Provides memory for the struct of an object. If the descriptor has memory NULL and bytes 0,
+ * allocates it with dpari_object_alloc. Otherwise *memory becomes desc.memory, or the call fails
+ * with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to 64. Local;
+ * ranks agree afterwards. module: the first word of the message. */
+DPARI_API dpar_status dpari_object_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
+                                          const char *module, void **memory, dpar_why *why);
+/* Ends a _make that failed with st on all ranks: releases `memory` unless the caller gave it, and
+ * with DPAR_E_ROOM stores in why->bytes how many bytes this rank needs, also if another rank has
+ * too little. Returns st. */
+DPARI_API dpar_status dpari_object_failed(dpar_status st, const void *given, void *memory,
+                                          int64_t need, dpar_why *why);
+
 #endif /* DPARI_COMM_INTERNAL_H */
 
 /* The implementation. */
@@ -20289,6 +20322,92 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
         dpari_needs_bytes(why, memory.bytes);
     }
     return status;
+}
+
+/* ==== comm/object_memory.c ==== */
+
+/* Memory of objects. A small header before it records where it came from, so that releasing it
+ * needs only the pointer. */
+
+/* The header before the memory. */
+typedef struct dpari_object_head {
+    dpar_comm *comm;
+    int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
+} dpari_object_head;
+
+DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *c, int64_t bytes)
+{
+    const int64_t all = bytes + DPARI_ROOM_ALIGN;
+    void *at = NULL;
+    int64_t pages = 0;
+    dpari_object_head *m;
+    if (c == NULL || c->mem != NULL) {
+        at = dpari_os_pages(all);
+        pages = all;
+    } else if (dpar_comm_alloc(c, all, &at) != DPAR_OK) {
+        at = NULL;
+    }
+    if (at == NULL) {
+        return NULL;
+    }
+    m = (dpari_object_head *)at;
+    m->comm = c;
+    m->pages = pages;
+    return (unsigned char *)at + DPARI_ROOM_ALIGN;
+}
+
+DPARI_API DPARI_COLD void dpari_object_release(void *memory)
+{
+    if (memory != NULL) {
+        dpari_object_head *m =
+            (dpari_object_head *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
+        if (m->pages > 0) {
+            dpari_os_unmap(m, m->pages);
+        } else {
+            dpar_comm_release(m->comm, m);
+        }
+    }
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_object_end(dpar_status st, void *memory)
+{
+    dpari_object_release(memory);
+    return st;
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *c, void *given, int64_t bytes,
+                                                     int64_t need, const char *module,
+                                                     void **memory, dpar_why *why)
+{
+    const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
+    if (given == NULL && bytes == 0) {
+        *memory = dpari_object_alloc(c, need);
+        if (*memory == NULL) {
+            return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
+        }
+        return DPAR_OK;
+    }
+    *memory = given;
+    if (given != NULL && past == 0 && bytes >= need) {
+        return DPAR_OK;
+    }
+    return dpari_say(
+        DPAR_E_ROOM, why,
+        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
+        "bytes past one",
+        module, need, given != NULL ? bytes : 0, past);
+}
+
+DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void *given,
+                                                     void *memory, int64_t need, dpar_why *why)
+{
+    if (given == NULL) {
+        dpari_object_release(memory);
+    }
+    if (st == DPAR_E_ROOM) {
+        dpari_needs_bytes(why, need);
+    }
+    return st;
 }
 
 #endif /* DPAR_COMM_IMPLEMENTATION */

@@ -866,8 +866,7 @@ struct dpar_halo_plan {
     dpar_work *work; /* receives, then sends, two for each peer */
     int64_t *record; /* two for each peer, and what is gathered from all */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
-    void *owned;     /* the pages that the plan is in, if dpar_halo_plan_make mapped them */
-    int64_t owned_bytes;
+    void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
     unsigned char *memory; /* from dpar_comm_alloc: lines, refs, two halves of staging, arrivals */
     dpari_hx_line *line;
     uint64_t *refs;
@@ -4016,10 +4015,7 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
         (void)dpari_hx_pin_all(x, 0);
     }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
-    if (x->owned) {
-        dpari_os_unmap(x->owned, x->owned_bytes);
-    }
-    return st;
+    return dpari_object_end(st, x->owned);
 }
 
 /* ==== halo/halo_traffic.c ==== */
@@ -5344,29 +5340,6 @@ static dpar_status dpari_hx_check_heap(const dpari_world *w, const dpar_halo_fie
     return DPAR_OK;
 }
 
-/* Provides the memory of a plan: the caller's, or pages that are mapped here. *owned tells which:
- * it becomes the address of the pages, or NULL. */
-static dpar_status dpari_hx_take_memory(const dpar_halo_plan_desc *desc, int64_t need,
-                                        void **memory, void **owned, dpar_why *why)
-{
-    const int64_t past = (int64_t)((uintptr_t)desc->memory % 64);
-    if (desc->memory == NULL && desc->bytes == 0) {
-        *owned = dpari_os_pages(need);
-        *memory = *owned;
-        return *owned != NULL
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_MEMORY, why, "halo: no memory for %ld bytes", need);
-    }
-    *memory = desc->memory;
-    if (desc->memory != NULL && past == 0 && desc->bytes >= need) {
-        return DPAR_OK;
-    }
-    return dpari_say(DPAR_E_ROOM, why,
-                     "halo: desc.memory must have %ld bytes at a multiple of 64, but has %ld "
-                     "bytes, %ld past one",
-                     need, desc->memory != NULL ? desc->bytes : 0, past);
-}
-
 /* Checks that neither the arrays nor the plan's memory overlap. `memory` is used as scratch. */
 static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_plan_desc *desc,
                                            const dpari_hx_size *z, void *memory, int64_t need,
@@ -5389,14 +5362,15 @@ static dpar_status dpari_hx_check_overlaps(const dpar_comm *c, const dpar_halo_p
 /* Does what this rank can do alone: checks the descriptor, and provides and checks the memory. */
 static dpar_status dpari_hx_prepare_plan(const dpar_comm *c, const dpar_halo_plan_desc *desc,
                                          int32_t later, dpari_hx_size *z, int64_t *need,
-                                         void **memory, void **owned, dpar_why *why)
+                                         void **memory, dpar_why *why)
 {
     dpar_status st = dpari_hx_judge(c, desc, z, why);
     if (st != DPAR_OK) {
         return st;
     }
     (void)dpari_hx_layout(z, NULL, need);
-    st = dpari_hx_take_memory(desc, *need, memory, owned, why);
+    /* Pages of the host, because the memory of the communicator may be on a device. */
+    st = dpari_object_memory(NULL, desc->memory, desc->bytes, *need, "halo", memory, why);
     if (st != DPAR_OK || later) {
         return st;
     }
@@ -5439,14 +5413,14 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_pla
 {
     dpar_halo_plan *x;
     dpari_hx_size z;
-    void *memory = NULL, *owned = NULL;
+    void *memory = NULL;
     int64_t need = 0;
     dpar_status st;
     if (!c) {
         return dpari_wrong(why, "dpar_halo_plan_make: comm is NULL");
     }
     if (desc && plan) {
-        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, &owned, why);
+        st = dpari_hx_prepare_plan(c, desc, later, &z, &need, &memory, why);
     } else {
         st = dpari_wrong(why, "dpar_halo_plan_make: desc or plan is NULL");
     }
@@ -5456,20 +5430,13 @@ DPARI_API DPARI_COLD dpar_status dpari_hx_open(dpar_comm *c, const dpar_halo_pla
     }
     if (st == DPAR_OK) {
         x = dpari_hx_describe_plan(c, desc, &z, memory, need);
-        x->owned = owned;
-        x->owned_bytes = need;
+        x->owned = desc->memory == NULL ? memory : NULL;
         dpari_hx_own_arrays(x, later);
         dpari_hx_mark_peers(x);
         st = dpari_hx_plan(x, why);
     }
     if (st != DPAR_OK) {
-        if (owned) {
-            dpari_os_unmap(owned, need);
-        }
-        if (st == DPAR_E_ROOM) {
-            dpari_needs_bytes(why, need); /* of this rank, also if another one has too little */
-        }
-        return st;
+        return dpari_object_failed(st, desc ? desc->memory : NULL, memory, need, why);
     }
     *plan = x;
     return DPAR_OK;
@@ -6281,6 +6248,8 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
             if (first == DPAR_OK) {
                 first = status;
             }
+        } else {
+            dpari_object_release(plan->x->owned);
         }
         grid->plans = plan->next;
         dpari_os_unmap(plan->rest, plan->rest_bytes);

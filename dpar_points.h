@@ -3114,12 +3114,11 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
 DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 {
     dpari_points *plan = dpari_pt_of(points);
-    dpar_comm *comm, *of;
+    dpar_comm *of;
     dpar_status status;
     if (!points) {
         return DPAR_OK;
     }
-    comm = plan->head.comm;
     of = plan->world ? plan->node : plan->head.comm;
     if (plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
         plan->active = plan->receives_posted = plan->sends_posted = 0;
@@ -3138,8 +3137,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     }
     dpar_comm_release(of, plan->staging);
     dpar_comm_release(of, plan->lists);
-    dpar_comm_release(comm, plan->owned);
-    return status;
+    return dpari_object_end(status, plan->owned);
 }
 
 /* ==== points/points.c ==== */
@@ -3630,33 +3628,6 @@ static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, 
     return status;
 }
 
-/* Sets *memory to the memory of the plan: the caller's, or memory that is allocated here, to which
- * it then sets *owned, too. */
-static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc *desc, int64_t need,
-                                        void **memory, void **owned, dpar_why *why)
-{
-    dpar_status status;
-    if (desc->memory == NULL && desc->bytes == 0) {
-        status = dpar_comm_alloc(comm, need, owned);
-        *memory = *owned;
-        return dpari_pt_explain(comm, status, why);
-    }
-    if (desc->bytes < need) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "points: desc.bytes is %ld, but the plan needs %ld bytes of memory",
-                         desc->bytes, need);
-    }
-    if (desc->memory == NULL || (uintptr_t)desc->memory % DPARI_ROOM_ALIGN != 0) {
-        return dpari_wrong(
-            why,
-            "points: desc.memory is NULL, or not aligned to %d bytes, but desc.bytes "
-            "is %ld",
-            (int32_t)DPARI_ROOM_ALIGN, desc->bytes);
-    }
-    *memory = desc->memory;
-    return DPAR_OK;
-}
-
 /* Sets the fields of a plan that do not depend on its lists. */
 static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_given *given)
 {
@@ -3706,7 +3677,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
 /* Checks what this rank passes, and takes the memory of the plan. Local. */
 static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
                                     dpar_points **points, int64_t *need, void **memory,
-                                    void **owned, dpar_why *why)
+                                    dpar_why *why)
 {
     dpar_status status;
     if (!desc || !points) {
@@ -3717,7 +3688,7 @@ static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *des
         return status;
     }
     (void)dpari_pt_layout(desc, NULL, need);
-    return dpari_pt_take_memory(comm, desc, *need, memory, owned, why);
+    return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "points", memory, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
@@ -3725,7 +3696,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
 {
     dpari_pt_given given;
     dpari_points *plan;
-    void *memory = NULL, *owned = NULL;
+    void *memory = NULL;
     int64_t need = 0;
     dpar_status status;
     if (!comm) {
@@ -3733,24 +3704,20 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     }
     dpari_zero(&given, sizeof given);
     given.desc = desc;
-    status = dpari_pt_prepare(comm, desc, points, &need, &memory, &owned, why);
+    status = dpari_pt_prepare(comm, desc, points, &need, &memory, why);
     status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
-    if (status == DPAR_E_ROOM) {
-        dpari_needs_bytes(why, need); /* of this rank, also if another one has too little */
-    }
     if (status == DPAR_OK) {
         status = dpari_pt_kinds(comm, &given, why);
     }
     if (status == DPAR_OK) {
         dpari_zero(memory, (size_t)need);
         plan = dpari_pt_layout(desc, memory, &need);
-        plan->owned = owned;
+        plan->owned = desc->memory == NULL ? memory : NULL;
         dpari_pt_set(plan, comm, &given);
         status = dpari_pt_connect(plan, desc, why);
     }
     if (status != DPAR_OK) {
-        dpar_comm_release(comm, owned);
-        return status;
+        return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, need, why);
     }
     *points = &plan->head;
     return DPAR_OK;

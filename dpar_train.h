@@ -2231,32 +2231,6 @@ DPARI_API dpar_status dpari_seq_delta(dpari_attention *p, const dpar_attention_a
 DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_arrays *x,
                                      const dpari_seq_block *b, const dpari_seq_block *g, void *dq);
 
-/* ==== train/made_memory.h ==== */
-
-/* made_memory - private: the memory of a descriptor in _make and _free functions. dpar_spatial.h
- * uses it, too. */
-
-/* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
- * the object as it is. On a broken communicator it was not refused, because st is then the status
- * of the communicator, which may also be DPAR_E_ARG. */
-DPARI_FN int dpari_made_refused(const dpar_comm *c, dpar_status st)
-{
-    return st == DPAR_E_ARG && c->status == DPAR_OK;
-}
-
-/* Ends a _free: frees `memory` unless it is NULL, and returns st. */
-DPARI_API dpar_status dpari_made_end(dpar_status st, void *memory);
-/* Provides memory for the struct of an object. If the descriptor has memory NULL and bytes 0,
- * allocates zeroed memory, which dpari_made_end frees. Otherwise *memory becomes desc.memory, or
- * the call fails with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to
- * 64. Local; ranks agree afterwards. module: the first word of the message. */
-DPARI_API dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
-                                        const char *module, void **memory, dpar_why *why);
-/* Ends a _make that failed with st on all ranks: frees `memory` unless the caller gave it, and with
- * DPAR_E_ROOM stores in why->bytes how many bytes this rank needs. Returns st. */
-DPARI_API dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
-                                        int64_t need, dpar_why *why);
-
 #endif /* DPARI_TRAIN_INTERNAL_H */
 
 /* The implementation. */
@@ -2428,16 +2402,6 @@ DPARI_INTERNAL const float *dpari_quant_read(const dpar_mem_quantize *q, int64_t
 /* Stores n numbers in elements i .. i + n - 1 of q->x. With q->accumulate it adds them, and
  * overwrites its argument x. */
 DPARI_INTERNAL void dpari_quant_give(const dpar_mem_quantize *q, double *x, int64_t i, int64_t n);
-
-/* ==== train/made.h ==== */
-
-/* made - private: memory for objects of _make functions. */
-
-/* Allocates zeroed memory of the host at a multiple of 64: with dpar_comm_alloc, or as pages of the
- * host if comm->mem is a device. Returns NULL if there is none. dpari_made_give frees it; NULL is
- * allowed. */
-DPARI_INTERNAL void *dpari_made_room(dpar_comm *c, int64_t bytes);
-DPARI_INTERNAL void dpari_made_give(void *memory);
 
 /* ==== train/ddp_private.h ==== */
 
@@ -6412,90 +6376,6 @@ DPARI_INTERNAL dpar_status dpari_mem_norm(void *ctx, const dpar_mem_norm *m)
     return DPAR_OK;
 }
 
-/* ==== train/made.c ==== */
-
-/* Memory of objects that a _make function makes. It comes from dpar_comm_alloc, or from pages of
- * the host if the communicator's memory is on a device. A small header before the memory records
- * which of the two it was, so that freeing needs only the pointer. */
-
-/* The header before the memory. */
-typedef struct dpari_made {
-    dpar_comm *comm;
-    int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
-} dpari_made;
-
-DPARI_INTERNAL DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
-{
-    const int64_t all = bytes + DPARI_ROOM_ALIGN;
-    void *at = NULL;
-    dpari_made *m;
-    if (c->mem != NULL) {
-        at = dpari_os_pages(all);
-    } else if (dpar_comm_alloc(c, all, &at) != DPAR_OK) {
-        at = NULL;
-    }
-    if (at == NULL) {
-        return NULL;
-    }
-    m = (dpari_made *)at;
-    m->comm = c;
-    m->pages = c->mem != NULL ? all : 0;
-    return (unsigned char *)at + DPARI_ROOM_ALIGN;
-}
-
-DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
-{
-    if (memory != NULL) {
-        dpari_made *m = (dpari_made *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
-        if (m->pages > 0) {
-            dpari_os_unmap(m, m->pages);
-        } else {
-            dpar_comm_release(m->comm, m);
-        }
-    }
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
-{
-    dpari_made_give(memory);
-    return st;
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes,
-                                                   int64_t need, const char *module, void **memory,
-                                                   dpar_why *why)
-{
-    const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
-    if (given == NULL && bytes == 0) {
-        *memory = dpari_made_room(c, need);
-        if (*memory == NULL) {
-            return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
-        }
-        return DPAR_OK;
-    }
-    *memory = given;
-    if (given != NULL && past == 0 && bytes >= need) {
-        return DPAR_OK;
-    }
-    return dpari_say(
-        DPAR_E_ROOM, why,
-        "%s: desc.memory must have %ld bytes at a multiple of 64, but has %ld bytes and begins %ld "
-        "bytes past one",
-        module, need, given != NULL ? bytes : 0, past);
-}
-
-DPARI_API DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
-                                                   int64_t need, dpar_why *why)
-{
-    if (given == NULL) {
-        dpari_made_give(memory);
-    }
-    if (st == DPAR_E_ROOM) {
-        dpari_needs_bytes(why, need);
-    }
-    return st;
-}
-
 /* ==== train/ddp.c ==== */
 
 /* Averages gradients over all ranks. The buckets have a fixed order, from the last parameter to the
@@ -6619,7 +6499,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
 {
     const int64_t each = dpar_type_bytes(desc->type);
     void *const *const array = desc->arrays;
-    int32_t *at = (int32_t *)dpari_made_room(c, desc->params * (int64_t)sizeof *at);
+    int32_t *at = (int32_t *)dpari_object_alloc(c, desc->params * (int64_t)sizeof *at);
     int32_t i, k, step, n = 0;
     dpar_status status = DPAR_OK;
     if (at == NULL) {
@@ -6651,7 +6531,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
                             at[i - 1], at[i], (int64_t)apart, bytes);
         }
     }
-    dpari_made_give(at);
+    dpari_object_release(at);
     return status;
 }
 
@@ -6870,7 +6750,7 @@ static void dpari_ddp_release(dpar_ddp *d)
         (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
     }
     if (d->made) {
-        dpari_made_give(d);
+        dpari_object_release(d);
     }
 }
 
@@ -6888,12 +6768,12 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     status = ddp == NULL ? dpari_wrong(why, "dpar_ddp_make: the result is NULL")
                          : dpari_ddp_count(comm, desc, &buckets, &needed, why);
     if (status == DPAR_OK) {
-        status = dpari_made_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
-                                   &memory, why);
+        status = dpari_object_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
+                                     &memory, why);
     }
     status = dpari_agree_on(comm, status, "ddp", dpari_ddp_state, desc, why);
     if (status != DPAR_OK) {
-        return dpari_made_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
+        return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
     }
     d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;
@@ -7542,8 +7422,8 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
     if (z->pinned && c->mem->unpin != NULL) {
         (void)c->mem->unpin(c->mem->ctx, z->squares);
     }
-    dpari_made_give(z->squares);
-    dpari_made_give(z);
+    dpari_object_release(z->squares);
+    dpari_object_release(z);
 }
 
 /* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
@@ -7556,8 +7436,8 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     unsigned char *at;
     dpar_zero1 *z;
     int32_t i;
-    at = (unsigned char *)dpari_made_room(d->comm, (int64_t)sizeof *z + groups +
-                                                       ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_object_alloc(d->comm, (int64_t)sizeof *z + groups +
+                                                          ranks * (int64_t)sizeof *z->count);
     if (at == NULL) {
         return NULL;
     }
@@ -7593,7 +7473,7 @@ static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
     const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
-    z->squares = (double *)dpari_made_room(c, (int64_t)sizeof *z->squares);
+    z->squares = (double *)dpari_object_alloc(c, (int64_t)sizeof *z->squares);
     if (z->squares == NULL) {
         return DPAR_E_MEMORY;
     }
@@ -8462,7 +8342,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
                       : dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
     if (st == DPAR_OK) {
-        st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
+        st = dpari_object_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
     given.fsdp = &counted;
@@ -8478,7 +8358,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
         }
         dpari_fsdp_give_back(d);
     }
-    return dpari_made_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
+    return dpari_object_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
 
 /* True if one of the communicators is broken. */
@@ -8525,7 +8405,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
         (void)dpar_wait(&d->unit[i].across);
     }
     dpari_fsdp_give_back(d);
-    return dpari_made_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
+    return dpari_object_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
 }
 
 /* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units
@@ -10914,7 +10794,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
                       : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
-        st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
+        st = dpari_object_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_attention *)memory : NULL;
     if (p != NULL) {
@@ -10933,7 +10813,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     if (p != NULL) {
         dpari_seq_give_back(p);
     }
-    return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
+    return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
@@ -10946,11 +10826,11 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     }
     way = dpari_seq_way(&p->head.layer);
     st = way.close != NULL ? way.close(p) : DPAR_OK;
-    if (dpari_made_refused(p->comm, st)) {
+    if (dpari_object_refused(p->comm, st)) {
         return st;
     }
     dpari_seq_give_back(p);
-    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
+    return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* Checks that no array that a step reads or writes is NULL. */
@@ -12884,8 +12764,8 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
-        st = dpari_made_memory(c, layer->memory, layer->bytes, own ? need + each : need, "experts",
-                               &memory, why);
+        st = dpari_object_memory(c, layer->memory, layer->bytes, own ? need + each : need,
+                                 "experts", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_experts *)memory : NULL;
     if (p != NULL) {
@@ -12896,7 +12776,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
         if (p != NULL) {
             (void)dpari_expert_give_back(p);
         }
-        return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
+        return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     if (own && c->mem == NULL) {
         p->routing_memory = (unsigned char *)memory + need;
@@ -12913,7 +12793,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
         return DPAR_OK;
     }
     st = dpari_expert_give_back(p);
-    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
+    return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */
@@ -14455,7 +14335,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         return st;
     }
     bytes = dpari_schedule_generate_bytes(&order, why);
-    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    room = bytes > 0 ? dpari_object_alloc(c, bytes) : NULL;
     if (bytes > 0 && room == NULL) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
@@ -14463,7 +14343,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
         bytes = dpari_schedule_lower_bytes(&plain, &how, why);
-        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_object_alloc(c, head + bytes);
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
@@ -14475,7 +14355,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         *memory = list;
         desc->schedule = list;
     }
-    dpari_made_give(room);
+    dpari_object_release(room);
     return st;
 }
 
@@ -14494,7 +14374,7 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *c, dpar_pipeline_desc 
         return st;
     }
     dpari_pl_place(&counted, NULL, c, desc->schedule, &w, need);
-    return dpari_made_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
+    return dpari_object_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
 }
 
 /* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
@@ -14545,8 +14425,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
         st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);
     }
     if (st != DPAR_OK) {
-        dpari_made_give(list);
-        return dpari_made_failed(st, full.memory, memory, need, why);
+        dpari_object_release(list);
+        return dpari_object_failed(st, full.memory, memory, need, why);
     }
     *out = (dpar_pipeline *)memory;
     (*out)->made = list;
@@ -14560,9 +14440,9 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
         return DPAR_OK;
     }
     st = dpari_pl_give_back(p);
-    dpari_made_give(p->made);
+    dpari_object_release(p->made);
     if (p->desc.memory == NULL) {
-        dpari_made_give(p);
+        dpari_object_release(p);
     }
     return st;
 }

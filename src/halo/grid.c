@@ -18,6 +18,7 @@
 #include "../comm/engine.h"
 #include "../comm/mem.h"
 #include "../comm/mem_private.h"
+#include "../comm/object_memory.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
@@ -28,6 +29,7 @@
 #include "../index/mesh.h"
 #include "halo_apart.h"
 #include "halo_exchange.h"
+#include "halo_plan.h"
 
 /* A grid knows arrays by their addresses. Each has a shape; ranks agree on its number when an array
  * becomes known, so that a plan is found, or missing, on all ranks alike: plans are kept by the
@@ -649,6 +651,8 @@ static DPARI_COLD dpar_status dpari_gx_free_plans(dpari_gx *grid, const dpar_com
             if (first == DPAR_OK) {
                 first = status;
             }
+        } else {
+            dpari_object_release(plan->x->owned);
         }
         grid->plans = plan->next;
         dpari_os_unmap(plan->rest, plan->rest_bytes);

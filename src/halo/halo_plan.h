@@ -202,8 +202,7 @@ struct dpar_halo_plan {
     dpar_work *work; /* receives, then sends, two for each peer */
     int64_t *record; /* two for each peer, and what is gathered from all */
     int64_t *span;   /* used while the plan is made: where each part of a field begins and ends */
-    void *owned;     /* the pages that the plan is in, if dpar_halo_plan_make mapped them */
-    int64_t owned_bytes;
+    void *owned; /* the memory of this struct if make has allocated it; NULL if the caller has */
     unsigned char *memory; /* from dpar_comm_alloc: lines, refs, two halves of staging, arrivals */
     dpari_hx_line *line;
     uint64_t *refs;

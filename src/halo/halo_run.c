@@ -13,6 +13,7 @@
 #include "../comm/comm.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"
+#include "../comm/object_memory.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
 #include "../comm/strided.h"
@@ -794,8 +795,5 @@ DPAR_API DPARI_COLD dpar_status dpar_halo_plan_free(dpar_halo_plan *x)
         (void)dpari_hx_pin_all(x, 0);
     }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
-    if (x->owned) {
-        dpari_os_unmap(x->owned, x->owned_bytes);
-    }
-    return st;
+    return dpari_object_end(st, x->owned);
 }

@@ -11,6 +11,7 @@
 #include "../comm/agree.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"
+#include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "points_list.h"
 #include "points_order.h"
@@ -497,33 +498,6 @@ static dpar_status dpari_pt_plan(dpari_points *plan, const dpari_pt_both *both, 
     return status;
 }
 
-/* Sets *memory to the memory of the plan: the caller's, or memory that is allocated here, to which
- * it then sets *owned, too. */
-static dpar_status dpari_pt_take_memory(dpar_comm *comm, const dpar_points_desc *desc, int64_t need,
-                                        void **memory, void **owned, dpar_why *why)
-{
-    dpar_status status;
-    if (desc->memory == NULL && desc->bytes == 0) {
-        status = dpar_comm_alloc(comm, need, owned);
-        *memory = *owned;
-        return dpari_pt_explain(comm, status, why);
-    }
-    if (desc->bytes < need) {
-        return dpari_say(DPAR_E_ROOM, why,
-                         "points: desc.bytes is %ld, but the plan needs %ld bytes of memory",
-                         desc->bytes, need);
-    }
-    if (desc->memory == NULL || (uintptr_t)desc->memory % DPARI_ROOM_ALIGN != 0) {
-        return dpari_wrong(
-            why,
-            "points: desc.memory is NULL, or not aligned to %d bytes, but desc.bytes "
-            "is %ld",
-            (int32_t)DPARI_ROOM_ALIGN, desc->bytes);
-    }
-    *memory = desc->memory;
-    return DPAR_OK;
-}
-
 /* Sets the fields of a plan that do not depend on its lists. */
 static void dpari_pt_set(dpari_points *plan, dpar_comm *comm, const dpari_pt_given *given)
 {
@@ -573,7 +547,7 @@ static dpar_status dpari_pt_connect(dpari_points *plan, const dpar_points_desc *
 /* Checks what this rank passes, and takes the memory of the plan. Local. */
 static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *desc,
                                     dpar_points **points, int64_t *need, void **memory,
-                                    void **owned, dpar_why *why)
+                                    dpar_why *why)
 {
     dpar_status status;
     if (!desc || !points) {
@@ -584,7 +558,7 @@ static dpar_status dpari_pt_prepare(dpar_comm *comm, const dpar_points_desc *des
         return status;
     }
     (void)dpari_pt_layout(desc, NULL, need);
-    return dpari_pt_take_memory(comm, desc, *need, memory, owned, why);
+    return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "points", memory, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_points_desc *desc,
@@ -592,7 +566,7 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
 {
     dpari_pt_given given;
     dpari_points *plan;
-    void *memory = NULL, *owned = NULL;
+    void *memory = NULL;
     int64_t need = 0;
     dpar_status status;
     if (!comm) {
@@ -600,24 +574,20 @@ DPAR_API DPARI_COLD dpar_status dpar_points_make(dpar_comm *comm, const dpar_poi
     }
     dpari_zero(&given, sizeof given);
     given.desc = desc;
-    status = dpari_pt_prepare(comm, desc, points, &need, &memory, &owned, why);
+    status = dpari_pt_prepare(comm, desc, points, &need, &memory, why);
     status = dpari_agree_on(comm, status, "points", dpari_pt_state, &given, why);
-    if (status == DPAR_E_ROOM) {
-        dpari_needs_bytes(why, need); /* of this rank, also if another one has too little */
-    }
     if (status == DPAR_OK) {
         status = dpari_pt_kinds(comm, &given, why);
     }
     if (status == DPAR_OK) {
         dpari_zero(memory, (size_t)need);
         plan = dpari_pt_layout(desc, memory, &need);
-        plan->owned = owned;
+        plan->owned = desc->memory == NULL ? memory : NULL;
         dpari_pt_set(plan, comm, &given);
         status = dpari_pt_connect(plan, desc, why);
     }
     if (status != DPAR_OK) {
-        dpar_comm_release(comm, owned);
-        return status;
+        return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, need, why);
     }
     *points = &plan->head;
     return DPAR_OK;

@@ -13,6 +13,7 @@
 #include "../comm/elements.h"
 #include "../comm/engine.h"
 #include "../comm/group.h"
+#include "../comm/object_memory.h"
 #include "../comm/os.h"
 #include "../comm/shm.h"
 #include "points_list.h"
@@ -1016,12 +1017,11 @@ DPAR_API dpar_status dpar_points_reduce_many(dpar_points *points, const dpar_poi
 DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
 {
     dpari_points *plan = dpari_pt_of(points);
-    dpar_comm *comm, *of;
+    dpar_comm *of;
     dpar_status status;
     if (!points) {
         return DPAR_OK;
     }
-    comm = plan->head.comm;
     of = plan->world ? plan->node : plan->head.comm;
     if (plan->head.comm->status != DPAR_OK && dpari_ended_is(plan->head.comm)) {
         plan->active = plan->receives_posted = plan->sends_posted = 0;
@@ -1040,6 +1040,5 @@ DPAR_API DPARI_COLD dpar_status dpar_points_free(dpar_points *points)
     }
     dpar_comm_release(of, plan->staging);
     dpar_comm_release(of, plan->lists);
-    dpar_comm_release(comm, plan->owned);
-    return status;
+    return dpari_object_end(status, plan->owned);
 }

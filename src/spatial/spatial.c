@@ -26,7 +26,7 @@
 #include "../halo/halo_traffic.h"
 #include "../index/inner.h"
 #include "../train/layers_private.h"
-#include "../train/made_memory.h"
+#include "../comm/object_memory.h"
 
 /* A plan: the public part, and the private one. */
 typedef struct dpari_spatial {
@@ -1036,7 +1036,7 @@ static DPARI_COLD dpar_status dpari_spatial_prepare(dpar_comm *comm, const dpar_
     if (status != DPAR_OK) {
         return status;
     }
-    status = dpari_made_memory(comm, layer->memory, layer->bytes, *need, "spatial", memory, why);
+    status = dpari_object_memory(comm, layer->memory, layer->bytes, *need, "spatial", memory, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1078,7 +1078,7 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_make(dpar_comm *comm, const dpar_sp
         if (constants != NULL) {
             dpar_comm_release(comm, constants);
         }
-        return dpari_made_failed(status, layer != NULL ? layer->memory : NULL, memory, need, why);
+        return dpari_object_failed(status, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     for (k = 0; dpari_hx_traffic_of(spatial->exchange, k, &traffic); k++) {
         if (traffic.peer != comm->rank) {
@@ -1098,13 +1098,13 @@ DPAR_API DPARI_COLD dpar_status dpar_spatial_free(dpar_spatial_plan *plan)
         return DPAR_OK;
     }
     status = dpar_halo_plan_free(spatial->exchange);
-    if (dpari_made_refused(spatial->comm, status)) {
+    if (dpari_object_refused(spatial->comm, status)) {
         return status;
     }
     if (spatial->constants != NULL) {
         dpar_comm_release(spatial->comm, spatial->constants);
     }
-    return dpari_made_end(status, spatial->head.layer.memory == NULL ? spatial : NULL);
+    return dpari_object_end(status, spatial->head.layer.memory == NULL ? spatial : NULL);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */

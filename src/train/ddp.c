@@ -23,12 +23,11 @@
 #include "../comm/engine.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
+#include "../comm/object_memory.h"
 #include "../comm/shm.h"
 #include "../index/flat.h"
 #include "../index/inner.h"
 #include "ddp_private.h"
-#include "made.h"
-#include "made_memory.h"
 
 /* Arrays of fewer bytes are packed and sent together, if there are several. */
 enum { DPARI_DDP_SHORT = 1 << 16 };
@@ -137,7 +136,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
 {
     const int64_t each = dpar_type_bytes(desc->type);
     void *const *const array = desc->arrays;
-    int32_t *at = (int32_t *)dpari_made_room(c, desc->params * (int64_t)sizeof *at);
+    int32_t *at = (int32_t *)dpari_object_alloc(c, desc->params * (int64_t)sizeof *at);
     int32_t i, k, step, n = 0;
     dpar_status status = DPAR_OK;
     if (at == NULL) {
@@ -169,7 +168,7 @@ static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc 
                             at[i - 1], at[i], (int64_t)apart, bytes);
         }
     }
-    dpari_made_give(at);
+    dpari_object_release(at);
     return status;
 }
 
@@ -388,7 +387,7 @@ static void dpari_ddp_release(dpar_ddp *d)
         (void)d->comm->mem->unpin(d->comm->mem->ctx, &d->found);
     }
     if (d->made) {
-        dpari_made_give(d);
+        dpari_object_release(d);
     }
 }
 
@@ -406,12 +405,12 @@ DPAR_API DPARI_COLD dpar_status dpar_ddp_make(dpar_comm *comm, const dpar_ddp_de
     status = ddp == NULL ? dpari_wrong(why, "dpar_ddp_make: the result is NULL")
                          : dpari_ddp_count(comm, desc, &buckets, &needed, why);
     if (status == DPAR_OK) {
-        status = dpari_made_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
-                                   &memory, why);
+        status = dpari_object_memory(comm, desc->memory, desc->bytes, needed, "dpar_ddp_make",
+                                     &memory, why);
     }
     status = dpari_agree_on(comm, status, "ddp", dpari_ddp_state, desc, why);
     if (status != DPAR_OK) {
-        return dpari_made_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
+        return dpari_object_failed(status, desc != NULL ? desc->memory : NULL, memory, needed, why);
     }
     d = dpari_ddp_place(memory, comm, desc, buckets, &needed);
     *d->seen++ = 0;

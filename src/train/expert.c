@@ -19,10 +19,10 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
+#include "../comm/object_memory.h"
 #include "../comm/peers.h"
 #include "../index/inner.h"
 #include "layers_private.h"
-#include "made_memory.h"
 
 /* ---- the router ------------------------------------------------------------------------------ */
 
@@ -701,8 +701,8 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
-        st = dpari_made_memory(c, layer->memory, layer->bytes, own ? need + each : need, "experts",
-                               &memory, why);
+        st = dpari_object_memory(c, layer->memory, layer->bytes, own ? need + each : need,
+                                 "experts", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_experts *)memory : NULL;
     if (p != NULL) {
@@ -713,7 +713,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
         if (p != NULL) {
             (void)dpari_expert_give_back(p);
         }
-        return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
+        return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
     if (own && c->mem == NULL) {
         p->routing_memory = (unsigned char *)memory + need;
@@ -730,7 +730,7 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_free(dpar_experts_plan *plan)
         return DPAR_OK;
     }
     st = dpari_expert_give_back(p);
-    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
+    return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* ---- which choices are kept ------------------------------------------------------------------ */

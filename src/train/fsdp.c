@@ -24,12 +24,12 @@
 #include "../comm/engine.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
+#include "../comm/object_memory.h"
 #include "../index/flat.h"
 #include "../index/inner.h"
 #include "../index/layout.h"
 #include "../index/redistribute.h"
 #include "layers_private.h"
-#include "made_memory.h"
 #include "optimizer_private.h"
 
 /* A unit: parameters that are gathered and reduced together. */
@@ -591,7 +591,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
                       : dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
     if (st == DPAR_OK) {
-        st = dpari_made_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
+        st = dpari_object_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
     given.fsdp = &counted;
@@ -607,7 +607,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
         }
         dpari_fsdp_give_back(d);
     }
-    return dpari_made_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
+    return dpari_object_failed(st, desc != NULL ? desc->memory : NULL, memory, sizes.plan, why);
 }
 
 /* True if one of the communicators is broken. */
@@ -654,7 +654,7 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_free(dpar_fsdp *d)
         (void)dpar_wait(&d->unit[i].across);
     }
     dpari_fsdp_give_back(d);
-    return dpari_made_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
+    return dpari_object_end(DPAR_OK, d->desc.memory == NULL ? d : NULL);
 }
 
 /* Posts a collective on the shards of unit u. The unit is its tag, so that ranks which visit units

@@ -14,6 +14,7 @@
 #include "../base/type.h"
 #include "../comm/agree.h"
 #include "../comm/comm.h"
+#include "../comm/object_memory.h"
 #include "../comm/os.h"
 #include "../schedule/check.h"
 #include "../schedule/generate.h"
@@ -21,8 +22,6 @@
 #include "../schedule/lower.h"
 #include "../schedule/schedule.h"
 #include "../schedule/steps.h"
-#include "made.h"
-#include "made_memory.h"
 
 enum {
     DPARI_PL_BATCH = 8, /* the most messages of one batch */
@@ -522,7 +521,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         return st;
     }
     bytes = dpari_schedule_generate_bytes(&order, why);
-    room = bytes > 0 ? dpari_made_room(c, bytes) : NULL;
+    room = bytes > 0 ? dpari_object_alloc(c, bytes) : NULL;
     if (bytes > 0 && room == NULL) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
@@ -530,7 +529,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
         bytes = dpari_schedule_lower_bytes(&plain, &how, why);
-        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_made_room(c, head + bytes);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_object_alloc(c, head + bytes);
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
@@ -542,7 +541,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         *memory = list;
         desc->schedule = list;
     }
-    dpari_made_give(room);
+    dpari_object_release(room);
     return st;
 }
 
@@ -561,7 +560,7 @@ static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *c, dpar_pipeline_desc 
         return st;
     }
     dpari_pl_place(&counted, NULL, c, desc->schedule, &w, need);
-    return dpari_made_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
+    return dpari_object_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
 }
 
 /* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
@@ -612,8 +611,8 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
         st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);
     }
     if (st != DPAR_OK) {
-        dpari_made_give(list);
-        return dpari_made_failed(st, full.memory, memory, need, why);
+        dpari_object_release(list);
+        return dpari_object_failed(st, full.memory, memory, need, why);
     }
     *out = (dpar_pipeline *)memory;
     (*out)->made = list;
@@ -627,9 +626,9 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_free(dpar_pipeline *p)
         return DPAR_OK;
     }
     st = dpari_pl_give_back(p);
-    dpari_made_give(p->made);
+    dpari_object_release(p->made);
     if (p->desc.memory == NULL) {
-        dpari_made_give(p);
+        dpari_object_release(p);
     }
     return st;
 }

@@ -17,13 +17,13 @@
 #include "../comm/elements.h"
 #include "../comm/kernel.h"
 #include "../comm/mem_private.h"
+#include "../comm/object_memory.h"
 #include "../comm/peers.h"
 #include "../index/inner.h"
 #include "attention_way.h"
 #include "lanes.h"
 #include "layers_norm.h"
 #include "layers_private.h"
-#include "made_memory.h"
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
@@ -605,7 +605,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
                       : dpari_seq_count(c, layer, &need, why);
     if (st == DPAR_OK) {
-        st = dpari_made_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
+        st = dpari_object_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_attention *)memory : NULL;
     if (p != NULL) {
@@ -624,7 +624,7 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_att
     if (p != NULL) {
         dpari_seq_give_back(p);
     }
-    return dpari_made_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
+    return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
 }
 
 DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
@@ -637,11 +637,11 @@ DPAR_API DPARI_COLD dpar_status dpar_attention_free(dpar_attention_plan *plan)
     }
     way = dpari_seq_way(&p->head.layer);
     st = way.close != NULL ? way.close(p) : DPAR_OK;
-    if (dpari_made_refused(p->comm, st)) {
+    if (dpari_object_refused(p->comm, st)) {
         return st;
     }
     dpari_seq_give_back(p);
-    return dpari_made_end(st, p->head.layer.memory == NULL ? p : NULL);
+    return dpari_object_end(st, p->head.layer.memory == NULL ? p : NULL);
 }
 
 /* Checks that no array that a step reads or writes is NULL. */

@@ -19,9 +19,9 @@
 #include "../comm/comm.h"
 #include "../comm/elements.h"
 #include "../comm/mem_private.h"
+#include "../comm/object_memory.h"
 #include "ddp_private.h"
 #include "layers_private.h"
-#include "made.h"
 #include "optimizer.h"
 #include "optimizer_private.h"
 
@@ -145,8 +145,8 @@ static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
     if (z->pinned && c->mem->unpin != NULL) {
         (void)c->mem->unpin(c->mem->ctx, z->squares);
     }
-    dpari_made_give(z->squares);
-    dpari_made_give(z);
+    dpari_object_release(z->squares);
+    dpari_object_release(z);
 }
 
 /* Allocates a zero1 and fills in the values of the descriptor. Returns NULL if there is no
@@ -159,8 +159,8 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
     unsigned char *at;
     dpar_zero1 *z;
     int32_t i;
-    at = (unsigned char *)dpari_made_room(d->comm, (int64_t)sizeof *z + groups +
-                                                       ranks * (int64_t)sizeof *z->count);
+    at = (unsigned char *)dpari_object_alloc(d->comm, (int64_t)sizeof *z + groups +
+                                                          ranks * (int64_t)sizeof *z->count);
     if (at == NULL) {
         return NULL;
     }
@@ -196,7 +196,7 @@ static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
     const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
-    z->squares = (double *)dpari_made_room(c, (int64_t)sizeof *z->squares);
+    z->squares = (double *)dpari_object_alloc(c, (int64_t)sizeof *z->squares);
     if (z->squares == NULL) {
         return DPAR_E_MEMORY;
     }

@@ -322,7 +322,7 @@ static void widths(dpar_comm *c)
     refused_room(c, &g, &narrow, 4, 0, DPAR_E_RANGE, "are more than array_halo has");
     refused_room(c, &g, &narrow, 1, 1, DPAR_E_ARG, "array_halo has other points than halo");
     g.compact_halo = at;
-    refused(c, &g, NULL, DPAR_E_ARG, "halos beside the block are as wide as the plan");
+    refused(c, &g, NULL, DPAR_E_ARG, "a compact halo has the width of the plan");
     g.compact_halo = NULL;
     narrow.grid.extent[1]++;
     refused(c, &g, NULL, DPAR_E_ARG, "array_halo has a grid of another size");
@@ -549,7 +549,7 @@ static void refusals(dpar_comm *c)
     refused(c, &f, &o, DPAR_E_ARG, "no room for the other face");
     h.high[0] = 1;
     o.ordered = 1;
-    refused(c, &f, &o, DPAR_E_ARG, "not exchanged dim by dim");
+    refused(c, &f, &o, DPAR_E_ARG, "shared points are exchanged at once");
     o.ordered = 0;
     h.points[1] = DPAR_HALO_AT_HIGH_FACES;
     h.low[1] = 1;
@@ -566,13 +566,13 @@ static void refusals(dpar_comm *c)
     f.data = at;
     f.stride[0] = 17; /* rows are 18 long */
     f.stride[1] = 1;
-    refused(c, &f, NULL, DPAR_E_ARG, "lie in one place");
+    refused(c, &f, NULL, DPAR_E_ARG, "have the same address");
     f.stride[0] = 0;
-    refused(c, &f, NULL, DPAR_E_ARG, "lie in one place");
+    refused(c, &f, NULL, DPAR_E_ARG, "have the same address");
     f.stride[0] = -18;
     f.stride[1] = -1;
     f.components = 2;
-    refused(c, &f, NULL, DPAR_E_ARG, "lie in one place");
+    refused(c, &f, NULL, DPAR_E_ARG, "have the same address");
     f.stride[0] = INT64_MAX / 2;
     refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
     f.stride[0] = f.stride[1] = 0;
@@ -888,7 +888,7 @@ static void sentences(dpar_comm *c)
     CHECK(strstr(why.text, word) != NULL);
     CHECK_INT(why.bytes, bytes);
     CHECK_INT(plan_init(at_8(line), bytes, c, &f, 1, NULL, &x, &why), DPAR_E_ROOM);
-    CHECK(strstr(why.text, "8 past one") != NULL);
+    CHECK(strstr(why.text, "begins 8 bytes past one") != NULL);
     own_memory(c, &f, bytes);
     x = plan_of(c, &f, 1, NULL, &memory);
     CHECK_INT(dpar_halo_plan_reduce_begin(x, 99), DPAR_E_ARG);
@@ -1333,7 +1333,7 @@ static void refused_pairs(dpar_comm *c)
     } while (0)
 #define ALONE "faces of cells cross a cubed sphere's edges only in pairs of fields"
 #define FOLLOWED "DPAR_HALO_PAIR_U (1) must be followed by DPAR_HALO_PAIR_V (2)"
-#define ALIKE "fields 0 and 1 are a pair of different types, wires, components"
+#define ALIKE "fields 0 and 1 are a pair, but differ in type, wire_type, components"
     REFUSED(f[0].pair = f[1].pair = 0, 2, ALONE);
     REFUSED(f[1].pair = 0, 2, ALONE);
     REFUSED(f[1].pair = 3, 2, FOLLOWED);

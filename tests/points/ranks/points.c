@@ -969,11 +969,11 @@ static void full(dpar_comm *c)
     d.memory = memory;
     d.bytes = bytes - (c->rank == 0); /* too small on rank 0 only: all ranks fail */
     CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_E_ROOM);
-    CHECK(p == NULL && why.bytes == bytes && strstr(why.text, "desc.bytes is ") != NULL);
+    CHECK(p == NULL && why.bytes == bytes && strstr(why.text, "desc.memory must have ") != NULL);
     d.memory = (char *)memory + 8;
     d.bytes = bytes;
-    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_E_ARG);
-    CHECK(p == NULL && strstr(why.text, "desc.memory is NULL, or not aligned") != NULL);
+    CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_E_ROOM);
+    CHECK(p == NULL && strstr(why.text, "begins 8 bytes past one") != NULL);
     d.memory = memory;
     CHECK_INT(dpar_points_make(c, &d, &p, &why), DPAR_OK);
     CHECK((void *)p == memory);

@@ -1,44 +1,45 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Memory of objects that a _make function makes. It comes from dpar_comm_alloc, or from pages of
- * the host if the communicator's memory is on a device. A small header before the memory records
- * which of the two it was, so that freeing needs only the pointer. */
-#include "made.h"
-#include "made_memory.h"
+/* Memory of objects. A small header before it records where it came from, so that releasing it
+ * needs only the pointer. */
+#include "object_memory.h"
 
 #include "../base/arith.h"
-#include "../comm/agree.h"
-#include "../comm/comm.h"
-#include "../comm/os.h"
+#include "agree.h"
+#include "comm.h"
+#include "os.h"
 
 /* The header before the memory. */
-typedef struct dpari_made {
+typedef struct dpari_object_head {
     dpar_comm *comm;
     int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
-} dpari_made;
+} dpari_object_head;
 
-DPARI_INTERNAL DPARI_COLD void *dpari_made_room(dpar_comm *c, int64_t bytes)
+DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *c, int64_t bytes)
 {
     const int64_t all = bytes + DPARI_ROOM_ALIGN;
     void *at = NULL;
-    dpari_made *m;
-    if (c->mem != NULL) {
+    int64_t pages = 0;
+    dpari_object_head *m;
+    if (c == NULL || c->mem != NULL) {
         at = dpari_os_pages(all);
+        pages = all;
     } else if (dpar_comm_alloc(c, all, &at) != DPAR_OK) {
         at = NULL;
     }
     if (at == NULL) {
         return NULL;
     }
-    m = (dpari_made *)at;
+    m = (dpari_object_head *)at;
     m->comm = c;
-    m->pages = c->mem != NULL ? all : 0;
+    m->pages = pages;
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
+DPARI_API DPARI_COLD void dpari_object_release(void *memory)
 {
     if (memory != NULL) {
-        dpari_made *m = (dpari_made *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
+        dpari_object_head *m =
+            (dpari_object_head *)(void *)((unsigned char *)memory - DPARI_ROOM_ALIGN);
         if (m->pages > 0) {
             dpari_os_unmap(m, m->pages);
         } else {
@@ -47,19 +48,19 @@ DPARI_INTERNAL DPARI_COLD void dpari_made_give(void *memory)
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_end(dpar_status st, void *memory)
+DPARI_API DPARI_COLD dpar_status dpari_object_end(dpar_status st, void *memory)
 {
-    dpari_made_give(memory);
+    dpari_object_release(memory);
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, int64_t bytes,
-                                                   int64_t need, const char *module, void **memory,
-                                                   dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *c, void *given, int64_t bytes,
+                                                     int64_t need, const char *module,
+                                                     void **memory, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
     if (given == NULL && bytes == 0) {
-        *memory = dpari_made_room(c, need);
+        *memory = dpari_object_alloc(c, need);
         if (*memory == NULL) {
             return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
         }
@@ -76,11 +77,11 @@ DPARI_API DPARI_COLD dpar_status dpari_made_memory(dpar_comm *c, void *given, in
         module, need, given != NULL ? bytes : 0, past);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_made_failed(dpar_status st, const void *given, void *memory,
-                                                   int64_t need, dpar_why *why)
+DPARI_API DPARI_COLD dpar_status dpari_object_failed(dpar_status st, const void *given,
+                                                     void *memory, int64_t need, dpar_why *why)
 {
     if (given == NULL) {
-        dpari_made_give(memory);
+        dpari_object_release(memory);
     }
     if (st == DPAR_E_ROOM) {
         dpari_needs_bytes(why, need);
