@@ -1078,14 +1078,14 @@ enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
  * cost are those of the operation. */
-DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
+DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_work *work);
 /* Test whether an operation of this kind combines elements, has a root, or is a message. */
 DPARI_API int dpari_kind_reduces(int32_t kind);
 DPARI_API int dpari_kind_rooted(int32_t kind);
 DPARI_API int dpari_kind_sends(int32_t kind);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
-DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
-DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
+DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call);
+DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_API const char *dpari_op_name(int32_t op);
 /* Tags of collectives below this one name the plan that the collective is a part of. They are not
@@ -1107,13 +1107,13 @@ DPARI_API int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, 
 DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
 /* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
-DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                           dpar_work *works);
 /* Posts an in-place all-reduce (SUM, AVG) of F32 data whose result is the same as if the data had
- * been sent as `wire` (F16, BF16): it runs dpari_kern_reduce with DPARI_KERN_THROUGH. c->sent
- * counts the bytes of `wire`. c must belong to the shared-memory engine. COLLECTIVE. Errors as
+ * been sent as `wire` (F16, BF16): it runs dpari_kern_reduce with DPARI_KERN_THROUGH. comm->sent
+ * counts the bytes of `wire`. comm must belong to the shared-memory engine. COLLECTIVE. Errors as
  * dpar_all_reduce. */
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- after the close ----
@@ -1126,11 +1126,11 @@ typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
     uint32_t count; /* communicators closed so far */
 } dpari_ended;
-/* Keeps c, which its engine has closed. Returns the communicator that the caller must free in its
+/* Keeps comm, which its engine has closed. Returns the communicator that the caller must free in
  * place, or NULL. */
-DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
-/* True if c is one of those closed communicators. */
-DPARI_API int dpari_ended_is(const dpar_comm *c);
+DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm);
+/* True if comm is one of those closed communicators. */
+DPARI_API int dpari_ended_is(const dpar_comm *comm);
 /* Takes out one communicator for the caller to free, when the world ends. Returns NULL if there is
  * none left. */
 DPARI_API dpar_comm *dpari_ended_take(dpari_ended *closed);
@@ -1141,10 +1141,10 @@ typedef struct dpari_on_end {
     struct dpari_on_end *next;
     dpar_comm **at;
 } dpari_on_end;
-DPARI_API void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
-/* Does nothing if c is NULL, that is, if the communicator was freed before the handle. */
-DPARI_API void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
-DPARI_API void dpari_on_end_all(dpar_comm *c);
+DPARI_API void dpari_on_end_add(dpar_comm *comm, dpari_on_end *e);
+/* Does nothing if comm is NULL, that is, if the communicator was freed before the handle. */
+DPARI_API void dpari_on_end_drop(dpar_comm *comm, const dpari_on_end *e);
+DPARI_API void dpari_on_end_all(dpar_comm *comm);
 
 /* ---- operations that post their messages step by step ----
  *
@@ -1155,20 +1155,21 @@ DPARI_API void dpari_on_end_all(dpar_comm *c);
  * leaves a function in the communicator that posts the rest of its messages, and the second has
  * this function called before it begins:
  *
- *     st = dpari_rest_post(c);                   calls a function left before; may wait
+ *     st = dpari_rest_post(comm);                calls a function left before; may wait
  *     ... begin, post what can be posted ...
- *     dpari_rest_leave(c, function, operation);  if there are messages to post later
+ *     dpari_rest_leave(comm, function, operation);
+ *                                                if there are messages to post later
  *     ...
- *     dpari_rest_drop(c, operation);             all messages are posted, or the operation failed
+ *     dpari_rest_drop(comm, operation);          all messages are posted, or the operation failed
  *
  * Other operations (dpar_send, collectives) call none of these. `operation` must keep its address
  * until dpari_rest_drop. A communicator holds one function at a time, because only one thread at a
  * time uses it. The function is called once, whatever it returns. */
 typedef dpar_status dpari_rest(void *operation);
-DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
-DPARI_API dpar_status dpari_rest_post(dpar_comm *c);
+DPARI_API void dpari_rest_leave(dpar_comm *comm, dpari_rest *post, void *operation);
+DPARI_API dpar_status dpari_rest_post(dpar_comm *comm);
 /* Removes the function if this operation left it. */
-DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation);
+DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation);
 
 /* ==== comm/world.h ==== */
 
@@ -1512,9 +1513,9 @@ typedef struct dpari_group {
 } dpari_group;
 
 /* Returns the group of a communicator of this engine. */
-DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
+DPARI_FN dpari_group *dpari_group_of(dpar_comm *comm)
 {
-    return (dpari_group *)(void *)c;
+    return (dpari_group *)(void *)comm;
 }
 
 /* Where a piece begins in a rank's array, and its length, in bytes. */
@@ -1542,14 +1543,14 @@ DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, 
 /* Makes messages name the ranks as "rank number[r] on place". Used by an engine for several nodes
  * that runs this one within each node. NULL for number keeps their own numbers. Both arrays must
  * exist as long as the communicator. */
-DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
+DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const char *place);
 /* Appends " on n2" if the group has such a place. */
 DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
-DPARI_API int dpari_group_ended(dpar_comm *c, dpar_text *t);
+DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *t);
 /* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
-DPARI_API dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
+DPARI_API dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
@@ -1599,13 +1600,13 @@ DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
  * operations are posted and advanced, and what happens when a rank does not arrive. */
 
 /* Returns the world of a communicator of this engine, or NULL if another engine made it. */
-DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm);
 /* Advances all posted operations by one step, for waits outside of this engine. */
-DPARI_API void dpari_shm_progress_all(dpar_comm *c);
+DPARI_API void dpari_shm_progress_all(dpar_comm *comm);
 
 /* Decides which rank prints an error for all. Returns 1 to the first rank of a world that calls
  * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
-DPARI_API int dpari_shm_speaks(dpar_comm *c);
+DPARI_API int dpari_shm_speaks(dpar_comm *comm);
 
 /* ==== comm/kernel.h ==== */
 
@@ -1906,23 +1907,23 @@ DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
 /* dpar_mem.span in the host's memory. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
-/* The operations of dpar_mem in the memory of c. */
-DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n);
-DPARI_API dpar_status dpari_do_wait(dpar_comm *c);
-DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
-DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
-DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
-/* Breaks c if the operation `what` of its table returned an error st. Returns st. */
-DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what);
+/* The operations of dpar_mem in the memory of comm. */
+DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
+DPARI_API dpar_status dpari_do_wait(dpar_comm *comm);
+DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *spans, int32_t n);
+DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *r);
+DPARI_API dpar_status dpari_do_finite(dpar_comm *comm, const dpar_mem_finite *f);
+/* Breaks comm if the operation `what` of its table returned an error st. Returns st. */
+DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what);
 /* Copies bytes, or writes zeros if `from` is NULL. */
-DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
+DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes);
 /* Copies rows of `count` elements that begin to_step and from_step elements apart, or adds them if
  * op is DPAR_SUM. */
-DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, const void *from,
                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
                                     int32_t op);
 /* Sets to[i] to from[i], or to to[i] + from[i] if `add` is set. The types may differ. */
-DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);
 
 /* ==== comm/agree.h ==== */
@@ -1938,7 +1939,7 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
  * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
  * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
  * broadcast if a rank has failed. */
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
 
 /* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
  * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
@@ -1978,27 +1979,27 @@ DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const 
  *
  * COLLECTIVE. If facts differ, there are some more broadcasts, twice the logarithm of their number.
  */
-DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+DPARI_API dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
 DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
 /* Posts a collective whose tag is a hash of arguments that must be equal on all ranks. Engines that
- * compare calls thus compare these arguments too, at no cost. If they differ, c->why begins with
+ * compare calls thus compare these arguments too, at no cost. If they differ, comm->why begins with
  * `what`. */
-DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work);
 
-/* Reports a wrong call of this rank: returns st and writes the message into c->why, as dpari_say
+/* Reports a wrong call of this rank: returns st and writes the message into comm->why, as dpari_say
  * does. If the communicator is broken, returns its status and keeps its message, which has the
  * first error. */
-DPARI_API dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
+DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char *form, ...)
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG. */
-DPARI_API dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...) DPARI_PRINTF(2, 3);
+DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same for a call in which other ranks wait: breaks the communicator, so that all ranks fail.
  */
-DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)
@@ -2020,7 +2021,7 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
  * read the registered memory of the others, in any order. This takes one pass, whereas for an
  * all-to-all the pieces are packed before and sorted afterwards.
  *
- *     st = dpari_peers_open(&p, c, tag, arrays, n, peer);
+ *     st = dpari_peers_open(&p, comm, tag, arrays, n, peer);
  *     if (st == DPAR_OK && p.direct) {
  *         ... read from dpari_peers_at(&p, rank, i) what this rank needs ...
  *         st = dpari_peers_close(&p, bytes);
@@ -2054,15 +2055,15 @@ typedef struct dpari_peers {
  * peer: [size] memory of the caller.
  * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get E_MISMATCH.
  *
- * Collective: an all-gather of 32 bytes for each rank, which c->sent does not count. Over another
- * engine, or if a rank works in the memory of a device, p->direct is 0; another engine exchanges
- * nothing. Errors as in comm.h. */
-DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+ * Collective: an all-gather of 32 bytes for each rank, which comm->sent does not count. Over
+ * another engine, or if a rank works in the memory of a device, p->direct is 0; another engine
+ * exchanges nothing. Errors as in comm.h. */
+DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
 DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
 /* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
- * c->sent counts as an all-to-all. Collective: a barrier. */
+ * comm->sent counts as an all-to-all. Collective: a barrier. */
 DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
 /* True if so many bytes should be written with streaming stores, which bypass the cache. */
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
@@ -2136,15 +2137,15 @@ DPARI_API dpar_status dpari_launch_programs(int32_t n, char **words, const dpar_
 /* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
  * the object as it is. On a broken communicator it was not refused, because st is then the status
  * of the communicator, which may also be DPAR_E_ARG. */
-DPARI_FN int dpari_object_refused(const dpar_comm *c, dpar_status st)
+DPARI_FN int dpari_object_refused(const dpar_comm *comm, dpar_status st)
 {
-    return st == DPAR_E_ARG && c->status == DPAR_OK;
+    return st == DPAR_E_ARG && comm->status == DPAR_OK;
 }
 
 /* Allocates zeroed memory of the host at a multiple of 64. It comes from dpar_comm_alloc, so that
- * the end of c's world frees it too, or from pages of the host if c->mem is a device or c is NULL.
- * Returns NULL if there is none. dpari_object_release frees it; NULL is allowed. */
-DPARI_API void *dpari_object_alloc(dpar_comm *c, int64_t bytes);
+ * the end of comm's world frees it too, or from pages of the host if comm->mem is a device or comm
+ * is NULL. Returns NULL if there is none. dpari_object_release frees it; NULL is allowed. */
+DPARI_API void *dpari_object_alloc(dpar_comm *comm, int64_t bytes);
 DPARI_API void dpari_object_release(void *memory);
 /* Ends a _free: releases `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_object_end(dpar_status st, void *memory);
@@ -2152,7 +2153,7 @@ DPARI_API dpar_status dpari_object_end(dpar_status st, void *memory);
  * allocates it with dpari_object_alloc. Otherwise *memory becomes desc.memory, or the call fails
  * with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to 64. Local;
  * ranks agree afterwards. module: the first word of the message. */
-DPARI_API dpar_status dpari_object_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
+DPARI_API dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes, int64_t need,
                                           const char *module, void **memory, dpar_why *why);
 /* Ends a _make that failed with st on all ranks: releases `memory` unless the caller gave it, and
  * with DPAR_E_ROOM stores in why->bytes how many bytes this rank needs, also if another rank has
@@ -7467,54 +7468,57 @@ DPAR_API dpar_mem dpar_mem_host(void)
 
 /* ---- in the memory of a communicator --------------------------------------------------------- */
 
-DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what)
+DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what)
 {
     dpar_why why;
-    if (st < 0 && c->status >= 0) {
-        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", c->rank, what);
-        dpar_comm_abort(c, st, why.text);
+    if (st < 0 && comm->status >= 0) {
+        (void)dpari_say(st, &why, "rank %d: %s of its dpar_mem failed", comm->rank, what);
+        dpar_comm_abort(comm, st, why.text);
     }
     return st < 0 ? st : DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n)
+DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n)
 {
-    const dpar_mem *m = c->mem;
+    const dpar_mem *m = comm->mem;
     if (m == NULL) {
         return dpari_mem_move(NULL, boxes, n);
     }
-    return dpari_do_ended(c, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n), "move");
+    return dpari_do_ended(comm, m->move == NULL ? DPAR_E_UNKNOWN : m->move(m->ctx, boxes, n),
+                          "move");
 }
 
-DPARI_API dpar_status dpari_do_wait(dpar_comm *c)
+DPARI_API dpar_status dpari_do_wait(dpar_comm *comm)
 {
-    const dpar_mem *m = c->mem;
-    return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(c, m->wait(m->ctx), "wait");
+    const dpar_mem *m = comm->mem;
+    return m == NULL || m->wait == NULL ? DPAR_OK : dpari_do_ended(comm, m->wait(m->ctx), "wait");
 }
 
-DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int32_t n)
+DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *call, int32_t n)
 {
-    const dpar_mem *m = c->mem;
+    const dpar_mem *m = comm->mem;
     if (m == NULL) {
         return dpari_mem_span(NULL, call, n);
     }
-    return dpari_do_ended(c, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n), "span");
+    return dpari_do_ended(comm, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n),
+                          "span");
 }
 
 /* Define dpari_do_reduce and dpari_do_finite. */
 #define DPARI_DO(name)                                                                             \
-    DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
+    DPARI_API dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)            \
     {                                                                                              \
-        const dpar_mem *m = c->mem;                                                                \
+        const dpar_mem *m = comm->mem;                                                             \
         if (m == NULL) {                                                                           \
             return dpari_mem_##name(NULL, call);                                                   \
         }                                                                                          \
-        return dpari_do_ended(c, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call), #name); \
+        return dpari_do_ended(comm, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call),      \
+                              #name);                                                              \
     }
 DPARI_DO(reduce)
 DPARI_DO(finite)
 
-DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add)
 {
     dpar_mem_span s;
@@ -7526,15 +7530,15 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, 
     s.from_type = from_type;
     s.accumulate = add != 0;
     s.scale = from != NULL ? 1.0 : 0.0;
-    return count > 0 ? dpari_do_span(c, &s, 1) : DPAR_OK;
+    return count > 0 ? dpari_do_span(comm, &s, 1) : DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes)
+DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes)
 {
-    return to == from ? DPAR_OK : dpari_do_convert(c, to, DPAR_U8, from, DPAR_U8, bytes, 0);
+    return to == from ? DPAR_OK : dpari_do_convert(comm, to, DPAR_U8, from, DPAR_U8, bytes, 0);
 }
 
-DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, const void *from,
                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
                                     int32_t op)
 {
@@ -7553,7 +7557,7 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
     b.to_stride[0] = to_step;
     b.from_stride[0] = from_step;
     b.to_stride[1] = b.from_stride[1] = 1;
-    return dpari_do_move(c, &b, 1);
+    return dpari_do_move(comm, &b, 1);
 }
 
 /* ==== comm/comm.c ==== */
@@ -7571,45 +7575,46 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, con
  */
 
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
-static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
+static void dpari_comm_begin(dpar_comm *comm, dpar_text *t, const dpar_call *call)
 {
-    dpar_text_init(t, c->why.text, sizeof c->why.text);
+    dpar_text_init(t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(t, "%s: ", dpar_call_name(call->kind));
 }
 
-static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
+static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *comm, const dpar_call *call,
+                                             const char *what)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpar_text_put(&t, what);
     return DPAR_E_ARG;
 }
 
-static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *comm, const dpar_call *call,
                                                     const char *name, int64_t got,
                                                     const char *domain)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpari_text_print(&t, "%s %ld is not %s", name, got, domain);
     return DPAR_E_ARG;
 }
 
-static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *comm, const dpar_call *call,
                                                   const char *domain)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpari_text_print(&t, "type %s (%d) is not %s", dpar_type_name(call->type), call->type, domain);
     return DPAR_E_ARG;
 }
 
 /* Fails because an argument is NULL. Writes no message if that argument is the communicator. */
-static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
     dpar_text t;
-    if (c) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    if (comm) {
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpar_text_put(&t, what);
     }
     return DPAR_E_ARG;
@@ -7727,30 +7732,30 @@ DPARI_API int dpari_kind_sends(int32_t kind)
 
 /* True if this rank's `in` has one piece for each rank. The next function tests the same for
  * `out`. */
-static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
+static int dpari_call_cuts_in(const dpar_comm *comm, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
-           (call->kind == DPAR_CALL_SCATTER && call->root == c->rank);
+           (call->kind == DPAR_CALL_SCATTER && call->root == comm->rank);
 }
 
-static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
+static int dpari_call_cuts_out(const dpar_comm *comm, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_ALL_TO_ALL ||
-           (call->kind == DPAR_CALL_GATHER && call->root == c->rank);
+           (call->kind == DPAR_CALL_GATHER && call->root == comm->rank);
 }
 
-DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_SCATTER || call->kind == DPAR_CALL_BROADCAST) {
-        return call->root == c->rank;
+        return call->root == comm->rank;
     }
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_RECV;
 }
 
-DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_REDUCE || call->kind == DPAR_CALL_GATHER) {
-        return call->root == c->rank;
+        return call->root == comm->rank;
     }
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_SEND;
 }
@@ -7758,30 +7763,30 @@ DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *comm, const dpar_call *call,
                                                    int64_t count)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpari_text_print(&t, "%ld elements of %s for %d ranks are more than 2^62 bytes", count,
-                     dpar_type_name(call->type), c->size);
+                     dpar_type_name(call->type), comm->size);
     return DPAR_E_RANGE;
 }
 
 /* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
  * compared pair by pair. */
-static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *comm, const dpar_call *call,
                                                    const int64_t *count, const int64_t *begin)
 {
     int32_t i, j, sorted = 1;
-    for (i = 1; i < c->size && sorted; i++) {
+    for (i = 1; i < comm->size && sorted; i++) {
         sorted = begin[i] >= begin[i - 1] + count[i - 1];
     }
-    for (i = 0; i < c->size && !sorted; i++) {
+    for (i = 0; i < comm->size && !sorted; i++) {
         for (j = 0; j < i; j++) {
             if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
                 begin[j] < begin[i] + count[i]) {
-                return dpari_comm_bad_number(c, call, "the piece from rank", i,
+                return dpari_comm_bad_number(comm, call, "the piece from rank", i,
                                              "disjoint from the other pieces in out");
             }
         }
@@ -7791,73 +7796,73 @@ static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call
 
 /* Checks pieces of different sizes in `in` or `out`. `apart` forbids them to overlap. Sets *extent
  * to the number of elements from the first one of the buffer to the end of the last piece. */
-static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *comm, const dpar_call *call,
                                                  const int64_t *count, const int64_t *begin,
                                                  int apart, int64_t *extent)
 {
     const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
     int64_t sum = 0, end = 0;
     if (!count) {
-        return dpari_comm_bad(c, call, "the counts are NULL");
+        return dpari_comm_bad(comm, call, "the counts are NULL");
     }
-    for (int32_t r = 0; r < c->size; r++) {
+    for (int32_t r = 0; r < comm->size; r++) {
         int64_t from = begin ? begin[r] : sum;
         if (count[r] < 0) {
-            return dpari_comm_bad_number(c, call, "a count of", count[r], ">= 0");
+            return dpari_comm_bad_number(comm, call, "a count of", count[r], ">= 0");
         }
         if (from < 0) {
-            return dpari_comm_bad_number(c, call, "a begin of", from, ">= 0");
+            return dpari_comm_bad_number(comm, call, "a begin of", from, ">= 0");
         }
         if (count[r] > most || from > most - count[r] || sum > most - count[r]) {
-            return dpari_comm_too_large(c, call, count[r]);
+            return dpari_comm_too_large(comm, call, count[r]);
         }
         sum += count[r];
         end = count[r] > 0 && from + count[r] > end ? from + count[r] : end;
     }
     *extent = end;
-    return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
+    return begin && apart ? dpari_pieces_overlap(comm, call, count, begin) : DPAR_OK;
 }
 
 /* Computes how many elements this rank's `in` and `out` must have, 0 for one that it does not use.
  */
-static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
+static dpar_status dpari_call_extents(dpar_comm *comm, const dpar_call *call, int64_t *in,
                                       int64_t *out)
 {
-    int cut_in = dpari_call_cuts_in(c, call), cut_out = dpari_call_cuts_out(c, call);
+    int cut_in = dpari_call_cuts_in(comm, call), cut_out = dpari_call_cuts_out(comm, call);
     dpar_status s = DPAR_OK;
-    *in = cut_in ? call->count * c->size : call->count;
-    *out = cut_out ? call->count * c->size : call->count;
+    *in = cut_in ? call->count * comm->size : call->count;
+    *out = cut_out ? call->count * comm->size : call->count;
     if (call->variable_counts && cut_in) {
-        s = dpari_check_pieces(c, call, call->in_count, call->in_first, 0, in);
+        s = dpari_check_pieces(comm, call, call->in_count, call->in_first, 0, in);
     }
     if (call->variable_counts && cut_out && s == DPAR_OK) {
-        s = dpari_check_pieces(c, call, call->out_count, call->out_first, 1, out);
+        s = dpari_check_pieces(comm, call, call->out_count, call->out_first, 1, out);
     }
-    *in = dpari_call_has_in(c, call) ? *in : 0;
-    *out = dpari_call_has_out(c, call) ? *out : 0;
+    *in = dpari_call_has_in(comm, call) ? *in : 0;
+    *out = dpari_call_has_out(comm, call) ? *out : 0;
     return s;
 }
 
 /* The offset in elements of this rank's own piece in the buffer that `count` and `begin` describe.
  */
-static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
+static int64_t dpari_piece_begin(const dpar_comm *comm, const dpar_call *call, const int64_t *count,
                                  const int64_t *begin)
 {
     int64_t sum = 0;
     if (!call->variable_counts) {
-        return call->count * c->rank;
+        return call->count * comm->rank;
     }
-    for (int32_t r = 0; r < c->rank && !begin; r++) {
+    for (int32_t r = 0; r < comm->rank && !begin; r++) {
         sum += count[r];
     }
-    return begin ? begin[c->rank] : sum;
+    return begin ? begin[comm->rank] : sum;
 }
 
 /* True if the pieces of `in` have the same sizes and offsets as those of `out`. */
-static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
+static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
-    for (int32_t r = 0; r < c->size && call->variable_counts; r++) {
+    for (int32_t r = 0; r < comm->size && call->variable_counts; r++) {
         if (call->in_count[r] != call->out_count[r] ||
             (call->in_first ? call->in_first[r] : in) !=
                 (call->out_first ? call->out_first[r] : out)) {
@@ -7871,116 +7876,117 @@ static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
 
 /* True if `in` and `out` are where an in-place call of this kind has them: at the same address, or
  * the smaller buffer at this rank's own piece of the larger one. */
-static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
+static int dpari_call_in_place(const dpar_comm *comm, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
     switch (call->kind) {
-    case DPAR_CALL_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
+    case DPAR_CALL_ALL_TO_ALL: return in == out && dpari_same_pieces(comm, call);
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_GATHER:
-        return in ==
-               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_first);
+        return in == out + unit * (uintptr_t)dpari_piece_begin(comm, call, call->out_count,
+                                                               call->out_first);
     case DPAR_CALL_REDUCE_SCATTER:
     case DPAR_CALL_SCATTER:
         return out ==
-               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_first);
+               in + unit * (uintptr_t)dpari_piece_begin(comm, call, call->in_count, call->in_first);
     default: return in == out;
     }
 }
 
-static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
+static dpar_status dpari_check_memory(dpar_comm *comm, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
     int64_t holds_in = 0, holds_out = 0;
-    dpar_status s = dpari_call_extents(c, call, &holds_in, &holds_out);
+    dpar_status s = dpari_call_extents(comm, call, &holds_in, &holds_out);
     if (s != DPAR_OK) {
         return s;
     }
     if (holds_in > 0 && !call->in) {
-        return dpari_comm_bad(c, call, "in is NULL");
+        return dpari_comm_bad(comm, call, "in is NULL");
     }
     if (holds_out > 0 && !call->out) {
-        return dpari_comm_bad(c, call, "out is NULL");
+        return dpari_comm_bad(comm, call, "out is NULL");
     }
     if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
-        out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
-        return dpari_comm_bad(c, call, "in and out overlap, but not as an in-place call requires");
+        out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(comm, call)) {
+        return dpari_comm_bad(comm, call,
+                              "in and out overlap, but not as an in-place call requires");
     }
     return DPAR_OK;
 }
 
-/* Checks a call against the size of its communicator. On failure the message is in c->why. */
-static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
+/* Checks a call against the size of its communicator. On failure the message is in comm->why. */
+static dpar_status dpari_call_check(dpar_comm *comm, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
     if (call->kind <= DPAR_CALL_NONE || call->kind >= DPAR_CALL_COUNT ||
         call->kind == DPAR_CALL_SEND_RECV) {
-        return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
+        return dpari_comm_bad_number(comm, call, "kind", call->kind, "an operation");
     }
     if (call->kind == DPAR_CALL_BARRIER) {
         return DPAR_OK;
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpari_type_can_reduce(call->type)) {
-            return dpari_comm_bad_type(c, call, "a type that can be reduced");
+            return dpari_comm_bad_type(comm, call, "a type that can be reduced");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
-            return dpari_comm_bad_number(c, call, "op", call->op,
+            return dpari_comm_bad_number(comm, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_type(c, call, "a type with elements of whole bytes");
+        return dpari_comm_bad_type(comm, call, "a type with elements of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
-        (call->root < 0 || call->root >= c->size)) {
-        return dpari_comm_bad_number(c, call, dpari_kind_rooted(call->kind) ? "root" : "peer",
+        (call->root < 0 || call->root >= comm->size)) {
+        return dpari_comm_bad_number(comm, call, dpari_kind_rooted(call->kind) ? "root" : "peer",
                                      call->root, "a rank of this communicator");
     }
     if (dpari_kind_sends(call->kind) && call->tag < 0) {
-        return dpari_comm_bad_number(c, call, "tag", call->tag, ">= 0");
+        return dpari_comm_bad_number(comm, call, "tag", call->tag, ">= 0");
     }
     if (call->count < 0) {
-        return dpari_comm_bad_number(c, call, "count", call->count, ">= 0");
+        return dpari_comm_bad_number(comm, call, "count", call->count, ">= 0");
     }
-    if (call->count > 1 << 26 && call->count > (INT64_C(1) << 62) / unit / c->size) {
-        return dpari_comm_too_large(c, call, call->count);
+    if (call->count > 1 << 26 && call->count > (INT64_C(1) << 62) / unit / comm->size) {
+        return dpari_comm_too_large(comm, call, call->count);
     }
-    return dpari_check_memory(c, call);
+    return dpari_check_memory(comm, call);
 }
 
 /* ---- counting the bytes sent to other ranks ----------------------------------------------------
  */
 
 /* Counts the elements of all pieces except this rank's own. Pieces may have different sizes. */
-static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
+static int64_t dpari_sent_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t sum = 0;
     int32_t r;
     if (!call->variable_counts) {
-        return call->count * (c->size - 1);
+        return call->count * (comm->size - 1);
     }
-    for (r = 0; call->in_count && r < c->size; r++) {
-        sum += r != c->rank ? call->in_count[r] : 0;
+    for (r = 0; call->in_count && r < comm->size; r++) {
+        sum += r != comm->rank ? call->in_count[r] : 0;
     }
     return sum;
 }
 
-static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
+static int64_t dpari_sent_elements(const dpar_comm *comm, const dpar_call *call)
 {
-    const int64_t others = c->size - 1, n = call->count;
-    const int root = call->root == c->rank;
+    const int64_t others = comm->size - 1, n = call->count;
+    const int root = call->root == comm->rank;
     int64_t own;
     switch (call->kind) {
     case DPAR_CALL_ALL_REDUCE:
-        own = n / c->size + (c->rank < n % c->size);
+        own = n / comm->size + (comm->rank < n % comm->size);
         return n - own + others * own;
     case DPAR_CALL_ALL_GATHER: return others * n;
     case DPAR_CALL_REDUCE_SCATTER:
-    case DPAR_CALL_ALL_TO_ALL: return dpari_sent_pieces(c, call);
+    case DPAR_CALL_ALL_TO_ALL: return dpari_sent_pieces(comm, call);
     case DPAR_CALL_BROADCAST: return root ? others * n : 0;
-    case DPAR_CALL_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
+    case DPAR_CALL_SCATTER: return root ? dpari_sent_pieces(comm, call) : 0;
     case DPAR_CALL_REDUCE:
     case DPAR_CALL_GATHER:
     case DPAR_CALL_SEND: return root ? 0 : n;
@@ -7988,19 +7994,19 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-/* Returns the bytes that a call adds to c->sent (comm.h). */
-static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
+/* Returns the bytes that a call adds to comm->sent (comm.h). */
+static int64_t dpari_call_sent(const dpar_comm *comm, const dpar_call *call)
 {
-    return c && call && c->size > 1
-               ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
+    return comm && call && comm->size > 1
+               ? dpari_sent_elements(comm, call) * dpar_type_bytes(dpari_kern_wire(call->type))
                : 0;
 }
 
-/* Adds the call to c->sent if the engine accepted it, and passes the status on. */
-static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
+/* Adds the call to comm->sent if the engine accepted it, and passes the status on. */
+static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
-        c->sent[call->kind] += dpari_call_sent(c, call);
+        comm->sent[call->kind] += dpari_call_sent(comm, call);
     }
     return s;
 }
@@ -8008,10 +8014,10 @@ static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_statu
 /* ---- dispatch ---------------------------------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *c, const dpar_work *work)
+static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
     dpar_text t;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
                      dpar_call_name(work->call.kind));
     return DPAR_E_ARG;
@@ -8044,73 +8050,75 @@ static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
     return s;
 }
 
-DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
-    if (!c || !call) {
-        return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
+    if (!comm || !call) {
+        return dpari_not_posted(work, dpari_comm_null(comm, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(&c->status); /* a thread of the engine may have set it; it writes c->why first */
+    s = DPARI_LOAD(
+        &comm->status); /* a thread of the engine may have set it; it writes comm->why first */
     if (s == DPAR_OK) {
-        s = dpari_call_check(c, call);
+        s = dpari_call_check(comm, call);
     }
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
     if (!work) {
-        return dpari_counted(c, call, c->engine.run(c, call));
+        return dpari_counted(comm, call, comm->engine.run(comm, call));
     }
     if (dpari_is_under_way(work)) {
-        return dpari_work_is_busy(c, work);
+        return dpari_work_is_busy(comm, work);
     }
     dpari_work_mark(work);
-    return dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
+    return dpari_counted(comm, call, dpari_not_posted(work, comm->engine.post(comm, call, work)));
 }
 
-static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
+static dpar_status dpari_batch_check(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                      dpar_work *works)
 {
-    dpar_status s = DPARI_LOAD(&c->status);
+    dpar_status s = DPARI_LOAD(&comm->status);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
-            return dpari_comm_bad(c, &calls[i],
+            return dpari_comm_bad(comm, &calls[i],
                                   "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
-        s = dpari_call_check(c, &calls[i]);
+        s = dpari_call_check(comm, &calls[i]);
         if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
-            s = dpari_work_is_busy(c, &works[i]);
+            s = dpari_work_is_busy(comm, &works[i]);
         }
     }
     return s;
 }
 
-DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                           dpar_work *works)
 {
-    dpar_status s = DPARI_LOAD(&c->status);
+    dpar_status s = DPARI_LOAD(&comm->status);
     for (int32_t i = 0; works && i < n; i++) {
         dpari_work_mark(&works[i]);
     }
     if (s == DPAR_OK && n > 0) {
-        s = c->engine.batch(c, calls, n, works);
+        s = comm->engine.batch(comm, calls, n, works);
     }
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (calls[i].kind == DPAR_CALL_SEND) {
-            c->sent[DPAR_CALL_SEND] += dpari_call_sent(c, &calls[i]);
+            comm->sent[DPAR_CALL_SEND] += dpari_call_sent(comm, &calls[i]);
         }
     }
     return s;
 }
 
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+DPAR_API dpar_status dpar_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                dpar_work *works)
 {
     dpar_status s;
-    if (!c || n < 0 || (n > 0 && !calls)) {
-        return dpari_comm_null(c, "batch: the number of calls is negative, or calls is NULL");
+    if (!comm || n < 0 || (n > 0 && !calls)) {
+        return dpari_comm_null(comm, "batch: the number of calls is negative, or calls is NULL");
     }
-    s = dpari_batch_check(c, calls, n, works);
+    s = dpari_batch_check(comm, calls, n, works);
     if (s == DPAR_OK) {
-        return dpari_batch_checked(c, calls, n, works);
+        return dpari_batch_checked(comm, calls, n, works);
     }
     for (int32_t i = 0; i < n && works; i++) {
         dpari_not_posted(&works[i], s);
@@ -8120,28 +8128,28 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 
 DPAR_API dpar_status dpar_test(dpar_work *work)
 {
-    dpar_comm *c;
+    dpar_comm *comm;
     if (!work) {
         return DPAR_E_ARG;
     }
-    c = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
-    if (c && work->self != work) {
+    comm = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
+    if (comm && work->self != work) {
         return DPAR_E_ARG;
     }
-    return c ? c->engine.test(work) : work->status;
+    return comm ? comm->engine.test(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait(dpar_work *work)
 {
-    dpar_comm *c;
+    dpar_comm *comm;
     if (!work) {
         return DPAR_E_ARG;
     }
-    c = DPARI_LOAD(&work->comm);
-    if (c && work->self != work) {
+    comm = DPARI_LOAD(&work->comm);
+    if (comm && work->self != work) {
         return DPAR_E_ARG;
     }
-    return c ? c->engine.wait(work) : work->status;
+    return comm ? comm->engine.wait(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
@@ -8159,24 +8167,24 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 /* ---- operations that post their messages step by step (engine.h) ------------------------------
  */
 
-DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+DPARI_API void dpari_rest_leave(dpar_comm *comm, dpari_rest *post, void *operation)
 {
-    c->post_pending = post;
-    c->pending_owner = operation;
+    comm->post_pending = post;
+    comm->pending_owner = operation;
 }
 
-DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
+DPARI_API dpar_status dpari_rest_post(dpar_comm *comm)
 {
-    dpari_rest *post = c->post_pending;
-    void *operation = c->pending_owner;
-    dpari_rest_leave(c, NULL, NULL);
+    dpari_rest *post = comm->post_pending;
+    void *operation = comm->pending_owner;
+    dpari_rest_leave(comm, NULL, NULL);
     return post ? post(operation) : DPAR_OK;
 }
 
-DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
+DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation)
 {
-    if (c->pending_owner == operation) {
-        dpari_rest_leave(c, NULL, NULL);
+    if (comm->pending_owner == operation) {
+        dpari_rest_leave(comm, NULL, NULL);
     }
 }
 
@@ -8194,120 +8202,120 @@ static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t cou
     return call;
 }
 
-DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
+DPAR_API dpar_status dpar_barrier(dpar_comm *comm, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, DPAR_U8);
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+DPAR_API dpar_status dpar_broadcast(dpar_comm *comm, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_BROADCAST, buffer, buffer, count, type);
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE, in, out, count, type);
     call.op = op;
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, count, type);
     call.op = op;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
-    dpar_status s = DPARI_LOAD(&c->status);
+    dpar_status s = DPARI_LOAD(&comm->status);
     call.op = op;
     if (s == DPAR_OK) {
-        s = dpari_call_check(c, &call);
+        s = dpari_call_check(comm, &call);
     }
     if (s == DPAR_OK && dpari_is_under_way(work)) {
-        s = dpari_work_is_busy(c, work);
+        s = dpari_work_is_busy(comm, work);
     }
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
     dpari_work_mark(work);
     call.type = DPARI_KERN_THROUGH(wire);
-    return dpari_counted(c, &call, dpari_not_posted(work, c->engine.post(c, &call, work)));
+    return dpari_counted(comm, &call, dpari_not_posted(work, comm->engine.post(comm, &call, work)));
 }
 
-DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, count, type);
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, count, type);
     call.op = op;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, count, type);
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, count, type);
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, count, type);
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
     call.variable_counts = 1;
-    call.count = c && count ? count[c->rank] : 0;
+    call.count = comm && count ? count[comm->rank] : 0;
     call.out_count = count;
     call.out_first = begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, 0, type);
     call.variable_counts = 1;
     call.op = op;
-    call.count = c && count ? count[c->rank] : 0;
+    call.count = comm && count ? count[comm->rank] : 0;
     call.in_count = count;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work)
 {
@@ -8317,10 +8325,10 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
     call.in_first = in_begin;
     call.out_count = out_count;
     call.out_first = out_begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work)
 {
@@ -8329,10 +8337,10 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
     call.root = root;
     call.out_count = count;
     call.out_first = begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work)
 {
@@ -8341,167 +8349,168 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
     call.root = root;
     call.in_count = count;
     call.in_first = begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+DPAR_API dpar_status dpar_send(dpar_comm *comm, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SEND, in, NULL, count, type);
     call.root = to;
     call.tag = tag;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
-                               int32_t tag, dpar_work *work)
+DPAR_API dpar_status dpar_recv(dpar_comm *comm, void *out, int64_t count, int32_t type,
+                               int32_t from, int32_t tag, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_RECV, NULL, out, count, type);
     call.root = from;
     call.tag = tag;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
 /* ---- groups, closed communicators, memory, reports --------------------------------------------
  */
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key,
+DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *comm, int32_t color, int32_t key,
                                                 dpar_comm **out)
 {
     dpar_status st;
-    if (!c || !out) {
-        return dpari_comm_null(c, "split: out is NULL");
+    if (!comm || !out) {
+        return dpari_comm_null(comm, "split: out is NULL");
     }
-    st = DPARI_LOAD(&c->status);
+    st = DPARI_LOAD(&comm->status);
     if (st == DPAR_OK) {
-        st = c->engine.split(c, color, key, out);
+        st = comm->engine.split(comm, color, key, out);
     }
     if (st == DPAR_OK && *out) {
-        (*out)->mem = c->mem;
+        (*out)->mem = comm->mem;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh,
+DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar_mesh *mesh,
                                                      uint32_t axes, dpar_comm **out)
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
     int64_t last = 0;
     dpar_text t;
-    if (!c || !mesh || !out) {
-        return dpari_comm_null(c, "split: the mesh or out is NULL");
+    if (!comm || !mesh || !out) {
+        return dpari_comm_null(comm, "split: the mesh or out is NULL");
     }
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
     }
-    if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 || mesh->first_rank + last >= c->size) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 ||
+        mesh->first_rank + last >= comm->size) {
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpari_text_print(&t,
                          "split: the mesh's ranks %d to %ld are outside this communicator of %d "
                          "ranks, or occur twice",
-                         mesh->first_rank, mesh->first_rank + last, c->size);
+                         mesh->first_rank, mesh->first_rank + last, comm->size);
         return DPAR_E_ARG;
     }
-    if (dpar_mesh_coords(mesh, c->rank, coord)) {
-        color = dpar_mesh_group_index(mesh, ~axes, c->rank);
-        key = dpar_mesh_group_index(mesh, axes, c->rank);
+    if (dpar_mesh_coords(mesh, comm->rank, coord)) {
+        color = dpar_mesh_group_index(mesh, ~axes, comm->rank);
+        key = dpar_mesh_group_index(mesh, axes, comm->rank);
     }
-    return dpar_comm_split(c, color, key, out);
+    return dpar_comm_split(comm, color, key, out);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                  dpar_why *why)
 {
     dpar_status st;
-    if (!c || !out) {
+    if (!comm || !out) {
         return dpari_wrong(why, "shrink: the communicator or out is NULL");
     }
-    if (!c->engine.shrink) {
+    if (!comm->engine.shrink) {
         return dpari_say(DPAR_E_SYSTEM, why,
                          "shrink: the engine %s cannot continue without the ranks that failed",
-                         c->engine.name);
+                         comm->engine.name);
     }
-    st = c->engine.shrink(c, out, was, why);
+    st = comm->engine.shrink(comm, out, was, why);
     if (st == DPAR_OK) {
-        (*out)->mem = c->mem;
+        (*out)->mem = comm->mem;
     }
     return st;
 }
 
 /* The dpari_ended_x functions are the engine of a closed communicator. */
-static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+static dpar_status dpari_ended_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
     (void)color;
     (void)key;
     *out = NULL;
-    return c->status;
+    return comm->status;
 }
 
-static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
+static dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
 {
-    const dpar_why closed = c->why; /* a copy, because why may be &c->why */
+    const dpar_why closed = comm->why; /* a copy, because why may be &comm->why */
     (void)out;
     (void)was;
-    return dpari_say(c->status, why, "shrink: %s", closed.text);
+    return dpari_say(comm->status, why, "shrink: %s", closed.text);
 }
 
-static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static dpar_status dpari_ended_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     (void)bytes;
     *memory = NULL;
-    return c->status;
+    return comm->status;
 }
 
-static void dpari_ended_release(dpar_comm *c, void *memory)
+static void dpari_ended_release(dpar_comm *comm, void *memory)
 {
-    (void)c;
+    (void)comm;
     (void)memory;
 }
 
-static dpar_status dpari_ended_progress(dpar_comm *c, int32_t on)
+static dpar_status dpari_ended_progress(dpar_comm *comm, int32_t on)
 {
     (void)on;
-    return c->status;
+    return comm->status;
 }
 
-static void dpari_ended_abort(dpar_comm *c, dpar_status status, const char *text)
+static void dpari_ended_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    (void)c;
+    (void)comm;
     (void)status;
     (void)text;
 }
 
-static void dpari_ended_report(dpar_comm *c, dpar_text *out)
+static void dpari_ended_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_text_print(out, "%s\n", c->why.text);
+    dpari_text_print(out, "%s\n", comm->why.text);
 }
 
-static void dpari_ended_describe(dpar_comm *c, dpar_text *out)
+static void dpari_ended_describe(dpar_comm *comm, dpar_text *out)
 {
-    (void)c;
+    (void)comm;
     dpar_text_put(out, ", closed");
 }
 
-static dpar_status dpari_ended_close(dpar_comm *c)
+static dpar_status dpari_ended_close(dpar_comm *comm)
 {
-    (void)c;
+    (void)comm;
     return DPAR_E_ARG;
 }
 
-DPARI_API DPARI_COLD int dpari_ended_is(const dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_ended_is(const dpar_comm *comm)
 {
-    return c->engine.close == dpari_ended_close;
+    return comm->engine.close == dpari_ended_close;
 }
 
-DPARI_API DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_add(dpar_comm *comm, dpari_on_end *e)
 {
-    e->next = c->ends;
-    c->ends = e;
+    e->next = comm->ends;
+    comm->ends = e;
 }
 
-DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *comm, const dpari_on_end *e)
 {
-    dpari_on_end **link = c ? &c->ends : NULL;
+    dpari_on_end **link = comm ? &comm->ends : NULL;
     while (link && *link) {
         if (*link == e) {
             *link = e->next;
@@ -8511,32 +8520,32 @@ DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
     }
 }
 
-DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *comm)
 {
-    for (; c && c->ends; c->ends = c->ends->next) {
-        *c->ends->at = NULL;
+    for (; comm && comm->ends; comm->ends = comm->ends->next) {
+        *comm->ends->at = NULL;
     }
 }
 
-/* Replaces the engine's functions that are called without a check of c->status. Callers of the
+/* Replaces the engine's functions that are called without a check of comm->status. Callers of the
  * others, such as run and post, check it first. */
-DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
+DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
     dpar_text t;
-    *at = c;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    *at = comm;
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpar_text_put(&t, "this communicator was closed before");
-    DPARI_STORE(&c->status, (dpar_status)DPAR_E_ARG);
-    c->engine.split = dpari_ended_split;
-    c->engine.shrink = dpari_ended_shrink;
-    c->engine.alloc = dpari_ended_alloc;
-    c->engine.release = dpari_ended_release;
-    c->engine.progress = dpari_ended_progress;
-    c->engine.abort = dpari_ended_abort;
-    c->engine.report = dpari_ended_report;
-    c->engine.describe = dpari_ended_describe;
-    c->engine.close = dpari_ended_close;
+    DPARI_STORE(&comm->status, (dpar_status)DPAR_E_ARG);
+    comm->engine.split = dpari_ended_split;
+    comm->engine.shrink = dpari_ended_shrink;
+    comm->engine.alloc = dpari_ended_alloc;
+    comm->engine.release = dpari_ended_release;
+    comm->engine.progress = dpari_ended_progress;
+    comm->engine.abort = dpari_ended_abort;
+    comm->engine.report = dpari_ended_report;
+    comm->engine.describe = dpari_ended_describe;
+    comm->engine.close = dpari_ended_close;
     dpari_on_end_all(gone);
     return gone;
 }
@@ -8544,69 +8553,69 @@ DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm 
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
 {
     for (int32_t i = 0; i < DPARI_ENDED; i++) {
-        dpar_comm *c = closed->last[i];
+        dpar_comm *comm = closed->last[i];
         closed->last[i] = NULL;
-        if (c) {
-            dpari_on_end_all(c);
-            return c;
+        if (comm) {
+            dpari_on_end_all(comm);
+            return comm;
         }
     }
     return NULL;
 }
 
-DPAR_API dpar_status dpar_comm_free(dpar_comm *c)
+DPAR_API dpar_status dpar_comm_free(dpar_comm *comm)
 {
-    return c ? c->engine.close(c) : DPAR_OK;
+    return comm ? comm->engine.close(comm) : DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpar_text t;
-    if (!c || !memory) {
-        return dpari_comm_null(c, "alloc: memory is NULL");
+    if (!comm || !memory) {
+        return dpari_comm_null(comm, "alloc: memory is NULL");
     }
     if (bytes < 0) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
-    return c->engine.alloc(c, bytes, memory);
+    return comm->engine.alloc(comm, bytes, memory);
 }
 
-DPAR_API void dpar_comm_release(dpar_comm *c, void *memory)
+DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory)
 {
-    if (c && memory) {
-        c->engine.release(c, memory);
+    if (comm && memory) {
+        comm->engine.release(comm, memory);
     }
 }
 
-DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on)
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on)
 {
-    return c ? c->engine.progress(c, on) : DPAR_E_ARG;
+    return comm ? comm->engine.progress(comm, on) : DPAR_E_ARG;
 }
 
-DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text)
+DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    if (c) {
-        c->engine.abort(c, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    if (comm) {
+        comm->engine.abort(comm, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
     }
 }
 
-DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *c, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *comm, dpar_text *out)
 {
-    if (c && out) {
-        dpari_text_print(out, "%s: %d%s", c->engine.name, c->size,
-                         c->size == 1 ? " rank" : " ranks");
-        if (c->engine.describe) {
-            c->engine.describe(c, out);
+    if (comm && out) {
+        dpari_text_print(out, "%s: %d%s", comm->engine.name, comm->size,
+                         comm->size == 1 ? " rank" : " ranks");
+        if (comm->engine.describe) {
+            comm->engine.describe(comm, out);
         }
     }
 }
 
-DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *comm, dpar_text *out)
 {
-    if (c && out) {
-        c->engine.report(c, out);
+    if (comm && out) {
+        comm->engine.report(comm, out);
     }
 }
 
@@ -8672,21 +8681,21 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l
 
 /* Rank `who` has failed with `worst`: broadcasts its message to the ranks that have not failed
  * themselves. */
-static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
+static dpar_status dpari_hear(dpar_comm *comm, dpar_status mine, dpar_status worst, int32_t who,
                               dpar_why *why)
 {
     dpar_why said;
     dpar_status s;
     dpari_zero(&said, sizeof said);
-    if (why != NULL && c->rank == who) {
+    if (why != NULL && comm->rank == who) {
         said = *why;
     }
-    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
+    s = dpar_broadcast(comm, said.text, sizeof said.text, DPAR_U8, who, NULL);
     if (mine != DPAR_OK) {
         return mine;
     }
     if (s != DPAR_OK) {
-        return dpari_repeat(s, why, c->why.text);
+        return dpari_repeat(s, why, comm->why.text);
     }
     if (said.text[0] == 0) {
         return dpari_say(worst, why, "rank %d: %s", who, dpar_status_text(worst));
@@ -8701,7 +8710,7 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
  * rank, and the negative of the largest hash with its rank. A result that cannot be such a minimum
  * means that the all-reduce was matched with another operation, which an engine that does not
  * compare calls allows. */
-static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
+static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
@@ -8717,13 +8726,13 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     call.out = out;
     call.count = 3;
     call.tag = dpari_plan_tag(plan);
-    in[0] = st * unit + c->rank;
-    in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
+    in[0] = st * unit + comm->rank;
+    in[1] = (int64_t)(hash >> 22) * ranks + comm->rank;
     in[2] = -in[1];
     who[0] = who[1] = -1;
-    run = dpari_post(c, &call, NULL);
+    run = dpari_post(comm, &call, NULL);
     if (run != DPAR_OK) {
-        return dpari_repeat(run, why, c->why.text);
+        return dpari_repeat(run, why, comm->why.text);
     }
     for (i = 0; i < 3; i++) {
         none |= out[i] > in[i] || out[i] == INT64_MIN;
@@ -8733,15 +8742,15 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;
     rank[1] = worst != DPAR_OK ? rank[0] : -out[2] % ranks;
     none |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
-    if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
-        rank[1] >= c->size) {
+    if (none || worst > 0 || rank[0] < 0 || rank[0] >= comm->size || rank[1] < 0 ||
+        rank[1] >= comm->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "rank %d: the all-reduce of %d ranks before a plan has a result that no "
                          "rank gave: another rank called another operation",
-                         c->rank, c->size);
+                         comm->rank, comm->size);
     }
     if (worst != DPAR_OK) {
-        return dpari_hear(c, st, worst, (int32_t)rank[0], why);
+        return dpari_hear(comm, st, worst, (int32_t)rank[0], why);
     }
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
@@ -8756,10 +8765,10 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     return DPAR_E_MISMATCH;
 }
 
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
-    return dpari_agree_pair(c, st, NULL, 0, who, why);
+    return dpari_agree_pair(comm, st, NULL, 0, who, why);
 }
 
 /* ---- facts ---------------------------------------------------------------------------------- */
@@ -8839,7 +8848,7 @@ DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *st
 /* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
  * step the first rank broadcasts the hash of the facts up to the middle, and the second whether its
  * hash is the same. */
-static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const char *plan,
+static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const char *plan,
                                      dpari_state *state, const void *given, int64_t *first)
 {
     dpari_facts f;
@@ -8847,17 +8856,17 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
     dpar_status st;
     dpari_facts_state(&f, plan, state, given, 0);
     high = f.count;
-    st = dpar_broadcast(c, &high, 1, DPAR_I64, who[0], NULL);
+    st = dpar_broadcast(comm, &high, 1, DPAR_I64, who[0], NULL);
     while (low < high && st == DPAR_OK) {
         const int64_t middle = low + (high - low) / 2;
         uint64_t before;
         int32_t alike;
         dpari_facts_state(&f, plan, state, given, middle + 1);
         before = f.before;
-        st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
+        st = dpar_broadcast(comm, &before, 1, DPAR_I64, who[0], NULL);
         alike = before == f.before;
         if (st == DPAR_OK) {
-            st = dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL);
+            st = dpar_broadcast(comm, &alike, 1, DPAR_I32, who[1], NULL);
         }
         low = alike ? middle + 1 : low;
         high = alike ? high : middle;
@@ -8927,7 +8936,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st, const char *plan,
                                                 dpari_state *state, const void *given,
                                                 dpar_why *why)
 {
@@ -8939,42 +8948,42 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     if (st == DPAR_OK && state) {
         hash = dpari_facts_hash(plan, state, given);
     }
-    st = dpari_agree_pair(c, st, plan, hash, who, why);
+    st = dpari_agree_pair(comm, st, plan, hash, who, why);
     if (who[0] == who[1]) {
         return st;
     }
     dpari_zero(&found, sizeof found);
-    st = dpari_facts_apart(c, who, plan, state, given, &first);
+    st = dpari_facts_apart(comm, who, plan, state, given, &first);
     dpari_facts_state(&f, plan, state, given, first);
     shown[0] = f.name != NULL;
     shown[1] = f.value;
     shown[2] = (int64_t)dpari_facts_plan(plan);
     if (st == DPAR_OK) {
-        st = dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL);
+        st = dpar_broadcast(comm, shown, 3, DPAR_I64, who[0], NULL);
     }
-    if (st == DPAR_OK && c->rank == who[1]) {
+    if (st == DPAR_OK && comm->rank == who[1]) {
         const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
         dpari_facts_say(&f, plan, alike, shown[1], who, &found);
     }
     if (st == DPAR_OK) {
-        st = dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL);
+        st = dpar_broadcast(comm, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+        return dpari_repeat(st, why, comm->why.text);
     }
     return dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
-DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work)
 {
     dpar_status st;
     call->tag = 1 + (int32_t)(hash % INT32_MAX);
-    st = dpari_post(c, call, work);
-    if (st == DPAR_E_MISMATCH && c->status == st) {
-        const dpar_why said = c->why;
+    st = dpari_post(comm, call, work);
+    if (st == DPAR_E_MISMATCH && comm->status == st) {
+        const dpar_why said = comm->why;
         dpar_text t;
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpari_text_print(&t, "%s: %s", what, said.text);
     }
     return st;
@@ -8983,39 +8992,40 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
 /* ---- reporting wrong calls --------------------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *c, dpar_status st, const char *form,
+static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *comm, dpar_status st, const char *form,
                                                   va_list *list)
 {
-    return c->status < 0 ? c->status : dpari_say_list(st, &c->why, form, list);
+    return comm->status < 0 ? comm->status : dpari_say_list(st, &comm->why, form, list);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
+DPARI_API DPARI_COLD dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char *form,
+                                                ...)
 {
     va_list list;
     va_start(list, form);
-    st = dpari_comm_say_list(c, st, form, &list);
+    st = dpari_comm_say_list(comm, st, form, &list);
     va_end(list);
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...)
 {
     dpar_status st;
     va_list list;
     va_start(list, form);
-    st = dpari_comm_say_list(c, DPAR_E_ARG, form, &list);
+    st = dpari_comm_say_list(comm, DPAR_E_ARG, form, &list);
     va_end(list);
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st,
                                                       const dpar_why *why)
 {
-    if (c->status < 0) {
-        return c->status;
+    if (comm->status < 0) {
+        return comm->status;
     }
-    dpar_comm_abort(c, st, why->text);
-    c->why = *why;
+    dpar_comm_abort(comm, st, why->text);
+    comm->why = *why;
     return st;
 }
 
@@ -10872,10 +10882,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g
     }
 }
 
-DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
+DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const char *place)
 {
-    dpari_group_of(c)->called = number;
-    dpari_group_of(c)->place = place;
+    dpari_group_of(comm)->called = number;
+    dpari_group_of(comm)->place = place;
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
@@ -10965,26 +10975,26 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const 
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref)
 {
-    dpari_group *g = dpari_group_of(c);
+    dpari_group *g = dpari_group_of(comm);
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_rank(&t, g, c->rank);
+    dpari_put_rank(&t, g, comm->rank);
     dpar_text_put(&t, ": ");
     dpari_put_unmapped(&t, g->world, ref);
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
+DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *comm, dpar_text *t)
 {
-    const dpari_group *g = dpari_group_of(c);
+    const dpari_group *g = dpari_group_of(comm);
     int32_t r = 0;
-    while (r < c->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
+    while (r < comm->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
         r++;
     }
-    if (r == c->size) {
+    if (r == comm->size) {
         return 0;
     }
     dpari_put_rank(t, g, r);
@@ -13871,9 +13881,9 @@ typedef struct dpari_node {
     dpari_thread thread;
 } dpari_node;
 
-static dpari_shm *dpari_shm_of(dpar_comm *c)
+static dpari_shm *dpari_shm_of(dpar_comm *comm)
 {
-    return (dpari_shm *)(void *)c;
+    return (dpari_shm *)(void *)comm;
 }
 
 /* ---- locks: only with a progress thread -------------------------------------------------------
@@ -14100,9 +14110,9 @@ static void dpari_progress_all(dpari_node *n)
     dpari_p2p_progress(n->p2p);
 }
 
-DPARI_API void dpari_shm_progress_all(dpar_comm *c)
+DPARI_API void dpari_shm_progress_all(dpar_comm *comm)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     if (n->posted > 0) {
         dpari_lock(n);
         dpari_progress_all(n);
@@ -14258,9 +14268,9 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     g->last = k;
 }
 
-static dpar_status dpari_shm_run(dpar_comm *c, const dpar_call *call)
+static dpar_status dpari_shm_run(dpar_comm *comm, const dpar_call *call)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_world *w = s->node->world;
     dpar_work k;
     dpar_status status;
@@ -14273,9 +14283,9 @@ static dpar_status dpari_shm_run(dpar_comm *c, const dpar_call *call)
     return status;
 }
 
-static dpar_status dpari_shm_post(dpar_comm *c, const dpar_call *call, dpar_work *k)
+static dpar_status dpari_shm_post(dpar_comm *comm, const dpar_call *call, dpar_work *k)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_lock(s->node);
     dpari_shm_begin(s, call, k);
     if (k->comm) {
@@ -14338,7 +14348,7 @@ static dpar_status dpari_shm_test(dpar_work *k)
 enum { DPARI_BATCH = 12 }; /* works that are kept on the stack */
 
 /* Posts receives first, so that messages are copied directly to their destination. */
-static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
+static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
     dpar_work few[DPARI_BATCH];
@@ -14348,13 +14358,13 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     if (!works) {
         k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
         if (!k) {
-            return dpari_say(DPAR_E_MEMORY, &c->why, "batch: no memory for %d calls", n);
+            return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls", n);
         }
     }
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n; i++) {
             if ((calls[i].kind == DPAR_CALL_SEND) == pass) {
-                dpari_shm_post(c, &calls[i], &k[i]);
+                dpari_shm_post(comm, &calls[i], &k[i]);
             }
         }
     }
@@ -14378,30 +14388,30 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     dpari_text_char(&t, ')');
 }
 
-static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     dpar_status status;
     dpari_lock(n);
     status = dpari_heap_alloc(n->world, bytes, 1, memory);
     dpari_unlock(n);
     if (status != DPAR_OK) {
-        dpari_alloc_why(n->world, bytes, &c->why);
+        dpari_alloc_why(n->world, bytes, &comm->why);
     }
     return status;
 }
 
-static DPARI_COLD void dpari_shm_release(dpar_comm *c, void *memory)
+static DPARI_COLD void dpari_shm_release(dpar_comm *comm, void *memory)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     dpari_lock(n);
     dpari_heap_release(n->world, memory);
     dpari_unlock(n);
 }
 
-static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
+static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    dpari_group_break(dpari_group_of(c), status, text);
+    dpari_group_break(dpari_group_of(comm), status, text);
 }
 
 /* ---- the progress thread ----------------------------------------------------------------------
@@ -14430,14 +14440,14 @@ static void *dpari_progress_main(void *arg)
     return NULL;
 }
 
-static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
+static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     if (on && !n->progress) {
         DPARI_STORE(&n->progress, 1U);
         if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
             DPARI_STORE(&n->progress, 0U);
-            return dpari_say(DPAR_E_SYSTEM, &c->why, "no thread could be started for progress");
+            return dpari_say(DPAR_E_SYSTEM, &comm->why, "no thread could be started for progress");
         }
     } else if (!on && n->progress) {
         DPARI_STORE(&n->progress, 2U); /* not 0, because the thread may still take the lock once */
@@ -14481,18 +14491,18 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     dpari_text_char(out, '\n');
 }
 
-static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
+static DPARI_COLD void dpari_shm_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_group *g = &s->group;
-    for (int32_t r = 0; r < c->size; r++) {
+    for (int32_t r = 0; r < comm->size; r++) {
         dpari_report_rank(g->world, g->world_rank[r], out);
     }
 }
 
-static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
+static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
 {
-    dpari_world *w = dpari_group_of(c)->world;
+    dpari_world *w = dpari_group_of(comm)->world;
     int32_t reads;
     if (w->size == 1) {
         return;
@@ -14593,18 +14603,18 @@ static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t o
     return n;
 }
 
-static void dpari_shm_free(dpar_comm *c)
+static void dpari_shm_free(dpar_comm *comm)
 {
-    if (c) {
-        dpari_os_unmap(c, dpari_shm_of(c)->bytes);
+    if (comm) {
+        dpari_os_unmap(comm, dpari_shm_of(comm)->bytes);
     }
 }
 
 static void dpari_node_close(dpari_node *n)
 {
-    dpar_comm *c;
-    while ((c = dpari_ended_take(&n->closed)) != NULL) {
-        dpari_shm_free(c);
+    dpar_comm *comm;
+    while ((comm = dpari_ended_take(&n->closed)) != NULL) {
+        dpari_shm_free(comm);
     }
     dpari_p2p_close(n->p2p);
     dpari_world_close(n->world);
@@ -14622,15 +14632,15 @@ static void dpari_shm_drop(dpari_shm *s)
     dpari_shm_free(dpari_ended_keep(&s->node->closed, &s->group.comm));
 }
 
-static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
+static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_node *n = s->node;
     const int last = s->group.id == 0;
     dpar_status status = DPAR_OK;
     int32_t lost;
     if (last && n->lent) {
-        return dpari_wrong(&c->why, "close: dpar_launch closes this communicator itself");
+        return dpari_wrong(&comm->why, "close: dpar_launch closes this communicator itself");
     }
     dpari_lock(n);
     s->closing = 1;
@@ -14640,15 +14650,15 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
         dpari_vote_cast(&s->group, DPARI_VOTE_LEAVES);
     }
     dpari_unlock(n);
-    if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
+    if (comm->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_CALL_BARRIER;
         leave.root = DPARI_CLOSE;
-        status = dpari_shm_run(c, &leave);
+        status = dpari_shm_run(comm, &leave);
     }
     if (last) {
-        dpari_shm_progress(c, 0);
+        dpari_shm_progress(comm, 0);
         while (n->open) {
             n->open->closing = 1;
             dpari_shm_lost(n->open);
@@ -14657,7 +14667,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
         dpari_node_close(n);
     } else {
         dpari_lock(n);
-        if (c->status == DPAR_OK) {
+        if (comm->status == DPAR_OK) {
             dpari_member_spare(s);
         }
         dpari_shm_drop(s);
@@ -14666,9 +14676,9 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     return lost ? DPAR_E_ARG : status;
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out);
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                dpar_why *why);
 
 static void dpari_engine_shm(dpar_engine *e)
@@ -14691,14 +14701,15 @@ static void dpari_engine_shm(dpar_engine *e)
     e->close = dpari_shm_close;
 }
 
-DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 {
-    return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
+    return comm->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)comm)->world
+                                             : NULL;
 }
 
-DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *comm)
 {
-    const dpari_shm *s = dpari_shm_of(c);
+    const dpari_shm *s = dpari_shm_of(comm);
     return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
 }
 
@@ -14845,14 +14856,14 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
     return count;
 }
 
-static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
+static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
 {
     dpar_text t;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
-    if (rank == c->rank) {
+    if (rank == comm->rank) {
         dpar_text_put(&t, ": ");
-        dpari_put_lack(&t, dpari_group_of(c)->world);
+        dpari_put_lack(&t, dpari_group_of(comm)->world);
     }
     return DPAR_E_MEMORY;
 }
@@ -14860,8 +14871,8 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
 static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
                                     dpar_comm **out)
 {
-    dpar_comm *c = &s->group.comm;
-    const int32_t n = c->size, me = c->rank;
+    dpar_comm *comm = &s->group.comm;
+    const int32_t n = comm->size, me = comm->rank;
     int32_t *world_rank = (int32_t *)(void *)(member + n);
     int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
     int64_t sequence = 0, id = 0;
@@ -14874,16 +14885,16 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     }
     status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
     if (status != DPAR_OK) {
-        return dpari_split_failed(c, me);
+        return dpari_split_failed(comm, me);
     }
-    (*out)->timeout_s = c->timeout_s;
+    (*out)->timeout_s = comm->timeout_s;
     dpari_shm_of(*out)->generation = s->generation;
     s->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
     return DPAR_OK;
 }
 
 /* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
-static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
+static dpar_status dpari_split_gather(dpar_comm *comm, const dpari_card *mine, dpari_card *card)
 {
     dpar_call call;
     memset(&call, 0, sizeof call);
@@ -14893,16 +14904,16 @@ static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpar
     call.count = (int64_t)sizeof *mine;
     call.in = mine;
     call.out = card;
-    return dpari_shm_run(c, &call);
+    return dpari_shm_run(comm, &call);
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_node *n = s->node;
-    const int64_t cards = c->size * (int64_t)sizeof(dpari_card);
-    const int64_t bytes = cards + c->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    const int64_t cards = comm->size * (int64_t)sizeof(dpari_card);
+    const int64_t bytes = cards + comm->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
     dpar_status status;
@@ -14915,15 +14926,15 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     dpari_unlock(n);
     mine.id = (int64_t)n->highest + 1;
     if (!card) {
-        return dpari_split_failed(c, c->rank); /* the others fail with a timeout */
+        return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
-    status = dpari_split_gather(c, &mine, card);
-    for (int32_t r = 0; r < c->size && status == DPAR_OK; r++) {
-        status = card[r].good ? DPAR_OK : dpari_split_failed(c, r);
+    status = dpari_split_gather(comm, &mine, card);
+    for (int32_t r = 0; r < comm->size && status == DPAR_OK; r++) {
+        status = card[r].good ? DPAR_OK : dpari_split_failed(comm, r);
     }
     if (status == DPAR_OK && color >= 0) {
         dpari_lock(n);
-        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + c->size), out);
+        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + comm->size), out);
         dpari_unlock(n);
     } else if (status == DPAR_OK) {
         *out = NULL;
@@ -15076,30 +15087,30 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                dpar_why *why)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_group *g = &s->group;
     const int64_t floor_before = s->node->world->floor;
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", c->rank);
+        return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", comm->rank);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);
     if (status == DPAR_OK) {
         dpari_shrink_wait(s);
         stay = dpari_vote_decide(g);
-        if (!dpari_vote_stays(stay, c->rank)) {
+        if (!dpari_vote_stays(stay, comm->rank)) {
             status = dpari_shrink_late(g, stay, why);
         } else {
             dpari_shrink_leave(g, stay, floor_before);
             status = dpari_shrink_make(s, stay, out, was);
             if (status != DPAR_OK) {
                 (void)dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
-                                c->rank);
+                                comm->rank);
             }
         }
     }
@@ -15126,9 +15137,9 @@ static int dpari_peers_plain(const dpari_world *w, int32_t bit)
     return (w->head->plain & bit) != 0;
 }
 
-/* Gathers the references of all ranks. Does not call dpar_all_gather, because c->sent must not
+/* Gathers the references of all ranks. Does not call dpar_all_gather, because comm->sent must not
  * count this. */
-static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
+static dpar_status dpari_peers_tell(dpar_comm *comm, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {
     dpar_call call;
@@ -15139,40 +15150,40 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
     call.count = (int64_t)(sizeof *mine / 8);
     call.in = mine;
     call.out = peer;
-    return c->engine.run(c, &call);
+    return comm->engine.run(comm, &call);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
                                                   const dpari_peers_array *array, int32_t n,
                                                   dpari_peer *peer)
 {
-    const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
+    const dpari_world *w = comm->mem == NULL ? dpari_world_of(comm) : NULL;
     dpari_peer mine;
-    dpar_status st = c->status;
+    dpar_status st = comm->status;
     int32_t i;
-    p->comm = c;
+    p->comm = comm;
     p->peer = peer;
     p->direct = 0;
     if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
-    mine.reach = c->mem == NULL;
+    mine.reach = comm->mem == NULL;
     for (i = 0; i < n; i++) {
         if (array[i].bytes > 0) {
             mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);
             mine.reach &= mine.ref[i] != 0;
         }
     }
-    st = dpari_peers_tell(c, tag, &mine, peer);
+    st = dpari_peers_tell(comm, tag, &mine, peer);
     p->direct = st == DPAR_OK;
-    for (i = 0; i < c->size && p->direct; i++) {
+    for (i = 0; i < comm->size && p->direct; i++) {
         p->direct = peer[i].reach != 0;
     }
-    for (i = 0; i < c->size * DPARI_PEERS_MOST && p->direct; i++) {
+    for (i = 0; i < comm->size * DPARI_PEERS_MOST && p->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
         if (ref != 0 && dpari_at(w, ref) == NULL) {
-            return dpari_group_unmapped(c, ref);
+            return dpari_group_unmapped(comm, ref);
         }
     }
     return st;
@@ -17807,47 +17818,47 @@ static void dpari_main_write(dpar_text *t)
 }
 
 /* True if this rank prints the error for all ranks. */
-static int dpari_fail_speaks(dpar_comm *c)
+static int dpari_fail_speaks(dpar_comm *comm)
 {
-    dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
+    dpar_comm *shared = dpari_world_of(comm) != NULL ? comm : comm->node;
     if (shared != NULL && dpari_world_of(shared) != NULL) {
         return dpari_shm_speaks(shared);
     }
-    return c->rank == 0 || c->status == DPAR_OK;
+    return comm->rank == 0 || comm->status == DPAR_OK;
 }
 
 /* Prints "rank 2 of 4" and the text to stderr, if no rank has printed anything so far, and breaks
- * c. */
-static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
+ * comm. */
+static void dpari_fail_text(dpar_comm *comm, const char *between, const char *text)
 {
     char line[400];
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "rank %d failed: %s", c->rank, text);
+    dpari_text_print(&t, "rank %d failed: %s", comm->rank, text);
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "rank %d of %d%s%s", c->rank, c->size, between, text);
-    if (dpari_fail_speaks(c)) {
+    dpari_text_print(&t, "rank %d of %d%s%s", comm->rank, comm->size, between, text);
+    if (dpari_fail_speaks(comm)) {
         dpari_main_write(&t);
     }
-    dpar_comm_abort(c, DPAR_E_PEER, why.text);
+    dpar_comm_abort(comm, DPAR_E_PEER, why.text);
 }
 
-DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
+DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
 {
     const char *text = "";
     char line[400];
     dpar_text t;
     if (why != NULL) {
         text = why->text;
-    } else if (c != NULL) {
-        text = c->why.text;
+    } else if (comm != NULL) {
+        text = comm->why.text;
     }
     if (text[0] == 0) {
         text = "it failed without a message";
     }
-    if (c != NULL) {
-        dpari_fail_text(c, ": ", text);
+    if (comm != NULL) {
+        dpari_fail_text(comm, ": ", text);
         return 1;
     }
     dpar_text_init(&t, line, sizeof line);
@@ -18174,34 +18185,34 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
  */
 
 /* Returns NaN if the all-reduce fails. */
-DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
+DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *comm, double x, int32_t op)
 {
     double all = 0.0;
-    if (dpar_all_reduce(c, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
+    if (dpar_all_reduce(comm, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
         const uint64_t nan = UINT64_C(0x7ff8000000000000);
         dpari_elements_bits(&all, &nan, 8);
     }
     return all;
 }
 
-DPAR_API double dpar_max(dpar_comm *c, double x)
+DPAR_API double dpar_max(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_MAX);
+    return dpari_scalar(comm, x, DPAR_MAX);
 }
 
-DPAR_API double dpar_min(dpar_comm *c, double x)
+DPAR_API double dpar_min(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_MIN);
+    return dpari_scalar(comm, x, DPAR_MIN);
 }
 
-DPAR_API double dpar_sum(dpar_comm *c, double x)
+DPAR_API double dpar_sum(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_SUM);
+    return dpari_scalar(comm, x, DPAR_SUM);
 }
 
-DPAR_API double dpar_mean(dpar_comm *c, double x)
+DPAR_API double dpar_mean(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_AVG);
+    return dpari_scalar(comm, x, DPAR_AVG);
 }
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
@@ -18250,13 +18261,14 @@ static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
 }
 
 /* Tests whether elements [low, high) have the same hash on all ranks. Returns 1, 0, or an error. */
-static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t low, int64_t high)
+static dpar_status dpari_alike_part(dpar_comm *comm, const dpari_alike *s, int64_t low,
+                                    int64_t high)
 {
     uint64_t in[2], out[2] = {0, 0};
     dpar_status st;
     in[0] = dpari_alike_hash(s->data + low * s->unit, (high - low) * s->unit);
     in[1] = ~in[0];
-    st = dpar_all_reduce(c, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
+    st = dpar_all_reduce(comm, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
@@ -18319,27 +18331,27 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
 }
 
 /* Finds the first element in which a rank differs from rank 0, by bisection. */
-static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why *found)
+static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
     int32_t mine, who = 0;
     dpar_status st = DPAR_OK;
     while (high - low > 1 && st >= 0) {
         const int64_t middle = low + (high - low) / 2;
-        st = dpari_alike_part(c, s, low, middle);
+        st = dpari_alike_part(comm, s, low, middle);
         low = st == 1 ? middle : low;
         high = st == 1 ? high : middle;
     }
     bits[0] = bits[1] = dpari_alike_bits(s, low);
     if (st >= 0) {
-        st = dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
+        st = dpar_broadcast(comm, &bits[0], 8, DPAR_U8, 0, NULL);
     }
-    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
+    mine = bits[0] != bits[1] ? comm->rank : comm->size - 1;
     if (st >= 0) {
-        st = dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
+        st = dpar_all_reduce(comm, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
     }
     if (st >= 0) {
-        st = dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
+        st = dpar_broadcast(comm, &bits[1], 8, DPAR_U8, who, NULL);
     }
     if (st < 0) {
         return st;
@@ -18364,13 +18376,13 @@ static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
-                                                      int32_t type, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data,
+                                                      int64_t count, int32_t type, dpar_why *why)
 {
     dpari_alike s;
     dpar_why found;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
     s.data = (const unsigned char *)data;
@@ -18379,20 +18391,20 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
     st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(c, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
                         &s, &found);
     if (st == DPAR_OK) {
-        st = dpari_alike_part(c, &s, 0, count);
+        st = dpari_alike_part(comm, &s, 0, count);
         if (st == 0) {
-            st = dpari_alike_find(c, &s, &found);
+            st = dpari_alike_find(comm, &s, &found);
         } else if (st == 1) {
             st = DPAR_OK;
         }
     }
     if (st != DPAR_OK) {
-        c->why = found.text[0] != 0 ? found : c->why;
+        comm->why = found.text[0] != 0 ? found : comm->why;
         if (why != NULL) {
-            *why = c->why;
+            *why = comm->why;
         }
     }
     return st;
@@ -18471,7 +18483,7 @@ typedef struct dpari_move_side {
 } dpari_move_side;
 
 typedef struct dpari_move {
-    dpar_comm *c;
+    dpar_comm *comm;
     int32_t dims, bytes, type, tag;
     int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
     dpari_move_side out, in; /* sends, receives */
@@ -18665,7 +18677,7 @@ static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
 static void dpari_move_flush(dpari_move *m)
 {
     if (m->boxes > 0) {
-        (void)dpari_do_move(m->c, m->box, m->boxes);
+        (void)dpari_do_move(m->comm, m->box, m->boxes);
     }
     m->boxes = 0;
 }
@@ -18805,7 +18817,7 @@ static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_
             b->to_stride[0] = b->from_stride[0] = 1;
         }
         dpari_move_flush(m);
-        (void)dpari_do_reduce(m->c, &r);
+        (void)dpari_do_reduce(m->comm, &r);
         dpari_item_unpack(a, it, i, i + n, result);
         dpari_move_flush(m);
     }
@@ -19099,13 +19111,13 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
                                    const dpari_move_totals *in)
 {
     int64_t bytes = 64; /* to the first line */
-    int ok = dpari_scratch_side(&bytes, out, m->c->size, m->piece, m->bytes) &&
-             dpari_scratch_side(&bytes, in, m->c->size, m->piece, m->bytes) &&
-             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
+    int ok = dpari_scratch_side(&bytes, out, m->comm->size, m->piece, m->bytes) &&
+             dpari_scratch_side(&bytes, in, m->comm->size, m->piece, m->bytes) &&
+             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->comm->size) + 1),
                                (int64_t)sizeof(void *)) &&
-             dpari_scratch_add(&bytes, m->c->size, 4 * 8);
-    if (ok && m->c->mem != NULL) {
-        const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
+             dpari_scratch_add(&bytes, m->comm->size, 4 * 8);
+    if (ok && m->comm->mem != NULL) {
+        const int64_t parts = in->ops ? dpari_least(in->items, m->comm->size) + 2 : 0;
         ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
              dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
              dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO);
@@ -19191,7 +19203,7 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
 /* Counts the messages of each stream and gives it memory for one, and for their rounds. */
 static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
 {
-    unsigned char **next = m->c->mem != NULL ? &m->next_there : &m->next;
+    unsigned char **next = m->comm->mem != NULL ? &m->next_there : &m->next;
     int32_t i;
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
@@ -19204,7 +19216,7 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
         s->messages = s->message;
         dpari_stream_rewind(s);
         s->slot = *next;
-        if (s->peer != m->c->rank || s->ops) {
+        if (s->peer != m->comm->rank || s->ops) {
             *next += dpari_room_up(most * m->bytes);
         }
     }
@@ -19220,14 +19232,14 @@ static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
                                         dpari_move_source *source, int32_t direction,
                                         const dpari_move_totals *sum)
 {
-    const int64_t streams = dpari_least(sum->items, m->c->size);
+    const int64_t streams = dpari_least(sum->items, m->comm->size);
     int32_t i;
     side->item = (dpari_move_item *)dpari_carve(m, sum->items, (int64_t)sizeof(dpari_move_item));
     side->stream = (dpari_move_stream *)dpari_carve(m, streams, (int64_t)sizeof(dpari_move_stream));
-    side->of_peer = (int32_t *)dpari_carve(m, m->c->size, 4);
+    side->of_peer = (int32_t *)dpari_carve(m, m->comm->size, 4);
     side->items = 0;
     side->streams = 0;
-    for (i = 0; i < m->c->size; i++) {
+    for (i = 0; i < m->comm->size; i++) {
         side->of_peer[i] = 0;
     }
     (void)dpari_source_begin(source, direction, NULL); /* it began before */
@@ -19390,14 +19402,14 @@ static int dpari_comes(const dpari_move_stream *s)
 
 static int dpari_goes(const dpari_move *m, const dpari_move_stream *s, int64_t round)
 {
-    return s->peer != m->c->rank && s->message < s->messages &&
+    return s->peer != m->comm->rank && s->message < s->messages &&
            (s->round != NULL ? s->round[s->message] : s->message) == round;
 }
 
 /* What stays on the rank: copied at once, when nothing of it is combined. */
 static void dpari_move_self(dpari_move *m, int dry)
 {
-    const int32_t me = m->c->rank;
+    const int32_t me = m->comm->rank;
     dpari_move_stream *to, *from;
     int64_t i, k;
     if (m->in.of_peer[me] == 0 || m->out.of_peer[me] == 0) {
@@ -19454,7 +19466,7 @@ static void dpari_move_plan(dpari_move *m)
 static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
-        *why = m->c->why;
+        *why = m->comm->why;
     }
     return st;
 }
@@ -19524,7 +19536,7 @@ static dpar_status dpari_move_wait(dpari_move *move, dpar_status first)
  * have such a table. */
 static dpar_status dpari_move_tell(dpari_move *move)
 {
-    dpar_comm *comm = move->c;
+    dpar_comm *comm = move->comm;
     dpar_status status = DPAR_OK;
     int32_t i;
     for (i = 0; i < move->out.streams + move->in.streams && status == DPAR_OK; i++) {
@@ -19546,7 +19558,7 @@ static dpar_status dpari_move_tell(dpari_move *move)
 /* What the rank has for itself and combines: as if it had come. */
 static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
 {
-    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->c->rank] - 1];
+    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->comm->rank] - 1];
     dpari_stream_cut(m, &m->in, s);
     s->memory = dpari_stream_load(m, from);
     dpari_stream_arrive(m, s, 0);
@@ -19561,7 +19573,7 @@ static dpar_status dpari_round_receive(dpari_move *m)
         unsigned char *place = s->slot;
         int64_t at;
         dpar_status st;
-        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        s->fresh = dpari_comes(s) && s->peer != m->comm->rank;
         if (!s->fresh) {
             continue;
         }
@@ -19571,7 +19583,7 @@ static dpar_status dpari_round_receive(dpari_move *m)
             s->memory = NULL;
             place = m->in.array.to + at;
         }
-        st = dpar_recv(m->c, place, s->m_count, m->type, s->peer, m->tag, &s->work);
+        st = dpar_recv(m->comm, place, s->m_count, m->type, s->peer, m->tag, &s->work);
         if (st < 0) {
             return st;
         }
@@ -19585,14 +19597,14 @@ static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
     for (k = 0; k < m->out.streams; k++) {
         dpari_move_stream *s = &m->out.stream[k];
         dpar_status st;
-        *more |= s->peer != m->c->rank && s->message < s->messages;
+        *more |= s->peer != m->comm->rank && s->message < s->messages;
         if (!dpari_goes(m, s, round)) {
             continue;
         }
         st = dpar_wait(&s->work); /* free slot; on a device it orders nothing: dpari_round_free */
         if (st == DPAR_OK) {
             const unsigned char *message = dpari_stream_load(m, s);
-            st = dpar_send(m->c, message, s->m_count, m->type, s->peer, m->tag, &s->work);
+            st = dpar_send(m->comm, message, s->m_count, m->type, s->peer, m->tag, &s->work);
         }
         if (st < 0) {
             return st;
@@ -19608,7 +19620,7 @@ static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
         dpari_move_stream *s = &m->in.stream[k];
         dpar_status st;
         *more |= s->message < s->messages;
-        if (s->peer == m->c->rank && dpari_comes(s)) {
+        if (s->peer == m->comm->rank && dpari_comes(s)) {
             dpari_move_own(m, s);
         }
         if (s->fresh) {
@@ -19628,7 +19640,7 @@ static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
 static dpar_status dpari_round_free(dpari_move *move, int64_t round)
 {
     int32_t i;
-    if (move->c->mem == NULL) {
+    if (move->comm->mem == NULL) {
         return DPAR_OK;
     }
     for (i = 0; i < move->out.streams; i++) {
@@ -19701,7 +19713,7 @@ static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
     dpari_move_combine(move, 0);
     status = dpari_move_p2p(move);
     if (status == DPAR_OK) {
-        status = move->c->status; /* what failed on the device */
+        status = move->comm->status; /* what failed on the device */
     }
     if (status != DPAR_OK) {
         return dpari_move_failed(move, status, why);
@@ -19718,27 +19730,27 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
 {
     unsigned char *scratch = (unsigned char *)at->scratch, *there = (unsigned char *)at->there;
     m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
-    m->out.array.there = m->in.array.there = m->c->mem != NULL ? m : NULL;
-    if (m->c->mem != NULL) {
+    m->out.array.there = m->in.array.there = m->comm->mem != NULL ? m : NULL;
+    if (m->comm->mem != NULL) {
         m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
         m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
     }
     dpari_side_build(m, &m->out, source, DPAR_TRANSFER_SEND, out);
     dpari_side_build(m, &m->in, source, DPAR_TRANSFER_RECV, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
-    m->word = (int64_t *)dpari_carve(m, m->c->size, 32);
+    m->word = (int64_t *)dpari_carve(m, m->comm->size, 32);
     m->stage = m->next_there;
 }
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *comm, int32_t type,
                                    const dpar_redistribute_desc *o, dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
-    const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
+    const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
     dpari_zero(m, sizeof *m);
-    m->c = c;
+    m->comm = comm;
     m->type = type;
     m->bytes = dpar_type_bytes(type);
     m->tag = o->tag;
@@ -19759,7 +19771,7 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
 static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistribute_desc *desc,
                                       int64_t bytes, dpari_move_memory *memory, dpar_why *why)
 {
-    const int there = move->c->mem != NULL;
+    const int there = move->comm->mem != NULL;
     dpar_status status = DPAR_OK;
     if (bytes < 0) {
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B");
@@ -19777,7 +19789,7 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
     if (there) {
         memory->there = desc->device_scratch;
         if (desc->device_scratch == NULL) {
-            status = dpar_comm_alloc(move->c, bytes, &memory->there);
+            status = dpar_comm_alloc(move->comm, bytes, &memory->there);
         }
         if (desc->scratch == NULL) { /* also after a failure: dpari_move_release gives it back */
             memory->scratch = dpari_os_pages(bytes);
@@ -19786,7 +19798,7 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
             return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
     } else if (desc->scratch == NULL) {
-        status = dpar_comm_alloc(move->c, bytes, &memory->scratch);
+        status = dpar_comm_alloc(move->comm, bytes, &memory->scratch);
     }
     return dpari_move_failed(move, status, why);
 }
@@ -19794,15 +19806,15 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
 static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc *o,
                                const dpari_move_memory *at)
 {
-    if (m->c->mem == NULL) {
+    if (m->comm->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
-            dpar_comm_release(m->c, at->scratch);
+            dpar_comm_release(m->comm, at->scratch);
         }
         return;
     }
     if (o->device_scratch == NULL && at->there != NULL) {
-        (void)dpari_do_wait(m->c); /* what uses it; orders nothing over NCCL: release waits */
-        dpar_comm_release(m->c, at->there);
+        (void)dpari_do_wait(m->comm); /* what uses it; orders nothing over NCCL: release waits */
+        dpar_comm_release(m->comm, at->there);
     }
     if (o->scratch == NULL && at->scratch != NULL) {
         dpari_os_unmap(at->scratch, at->bytes);
@@ -19832,9 +19844,9 @@ static dpar_status dpari_list_check(const dpari_move *move, const dpar_transfer 
         if (status != DPAR_OK) {
             return status;
         }
-        if (list[i].peer < 0 || list[i].peer >= move->c->size) {
+        if (list[i].peer < 0 || list[i].peer >= move->comm->size) {
             return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, list[i].peer,
-                               move->c->size);
+                               move->comm->size);
         }
     }
     return DPAR_OK;
@@ -19861,7 +19873,7 @@ static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
 static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, int64_t *word)
 {
     int32_t k, d;
-    dpari_zero(word, (size_t)m->c->size * 16);
+    dpari_zero(word, (size_t)m->comm->size * 16);
     for (k = 0; k < side->streams; k++) {
         const dpari_move_stream *s = &side->stream[k];
         int64_t *of = &word[2 * s->peer], i;
@@ -19880,17 +19892,17 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
  * all ranks fail. */
 static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
 {
-    const int32_t me = m->c->rank;
-    int64_t *mine = m->word, *theirs = mine + 2 * (int64_t)m->c->size;
+    const int32_t me = m->comm->rank;
+    int64_t *mine = m->word, *theirs = mine + 2 * (int64_t)m->comm->size;
     dpar_status st;
     int32_t k;
     dpari_side_words(m, &m->out, mine);
-    st = dpar_all_to_all(m->c, mine, theirs, 2, DPAR_I64, NULL);
+    st = dpar_all_to_all(m->comm, mine, theirs, 2, DPAR_I64, NULL);
     if (st != DPAR_OK) {
         return dpari_move_failed(m, st, why);
     }
     dpari_side_words(m, &m->in, mine);
-    for (k = 0; k < m->c->size && st == DPAR_OK; k++) {
+    for (k = 0; k < m->comm->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
                            "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
@@ -19902,7 +19914,7 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
                 mine[2 * k]);
         }
     }
-    return dpari_agree(m->c, st, why);
+    return dpari_agree(m->comm, st, why);
 }
 
 /* What all ranks must give alike, of lists and of layouts. */
@@ -20005,7 +20017,7 @@ static dpar_status dpari_lists_build(dpari_move *move, dpar_comm *comm, dpari_mo
  * one rank, all ranks fail. */
 static dpar_status dpari_lists_move(dpari_move *move, dpar_status status, dpar_why *why)
 {
-    status = dpari_agree_on(move->c, status, "transfers", dpari_move_state, move, why);
+    status = dpari_agree_on(move->comm, status, "transfers", dpari_move_state, move, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -20016,7 +20028,7 @@ static dpar_status dpari_lists_move(dpari_move *move, dpar_status status, dpar_w
     return dpari_move_go(move, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
                                                         const dpar_redistribute_desc *move,
                                                         dpar_why *why)
 {
@@ -20026,7 +20038,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
     dpari_move_source source;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status status;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
@@ -20034,7 +20046,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
         desc = &none;
     }
     dpari_lists_source(&source, desc->send, desc->send_count, desc->receive, desc->receive_count);
-    status = dpari_lists_build(&lists, c, &source, desc, &memory, why);
+    status = dpari_lists_build(&lists, comm, &source, desc, &memory, why);
     status = dpari_lists_move(&lists, status, why);
     dpari_move_release(&lists, desc, &memory);
     if (status == DPAR_E_ROOM) {
@@ -20179,7 +20191,7 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     const void *in = desc->in;
     void *out = desc->out;
     dpari_move *move = &all->move;
-    const int32_t rank = move->c->rank;
+    const int32_t rank = move->comm->rank;
     int64_t shape[DPAR_MAX_DIMS], reads, writes;
     dpar_status status = dpari_side_array(&move->out.array, desc->from, rank, desc->in_shape,
                                           move->type, shape, &reads, why);
@@ -20250,18 +20262,18 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     int64_t i, n;
     int32_t coord[DPAR_MAX_AXES], d;
     dpari_zero(&it, sizeof it);
-    dpar_layout_local(to, m->c->rank, it.extent, NULL);
+    dpar_layout_local(to, m->comm->rank, it.extent, NULL);
     it.volume = 1;
     for (d = 0; d < to->dims; d++) {
         it.volume *= it.extent[d];
     }
-    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->c->rank, coord)) {
+    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->comm->rank, coord)) {
         return;
     }
     if (m->in.array.there != NULL) {
         dpar_mem_box *b;
         there += (64 - (uintptr_t)there % 64) % 64;
-        (void)dpari_do_copy(m->c, there, NULL, DPARI_MOVE_ZERO);
+        (void)dpari_do_copy(m->comm, there, NULL, DPARI_MOVE_ZERO);
         b = dpari_move_box_there(m, DPAR_COPY);
         b->to = m->in.array.to;
         b->from = there;
@@ -20297,7 +20309,7 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_com
     return dpari_move_go(&all->move, why);
 }
 
-DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why)
 {
     dpar_redistribute_desc none;
@@ -20305,18 +20317,18 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
     dpari_redistribution all;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status status;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;
     }
-    status = dpari_redistribution_count(&all, c, desc, why);
+    status = dpari_redistribution_count(&all, comm, desc, why);
     if (status == DPAR_OK) {
         status = dpari_redistribution_arrays(&all, desc, &memory, why);
     }
-    status = dpari_redistribution_move(&all, c, status, desc, &memory, why);
+    status = dpari_redistribution_move(&all, comm, status, desc, &memory, why);
     dpari_move_release(&all.move, desc, &memory);
     if (status == DPAR_E_ROOM) {
         dpari_needs_bytes(why, memory.bytes);
@@ -20335,23 +20347,23 @@ typedef struct dpari_object_head {
     int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_object_head;
 
-DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *c, int64_t bytes)
+DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *comm, int64_t bytes)
 {
     const int64_t all = bytes + DPARI_ROOM_ALIGN;
     void *at = NULL;
     int64_t pages = 0;
     dpari_object_head *m;
-    if (c == NULL || c->mem != NULL) {
+    if (comm == NULL || comm->mem != NULL) {
         at = dpari_os_pages(all);
         pages = all;
-    } else if (dpar_comm_alloc(c, all, &at) != DPAR_OK) {
+    } else if (dpar_comm_alloc(comm, all, &at) != DPAR_OK) {
         at = NULL;
     }
     if (at == NULL) {
         return NULL;
     }
     m = (dpari_object_head *)at;
-    m->comm = c;
+    m->comm = comm;
     m->pages = pages;
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
@@ -20375,13 +20387,13 @@ DPARI_API DPARI_COLD dpar_status dpari_object_end(dpar_status st, void *memory)
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *c, void *given, int64_t bytes,
+DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes,
                                                      int64_t need, const char *module,
                                                      void **memory, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
     if (given == NULL && bytes == 0) {
-        *memory = dpari_object_alloc(c, need);
+        *memory = dpari_object_alloc(comm, need);
         if (*memory == NULL) {
             return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
         }

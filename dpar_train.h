@@ -827,7 +827,7 @@ DPAR_API void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int64_t *first
  *     desc.count = count;                        elements of each parameter
  *     desc.prefetch = 1;
  *     dpar_optimizer_init(&desc.optimizer, DPAR_OPTIMIZER_ADAMW);
- *     dpar_fsdp_make(c, &desc, &f, &why);
+ *     dpar_fsdp_make(comm, &desc, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);
@@ -1387,10 +1387,11 @@ DPAR_API dpar_status dpar_cross_entropy_backward(const dpar_tensor_parallel *t,
  * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
  * done by your kernel, or by the plain one of this file:
  *
- *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_ZIGZAG, &why);  layer: zeroed
+ *     memset(&layer, 0, sizeof(layer));
+ *     dpar_packed_init(&layer.tokens, docs, ends, comm->size, DPAR_SPLIT_ZIGZAG, &why);
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
  *     layer.type = DPAR_F32; layer.causal = 1;
- *     dpar_attention_make(c, &layer, &plan, &why);
+ *     dpar_attention_make(comm, &layer, &plan, &why);
  *     arrays.q = ...                            plan->tokens rows each, the rank's own tokens
  *     dpar_attention_forward(plan, &arrays);    every layer, every step
  *     dpar_attention_backward(plan, &arrays);
@@ -1631,10 +1632,10 @@ DPAR_API dpar_status dpar_attention_exchange(dpar_attention_plan *plan, int32_t 
  * results back, forward and backward. Each step gives what one rank with all tokens and all experts
  * would give. The experts themselves are yours:
  *
- *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
+ *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
  *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
- *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
+ *     dpar_experts_make(comm, &layer, &plan, &why);                  one plan for all such layers
  *
  *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
  *     dpar_router_forward(&router, &route, &why);                    choices and weights
@@ -1960,7 +1961,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
  *     desc.order = "1f1b"; desc.micro_batches = micros;
  *     desc.type = DPAR_F32; desc.count = tokens * width;
  *     desc.forward = my_forward; desc.backward = my_backward;
- *     dpar_pipeline_make(c, &desc, &p, &why);
+ *     dpar_pipeline_make(comm, &desc, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
  *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);
@@ -2152,9 +2153,9 @@ DPAR_API dpar_status dpar_pipeline_free(dpar_pipeline *p);
  * mem_private.h does for those of mem.h. If comm->mem has no table of layers, the communicator
  * breaks with DPAR_E_UNKNOWN. */
 
-/* Run one operation in the memory of c. */
-DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
-DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
+/* Run one operation in the memory of comm. */
+DPARI_API dpar_status dpari_do_moments(dpar_comm *comm, const dpar_mem_moments *call);
+DPARI_API dpar_status dpari_do_norm(dpar_comm *comm, const dpar_mem_norm *call);
 
 /* ==== train/attention_way.h ==== */
 
@@ -2204,7 +2205,7 @@ struct dpari_attention_method {
     void (*state)(dpari_facts *f, const dpar_attention_desc *a);
     /* Takes the memory that the plan needs on this rank: its own state behind the plan (p->of_way),
      * and buffers where the arrays are. While bytes are counted, the rooms return NULL. */
-    dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
+    dpar_status (*lay)(dpari_attention *p, const dpar_comm *comm, dpari_room *behind,
                        dpari_room *buffers, dpar_why *why);
     dpar_status (*init)(dpari_attention *p, dpar_why *why); /* collective, as those below */
     void (*push)(dpari_attention *p);                       /* between two blocks: local */
@@ -2244,16 +2245,17 @@ DPARI_API void dpari_seq_attend_back(dpari_attention *p, const dpar_attention_ar
 /* Runs the operation in the memory of the host. */
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
-/* Run one operation in the memory of c. */
-DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
-DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
-DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);
-DPARI_INTERNAL dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call);
-DPARI_INTERNAL dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *call);
-DPARI_INTERNAL dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *call);
-DPARI_INTERNAL dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call);
-DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *c, const dpar_mem_cross_entropy *call);
-DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *c,
+/* Run one operation in the memory of comm. */
+DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *comm, const dpar_mem_squares *call);
+DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *comm, const dpar_mem_optimize *call);
+DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *comm, const dpar_mem_round *call);
+DPARI_INTERNAL dpar_status dpari_do_gather(dpar_comm *comm, const dpar_mem_gather *call);
+DPARI_INTERNAL dpar_status dpari_do_scatter(dpar_comm *comm, const dpar_mem_scatter *call);
+DPARI_INTERNAL dpar_status dpari_do_combine(dpar_comm *comm, const dpar_mem_combine *call);
+DPARI_INTERNAL dpar_status dpari_do_dot(dpar_comm *comm, const dpar_mem_dot *call);
+DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *comm,
+                                                  const dpar_mem_cross_entropy *call);
+DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
                                                     const dpar_mem_attention_merge *call);
 
 /* ==== train/attention_way.h ==== */
@@ -5843,14 +5845,14 @@ DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
 /* ---- operations in the memory of a communicator ---------------------------------------------- */
 
 /* Breaks a communicator whose memory has no table of layers. */
-static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what)
 {
     dpar_why why;
-    if (c->status >= 0) {
+    if (comm->status >= 0) {
         (void)dpari_say(DPAR_E_UNKNOWN, &why,
                         "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
-                        c->rank, what);
-        dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
+                        comm->rank, what);
+        dpar_comm_abort(comm, DPAR_E_UNKNOWN, why.text);
     }
     return DPAR_E_UNKNOWN;
 }
@@ -5858,17 +5860,18 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 /* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
  * NULL. */
 #define DPARI_DO_LAYER(linkage, name)                                                              \
-    linkage dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)                 \
+    linkage dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)              \
     {                                                                                              \
-        const dpar_mem *m = c->mem;                                                                \
+        const dpar_mem *m = comm->mem;                                                             \
         const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
         if (m == NULL) {                                                                           \
             return dpari_mem_##name(NULL, call);                                                   \
         }                                                                                          \
         if (l == NULL) {                                                                           \
-            return dpari_do_without(c, #name);                                                     \
+            return dpari_do_without(comm, #name);                                                  \
         }                                                                                          \
-        return dpari_do_ended(c, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call), #name); \
+        return dpari_do_ended(comm, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call),      \
+                              #name);                                                              \
     }
 DPARI_DO_LAYER(DPARI_INTERNAL, squares)
 DPARI_DO_LAYER(DPARI_INTERNAL, optimize)
@@ -6494,12 +6497,12 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 }
 
 /* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
-static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc *desc,
+static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_desc *desc,
                                               dpar_why *why)
 {
     const int64_t each = dpar_type_bytes(desc->type);
     void *const *const array = desc->arrays;
-    int32_t *at = (int32_t *)dpari_object_alloc(c, desc->params * (int64_t)sizeof *at);
+    int32_t *at = (int32_t *)dpari_object_alloc(comm, desc->params * (int64_t)sizeof *at);
     int32_t i, k, step, n = 0;
     dpar_status status = DPAR_OK;
     if (at == NULL) {
@@ -6559,16 +6562,16 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 
 /* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
  * since their all-reduce rounds f32 while it adds. */
-static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *desc)
+static int dpari_ddp_copies(const dpar_comm *comm, const dpar_ddp_desc *desc)
 {
     return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
-                                      c->mem != NULL || dpari_world_of(c) == NULL);
+                                      comm->mem != NULL || dpari_world_of(comm) == NULL);
 }
 
 /* True if array i is sent from a copy, together with others of its bucket. */
-static int dpari_ddp_packs(const dpar_comm *c, const dpar_ddp_desc *desc, int32_t i)
+static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int32_t i)
 {
-    if (desc->hook != NULL || dpari_ddp_copies(c, desc)) {
+    if (desc->hook != NULL || dpari_ddp_copies(comm, desc)) {
         return 1;
     }
     return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
@@ -6579,7 +6582,7 @@ static int dpari_ddp_packs(const dpar_comm *c, const dpar_ddp_desc *desc, int32_
 
 /* Places the parts of a ddp in memory and returns their total size; with memory NULL only
  * counts. */
-static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_ddp_desc *desc,
+static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar_ddp_desc *desc,
                                  int32_t buckets, int64_t *bytes)
 {
     const int32_t params = desc->params;
@@ -6588,10 +6591,10 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
     dpari_room r;
     int32_t i;
     if (desc->gradients != NULL) {
-        works += c->size; /* zero1 divides buckets where shares end */
+        works += comm->size; /* zero1 divides buckets where shares end */
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
-        works += !dpari_ddp_packs(c, desc, i);
+        works += !dpari_ddp_packs(comm, desc, i);
     }
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -6618,7 +6621,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
 }
 
 /* Checks the descriptor, and counts the buckets and the bytes that a ddp takes. */
-static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int32_t *buckets,
+static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
     dpar_buckets_desc how;
@@ -6627,7 +6630,7 @@ static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int3
         return status;
     }
     if (desc->arrays != NULL && desc->params > 1) {
-        status = dpari_ddp_apart(c, desc, why);
+        status = dpari_ddp_apart(comm, desc, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -6635,7 +6638,7 @@ static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int3
     how = dpari_ddp_bucketing(desc);
     status = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     if (status == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, c, desc, *buckets, bytes);
+        (void)dpari_ddp_place(NULL, comm, desc, *buckets, bytes);
     }
     return status;
 }
@@ -7032,20 +7035,20 @@ DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
 
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
 {
-    dpar_comm *c = z->ddp->comm;
+    dpar_comm *comm = z->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
     call.type = z->ddp->desc.type;
     call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
     call.out = data;
-    call.variable_counts = z->share * c->size != z->ddp->elements;
+    call.variable_counts = z->share * comm->size != z->ddp->elements;
     call.count = z->share;
     if (call.variable_counts) {
-        call.count = z->count[c->rank];
+        call.count = z->count[comm->rank];
         call.out_count = z->count;
     }
-    return dpari_post_alike(c, &call, hash,
+    return dpari_post_alike(comm, &call, hash,
                             "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
 }
 
@@ -7415,12 +7418,12 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
 /* Frees the memory of a zero1. */
 static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->comm;
+    dpar_comm *comm = z->ddp->comm;
     if (z->moment[0] != NULL) {
-        dpar_comm_release(c, z->moment[0]);
+        dpar_comm_release(comm, z->moment[0]);
     }
-    if (z->pinned && c->mem->unpin != NULL) {
-        (void)c->mem->unpin(c->mem->ctx, z->squares);
+    if (z->pinned && comm->mem->unpin != NULL) {
+        (void)comm->mem->unpin(comm->mem->ctx, z->squares);
     }
     dpari_object_release(z->squares);
     dpari_object_release(z);
@@ -7469,16 +7472,16 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
 /* Allocates the optimizer's state, which begins as zeros. */
 static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->comm;
-    const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
+    dpar_comm *comm = z->ddp->comm;
+    const int64_t each = z->count[comm->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
-    z->squares = (double *)dpari_object_alloc(c, (int64_t)sizeof *z->squares);
+    z->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *z->squares);
     if (z->squares == NULL) {
         return DPAR_E_MEMORY;
     }
-    if (c->mem != NULL && c->mem->pin != NULL) {
-        status = c->mem->pin(c->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
+    if (comm->mem != NULL && comm->mem->pin != NULL) {
+        status = comm->mem->pin(comm->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
         if (status != DPAR_OK) {
             return status;
         }
@@ -7487,7 +7490,7 @@ static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
     if (z->moments == 0) {
         return DPAR_OK;
     }
-    status = dpar_comm_alloc(c, dpari_most(64, each * z->moments), &memory);
+    status = dpar_comm_alloc(comm, dpari_most(64, each * z->moments), &memory);
     z->moment[0] = (unsigned char *)memory;
     if (status == DPAR_OK && z->moments > 1) {
         z->moment[1] = z->moment[0] + each;
@@ -7574,7 +7577,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = z->ddp->comm;
+    dpar_comm *comm = z->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -7585,18 +7588,18 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
     dpari_zero(&s, sizeof s);
     s.type = z->ddp->desc.type;
     s.in = z->ddp->buffer + dpari_ddp_first(z) * dpar_type_bytes(s.type);
-    s.count = z->count[c->rank];
+    s.count = z->count[comm->rank];
     s.sum = z->squares;
     *s.sum = 0.0;
     if (s.count > 0) {
-        status = dpari_do_squares(c, &s);
+        status = dpari_do_squares(comm, &s);
     }
     if (status == DPAR_OK) {
-        status = dpari_do_wait(c);
+        status = dpari_do_wait(comm);
     }
     if (status == DPAR_OK) {
         const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
-        status = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        status = dpar_all_reduce(comm, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
@@ -7657,11 +7660,11 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize
 }
 
 /* Appends to the message in why. */
-static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
+static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const char *more)
 {
-    const dpar_why said = c->why;
+    const dpar_why said = comm->why;
     dpar_text t;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
@@ -7696,16 +7699,17 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *z, double rate, double cl
 
 /* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
  * something else notice. If all ranks reject the step, nothing has happened. */
-static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
+static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st,
+                                                 const dpar_why *own)
 {
     dpar_why why = *own;
-    st = dpari_agree_on(c, st, "zero1 refused", NULL, NULL, &why);
-    if (c->status == DPAR_OK) {
-        c->why = *own;
+    st = dpari_agree_on(comm, st, "zero1 refused", NULL, NULL, &why);
+    if (comm->status == DPAR_OK) {
+        comm->why = *own;
     } else {
-        (void)dpari_repeat(st, &why, c->why.text);
-        c->why = *own;
-        dpari_zero1_add(c, "; ", why.text);
+        (void)dpari_repeat(st, &why, comm->why.text);
+        comm->why = *own;
+        dpari_zero1_add(comm, "; ", why.text);
     }
     return st;
 }
@@ -7724,19 +7728,19 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
 {
     dpar_zero1 *const z = zero1;
     dpar_mem_optimize call;
-    dpar_comm *c;
+    dpar_comm *comm;
     dpar_why why;
     dpar_status status;
     if (z == NULL) {
         return DPAR_E_ARG;
     }
-    c = z->ddp->comm;
-    if (c->status != DPAR_OK) {
-        return c->status;
+    comm = z->ddp->comm;
+    if (comm->status != DPAR_OK) {
+        return comm->status;
     }
     status = dpari_zero1_check(z, rate, clip, &why);
     if (status != DPAR_OK) {
-        return dpari_zero1_refuse(c, status, &why);
+        return dpari_zero1_refuse(comm, status, &why);
     }
     if (!z->ddp->ended) {
         status = dpari_ddp_finish(z->ddp, 1);
@@ -7758,11 +7762,11 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
         return status;
     }
     status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
-    if (status == DPAR_E_MISMATCH && c->status == status) {
-        why = c->why;
-        (void)dpari_optimizer_say(&c->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ",
-                                  rate, clip);
-        dpari_zero1_add(c, "", why.text);
+    if (status == DPAR_E_MISMATCH && comm->status == status) {
+        why = comm->why;
+        (void)dpari_optimizer_say(
+            &comm->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ", rate, clip);
+        dpari_zero1_add(comm, "", why.text);
     }
     return status;
 }
@@ -8310,13 +8314,13 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 /* Lays out what was counted, in memory that has been provided. */
-static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *c, const dpar_fsdp_sizes *sizes,
+static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
                                     dpar_why *why)
 {
     int64_t plan;
     dpar_status st;
     dpari_fsdp_place(d, d, &plan);
-    d->shard = c;
+    d->shard = comm;
     d->replicas = d->desc.replicas;
     st = dpari_fsdp_lay(d, why);
     if (st != DPAR_OK) {
@@ -8325,7 +8329,7 @@ static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *c, const dpar_fsdp_
     return dpari_fsdp_take(d, sizes, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
                                                dpar_fsdp **fsdp, dpar_why *why)
 {
     dpar_fsdp counted, *d;
@@ -8334,23 +8338,23 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     dpar_comm *replicas;
     void *memory = NULL;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_fsdp_make: the communicator is NULL");
     }
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
-                      : dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
+                      : dpari_fsdp_plan(&counted, comm->size, desc, &sizes, why);
     if (st == DPAR_OK) {
-        st = dpari_object_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
+        st = dpari_object_memory(comm, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
     given.fsdp = &counted;
-    st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
-        st = dpari_fsdp_agree(c, replicas, dpari_fsdp_build(d, c, &sizes, why), "fsdp", NULL,
+        st = dpari_fsdp_agree(comm, replicas, dpari_fsdp_build(d, comm, &sizes, why), "fsdp", NULL,
                               &given, why);
         if (st == DPAR_OK) {
             *fsdp = d;
@@ -9447,22 +9451,22 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- functions of all layers ----------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
                                                           int32_t type, int64_t tokens,
                                                           int64_t *counts, dpar_why *why)
 {
     dpar_tensor_parallel made;
     dpar_status st;
-    if (t == NULL || c == NULL) {
+    if (t == NULL || comm == NULL) {
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
         return dpari_wrong(why, "layers: type is %s, but must be f64 or f32", dpar_type_name(type));
     }
     dpari_zero(&made, sizeof made);
-    st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
+    st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, comm->size, 1, why);
     if (st == DPAR_OK) {
-        made.comm = c;
+        made.comm = comm;
         made.type = type;
         made.counts = counts;
         *t = made;
@@ -10631,19 +10635,19 @@ static int32_t dpari_seq_home_buffer(int32_t ranks)
 
 /* Assigns memory to the buffers of the ring. Forward and backward use the same memory, because they
  * do not overlap. */
-static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
+static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *comm, dpari_room *buffers)
 {
     const dpar_attention_desc *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->head.tokens = dpar_packed_rank_count(&a->tokens, c->rank, NULL);
-    for (i = 0; i < c->size; i++) {
+    p->head.tokens = dpar_packed_rank_count(&a->tokens, comm->rank, NULL);
+    for (i = 0; i < comm->size; i++) {
         most = dpari_most(most, dpar_packed_rank_count(&a->tokens, i, NULL));
     }
     heads = p->head.tokens * a->heads;
-    for (i = 0; i < 2 && c->size > 1; i++) {
+    for (i = 0; i < 2 && comm->size > 1; i++) {
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
     forward = *buffers; /* forward's buffers; backward's are in the same place */
@@ -10656,7 +10660,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
     if (a->type != p->sums) {
         p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
     }
-    for (i = 0; i < dpari_seq_home_buffer(c->size) + 1; i++) {
+    for (i = 0; i < dpari_seq_home_buffer(comm->size) + 1; i++) {
         p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
     }
     buffers->used = dpari_most(buffers->used, forward.used);
@@ -10664,7 +10668,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
 
 /* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
  * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at p->device. */
-static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
+static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *comm, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
     const dpari_attention_method way = dpari_seq_way(&p->head.layer);
@@ -10676,9 +10680,9 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     (void)dpari_room_take(&behind, 1, sizeof *p);
     (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
     if (way.lay != NULL) {
-        st = way.lay(p, c, &behind, c->mem != NULL ? &there : &behind, why);
+        st = way.lay(p, comm, &behind, comm->mem != NULL ? &there : &behind, why);
     } else {
-        dpari_seq_lay_ring(p, c, c->mem != NULL ? &there : &behind);
+        dpari_seq_lay_ring(p, comm, comm->mem != NULL ? &there : &behind);
     }
     p->device_bytes = there.used;
     *bytes = behind.used;
@@ -10686,8 +10690,9 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
 }
 
 /* Checks a layer and counts the bytes of its plan. */
-static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_attention_desc *layer,
-                                              int64_t *need, dpar_why *why)
+static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
+                                              const dpar_attention_desc *layer, int64_t *need,
+                                              dpar_why *why)
 {
     dpari_attention p;
     dpar_status st;
@@ -10698,14 +10703,14 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     if (st != DPAR_OK) {
         return st;
     }
-    if (layer->tokens.ranks != c->size) {
+    if (layer->tokens.ranks != comm->size) {
         return dpari_wrong(why, "attention: tokens.ranks is %d, but the communicator has %d ranks",
-                           layer->tokens.ranks, c->size);
+                           layer->tokens.ranks, comm->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
     p.sums = dpari_seq_sums(layer->type);
-    return dpari_seq_lay(&p, c, NULL, need, why);
+    return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
 /* Lists what all ranks must give alike, for comparison. */
@@ -10765,7 +10770,7 @@ static void dpari_seq_give_back(dpari_attention *p)
 }
 
 /* Fills in a plan in its memory. */
-static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *c,
+static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *comm,
                                                   const dpar_attention_desc *layer, dpar_why *why)
 {
     int64_t need;
@@ -10773,35 +10778,37 @@ static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm 
     dpari_zero(p, sizeof *p);
     p->head.layer = dpari_seq_filled(layer);
     p->sums = dpari_seq_sums(layer->type);
-    p->comm = c;
-    st = dpari_seq_lay(p, c, p, &need, why);
-    if (st != DPAR_OK || c->mem == NULL) {
+    p->comm = comm;
+    st = dpari_seq_lay(p, comm, p, &need, why);
+    if (st != DPAR_OK || comm->mem == NULL) {
         return st;
     }
     return dpari_seq_elsewhere(p, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *comm,
+                                                    const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
     dpari_attention *p;
     void *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
     st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
-                      : dpari_seq_count(c, layer, &need, why);
+                      : dpari_seq_count(comm, layer, &need, why);
     if (st == DPAR_OK) {
-        st = dpari_object_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
+        st =
+            dpari_object_memory(comm, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_attention *)memory : NULL;
     if (p != NULL) {
-        st = dpari_seq_fill_plan(p, c, layer, why);
+        st = dpari_seq_fill_plan(p, comm, layer, why);
     }
-    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
-                        why);
+    st = dpari_agree_on(comm, st, "attention", dpari_seq_state,
+                        st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
         const dpari_attention_method way = dpari_seq_way(&p->head.layer);
         st = way.init != NULL ? way.init(p, why) : DPAR_OK;
@@ -11398,22 +11405,22 @@ static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
 }
 
 /* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
-static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_room *behind,
+static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *comm, dpari_room *behind,
                                   dpari_room *buffers)
 {
     const dpari_ulysses_layer *u = &p->layer;
-    const int64_t counts = 8 * (int64_t)c->size, each = u->width * dpar_type_bytes(u->type);
-    p->tokens = dpar_split_part_count(&u->tokens, c->rank);
+    const int64_t counts = 8 * (int64_t)comm->size, each = u->width * dpar_type_bytes(u->type);
+    p->tokens = dpar_split_part_count(&u->tokens, comm->rank);
     p->whole = u->tokens.count;
     p->heads = dpari_ulysses_all(u);
-    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
+    p->mine = dpari_ulysses_heads(u, comm->rank, &p->first);
     p->send = (int64_t *)dpari_room_take(behind, counts, 1);
     p->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
     p->receive = (int64_t *)dpari_room_take(behind, counts, 1);
     p->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
     p->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
-    p->piece = (const void **)dpari_room_take(behind, 2 * c->size, sizeof *p->piece);
-    p->peer = (dpari_peer *)dpari_room_take(behind, c->size, sizeof *p->peer);
+    p->piece = (const void **)dpari_room_take(behind, 2 * comm->size, sizeof *p->piece);
+    p->peer = (dpari_peer *)dpari_room_take(behind, comm->size, sizeof *p->peer);
     p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
     if (!dpari_split_in_order(&u->tokens)) {
         p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
@@ -11844,10 +11851,10 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
 /* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
  * to its buffers. */
 static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
-                                          const dpar_comm *c, dpari_ulysses_state *s,
+                                          const dpar_comm *comm, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
 {
-    const dpar_heads_share share = dpar_heads_local(&q->heads, c->rank);
+    const dpar_heads_share share = dpar_heads_local(&q->heads, comm->rank);
     const dpar_packed *t = &p->head.layer.tokens;
     const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
     const size_t sum = (size_t)dpar_type_bytes(p->sums);
@@ -11877,7 +11884,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
 
 /* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
  * counts bytes, and works on local variables in place of the state. */
-static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
+static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
@@ -11898,7 +11905,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         e->comm = p->comm;
         st = dpari_ulysses_of(&p->head.layer, i, &e->layer, why);
         if (st == DPAR_OK) {
-            dpari_ulysses_lay_one(e, c, behind, buffers);
+            dpari_ulysses_lay_one(e, comm, behind, buffers);
         }
     }
     if (narrow == 2) {
@@ -11906,10 +11913,10 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_lay_here(p, &q, c, s, buffers, why);
+        st = dpari_ulysses_lay_here(p, &q, comm, s, buffers, why);
     }
     if (st == DPAR_OK) {
-        p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
+        p->head.tokens = dpar_split_part_count(&q.tokens, comm->rank);
         p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;
@@ -12286,21 +12293,22 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
 }
 
 /* Breaks the communicator with a message, so that the other ranks notice. */
-static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
+static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
+                                                 dpar_why *why)
 {
     dpar_why text;
     dpar_status st;
-    (void)dpari_wrong(&text, "rank %d: %s", c->rank, said->text);
-    st = dpari_comm_wrong_all(c, DPAR_E_ARG, &text);
+    (void)dpari_wrong(&text, "rank %d: %s", comm->rank, said->text);
+    st = dpari_comm_wrong_all(comm, DPAR_E_ARG, &text);
     if (why != NULL) {
-        *why = c->why;
+        *why = comm->why;
     }
     return st;
 }
 
 /* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
  * differ. */
-static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *sums, int64_t n)
+static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *comm, double *sums, int64_t n)
 {
     uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
     dpar_call call;
@@ -12312,12 +12320,12 @@ static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *
     call.op = DPAR_SUM;
     call.in = call.out = sums;
     call.count = n;
-    return dpari_post_alike(c, &call, hash,
+    return dpari_post_alike(comm, &call, hash,
                             "a router: experts, choices, score, type, normalise, scale or balance",
                             NULL);
 }
 
-DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
+DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *comm,
                                          const dpar_router_arrays *a, dpar_router_load *load)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
@@ -12330,15 +12338,15 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
         st = dpari_router_chosen(g, tokens, a->chosen, &said);
     }
     if (st != DPAR_OK) {
-        return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
+        return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
     }
     n = 2 * (int64_t)g->experts + 1;
     dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
     dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
-    if (c != NULL) {
-        st = dpari_router_sum(g, c, a->sums, n);
+    if (comm != NULL) {
+        st = dpari_router_sum(g, comm, a->sums, n);
         if (st == DPAR_OK) {
-            st = dpari_do_wait(c); /* a device may still be writing page-locked sums */
+            st = dpari_do_wait(comm); /* a device may still be writing page-locked sums */
         }
     }
     if (st == DPAR_OK) {
@@ -12566,7 +12574,7 @@ static int32_t dpari_expert_weights(const dpar_experts_desc *l)
 
 /* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
  * numbers of a routing. Advances *used. */
-static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
+static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *comm, unsigned char *memory,
                                  int64_t *used)
 {
     const dpar_experts_desc *l = &p->head.layer;
@@ -12577,8 +12585,8 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
     room.used = *used;
     p->packed = dpari_room_take(&room, most, row);
     p->staged =
-        p->head.count > 1 && c->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
-    if (c->mem != NULL) {
+        p->head.count > 1 && comm->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
+    if (comm->mem != NULL) {
         p->place = (int32_t *)dpari_room_take(&room, most, 4);
         p->token = (int32_t *)dpari_room_take(&room, most, 4);
         p->choice = (int32_t *)dpari_room_take(&room, most, 4);
@@ -12589,16 +12597,16 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
 
 /* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
  * counts them. */
-static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
+static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *comm, unsigned char *memory)
 {
     const dpar_experts_desc *l = &p->head.layer;
-    const int64_t ranks = c->size, experts = l->experts.count;
+    const int64_t ranks = comm->size, experts = l->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.count = (int32_t)dpar_split_part_count(&l->experts, c->rank);
-    p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
+    p->head.count = (int32_t)dpar_split_part_count(&l->experts, comm->rank);
+    p->head.first = (int32_t)dpar_split_part_first(&l->experts, comm->rank);
     p->head.max_rows = dpari_expert_most(l, p->head.count);
     p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
     p->sent_counts = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
@@ -12615,20 +12623,20 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
     p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
-    if (c->mem != NULL) { /* the buffers are in the memory of the device */
+    if (comm->mem != NULL) { /* the buffers are in the memory of the device */
         p->span = (dpar_mem_span *)dpari_room_take(
             &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
-        dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
+        dpari_expert_buffers(p, comm, (unsigned char *)p->device, &p->device_bytes);
     } else {
-        dpari_expert_buffers(p, c, memory, &used.used);
+        dpari_expert_buffers(p, comm, memory, &used.used);
     }
     return used.used;
 }
 
 /* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
  * first three have the same length on all ranks. */
-static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
+static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *comm,
                                         dpari_routing *r, unsigned char *memory)
 {
     const int64_t most = p->head.layer.max_tokens * p->head.layer.choices;
@@ -12636,23 +12644,24 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *r);
-    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
-    r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
+    r->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
     r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
+    r->row = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
     r->head.count = (int64_t *)dpari_room_take(&used, p->head.count, 8);
     r->head.first = (int64_t *)dpari_room_take(&used, p->head.count, 8);
     r->head.position = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
+    r->piece = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
     r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
-    r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
+    r->token = comm->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
 }
 
 /* Checks a layer and counts the bytes of its plan (*bytes) and of a routing (*each). */
-static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_experts_desc *layer,
-                                                 int64_t *bytes, int64_t *each, dpar_why *why)
+static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
+                                                 const dpar_experts_desc *layer, int64_t *bytes,
+                                                 int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
@@ -12664,15 +12673,15 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     if (st != DPAR_OK) {
         return st;
     }
-    if (layer->experts.parts != c->size) {
+    if (layer->experts.parts != comm->size) {
         return dpari_wrong(why,
                            "experts: the split has %d parts, but the communicator has %d ranks",
-                           layer->experts.parts, c->size);
+                           layer->experts.parts, comm->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
-    *bytes = dpari_expert_lay(&p, c, NULL);
-    *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    *bytes = dpari_expert_lay(&p, comm, NULL);
+    *each = dpari_expert_lay_routing(&p, comm, &r, NULL);
     return DPAR_OK;
 }
 
@@ -12698,8 +12707,8 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
  * needed, and lays the plan out again with them. */
 static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
 {
-    dpar_comm *c = p->comm;
-    const dpar_mem *m = c->mem;
+    dpar_comm *comm = p->comm;
+    const dpar_mem *m = comm->mem;
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
     if (m->wait == NULL || m->span == NULL) {
@@ -12709,17 +12718,17 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
         return dpari_say(DPAR_E_UNKNOWN, why,
                          "experts: comm->mem->layers must have gather, combine and dot");
     }
-    st = dpar_comm_alloc(c, p->device_bytes, &p->device);
+    st = dpar_comm_alloc(comm, p->device_bytes, &p->device);
     if (st != DPAR_OK) {
         return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
                          p->device_bytes);
     }
-    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
     return DPAR_OK;
 }
 
 /* Fills in a plan in its memory. each: bytes of a routing. */
-static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *c,
+static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *comm,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
 {
@@ -12727,14 +12736,14 @@ static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm
     dpari_zero(p, sizeof *p);
     p->head.layer = *layer;
     p->head.routing_bytes = each;
-    p->comm = c;
+    p->comm = comm;
     p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
-    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
-    for (i = 0; i < c->size; i++) {
+    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
+    for (i = 0; i < comm->size; i++) {
         p->sent_number[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
         p->received_number[i] = 1 + (int64_t)p->slots * p->head.count;
     }
-    return c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+    return comm->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
 }
 
 /* Frees the memory on the device, once its stream has finished with it. */
@@ -12748,7 +12757,7 @@ static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
+DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *comm, const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
     void *memory = NULL;
@@ -12756,29 +12765,29 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int64_t need = 0, each = 0;
     int32_t own = 0;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
     st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
-                      : dpari_expert_needs(c, layer, &need, &each, why);
+                      : dpari_expert_needs(comm, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
-        st = dpari_object_memory(c, layer->memory, layer->bytes, own ? need + each : need,
+        st = dpari_object_memory(comm, layer->memory, layer->bytes, own ? need + each : need,
                                  "experts", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_experts *)memory : NULL;
     if (p != NULL) {
-        st = dpari_expert_fill_plan(p, c, layer, each, why);
+        st = dpari_expert_fill_plan(p, comm, layer, each, why);
     }
-    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
+    st = dpari_agree_on(comm, st, "experts", dpari_expert_state, layer, why);
     if (st != DPAR_OK) {
         if (p != NULL) {
             (void)dpari_expert_give_back(p);
         }
         return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
-    if (own && c->mem == NULL) {
+    if (own && comm->mem == NULL) {
         p->routing_memory = (unsigned char *)memory + need;
     }
     *plan = &p->head;
@@ -12999,12 +13008,12 @@ static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
 }
 
 /* Returns the sum of counts over the other ranks. */
-static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
+static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
 {
     int64_t n = 0;
     int32_t rank;
-    for (rank = 0; rank < c->size; rank++) {
-        n += rank != c->rank ? counts[rank] : 0;
+    for (rank = 0; rank < comm->size; rank++) {
+        n += rank != comm->rank ? counts[rank] : 0;
     }
     return n;
 }
@@ -13142,9 +13151,9 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
 }
 
 /* Returns st, with the communicator's message in why. */
-static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
+static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
 {
-    return dpari_repeat(st, why, c->why.text);
+    return dpari_repeat(st, why, comm->why.text);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
@@ -13436,19 +13445,19 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
 static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
                                      const dpari_peers *peers, int back)
 {
-    dpar_comm *c = p->comm;
+    dpar_comm *comm = p->comm;
     const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
     dpar_why why;
     int32_t rank;
-    for (rank = 0; rank < c->size; rank++) {
+    for (rank = 0; rank < comm->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
-        if (theirs[c->rank] != take[rank]) {
+        if (theirs[comm->rank] != take[rank]) {
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
                             "must come from "
                             "the same call of dpar_experts_route",
-                            rank, theirs[c->rank], c->rank, take[rank]);
-            return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
+                            rank, theirs[comm->rank], comm->rank, take[rank]);
+            return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;
@@ -13920,7 +13929,7 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
  */
 
 /* Checks a descriptor, whose schedule has been made. */
-static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
+static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
 {
     const dpar_schedule *s = o->schedule;
     int32_t i;
@@ -13928,10 +13937,10 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
         const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
     }
-    if (s->ranks != c->size) {
+    if (s->ranks != comm->size) {
         return dpari_wrong(why,
                            "pipeline: the schedule is for %d ranks, but the communicator has %d",
-                           s->ranks, c->size);
+                           s->ranks, comm->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
         return dpari_wrong(why, "pipeline: type is %s (%d), but must be a type of elements",
@@ -13988,11 +13997,11 @@ typedef struct dpari_pl_scratch {
 
 /* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
  * only counts. The schedule has been checked. */
-static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
+static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *comm,
                            const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
 {
-    const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
-    const int64_t messages = dpari_pl_count_messages(s, c->rank);
+    const int64_t n = s->begin[comm->rank + 1] - s->begin[comm->rank];
+    const int64_t messages = dpari_pl_count_messages(s, comm->rank);
     dpar_schedule_check_desc run;
     dpari_room r;
     r.at = (unsigned char *)memory;
@@ -14308,7 +14317,7 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 
 /* Generates the schedule of desc->order and lowers it to the actions that there are callbacks for.
  * Stores it in the descriptor. *memory receives its memory, and stays NULL if there is no order. */
-static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_desc *desc,
+static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_desc *desc,
                                                  void **memory, dpar_why *why)
 {
     dpar_schedule_desc order;
@@ -14326,7 +14335,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     }
     dpari_zero(&order, sizeof order);
     dpari_zero(&how, sizeof how);
-    order.ranks = c->size;
+    order.ranks = comm->size;
     order.micro_batches = desc->micro_batches;
     how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
                  (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
@@ -14335,7 +14344,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         return st;
     }
     bytes = dpari_schedule_generate_bytes(&order, why);
-    room = bytes > 0 ? dpari_object_alloc(c, bytes) : NULL;
+    room = bytes > 0 ? dpari_object_alloc(comm, bytes) : NULL;
     if (bytes > 0 && room == NULL) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
@@ -14343,7 +14352,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
         bytes = dpari_schedule_lower_bytes(&plain, &how, why);
-        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_object_alloc(c, head + bytes);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_object_alloc(comm, head + bytes);
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
@@ -14360,25 +14369,26 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
 }
 
 /* Checks a descriptor, makes its schedule and provides memory for the pipeline. */
-static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *c, dpar_pipeline_desc *desc, void **list,
-                                               void **memory, int64_t *need, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_desc *desc,
+                                               void **list, void **memory, int64_t *need,
+                                               dpar_why *why)
 {
     dpar_pipeline counted;
     dpari_pl_scratch w;
-    dpar_status st = dpari_pl_make_list(c, desc, list, why);
+    dpar_status st = dpari_pl_make_list(comm, desc, list, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_pl_judge(c, desc, why);
+    st = dpari_pl_judge(comm, desc, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_pl_place(&counted, NULL, c, desc->schedule, &w, need);
-    return dpari_object_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
+    dpari_pl_place(&counted, NULL, comm, desc->schedule, &w, need);
+    return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "pipeline", memory, why);
 }
 
 /* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
-static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
+static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *comm,
                                              const dpar_pipeline_desc *desc, dpar_why *why)
 {
     const int64_t *begin = desc->schedule->begin;
@@ -14386,17 +14396,17 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     int64_t needed;
     int32_t i;
     dpar_status st;
-    dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
-    p->comm = c;
+    dpari_pl_place(p, p, comm, desc->schedule, &w, &needed);
+    p->comm = comm;
     p->desc = *desc;
-    p->list = desc->schedule->action + begin[c->rank];
-    for (i = 0; i < c->size; i++) {
+    p->list = desc->schedule->action + begin[comm->rank];
+    for (i = 0; i < comm->size; i++) {
         p->rank_actions[i] = begin[i + 1] - begin[i];
     }
     dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
-    st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
+    st = dpari_agree(comm, dpari_pl_open(p, &w, why), why);
     if (st == DPAR_OK) {
-        st = dpari_agree(c, dpari_pl_tie(p, why), why);
+        st = dpari_agree(comm, dpari_pl_tie(p, why), why);
     }
     if (st != DPAR_OK) {
         (void)dpari_pl_give_back(p);
@@ -14404,14 +14414,14 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
                                                    dpar_pipeline **out, dpar_why *why)
 {
     dpar_pipeline_desc full;
     void *list = NULL, *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "pipeline: the communicator is NULL");
     }
     dpari_zero(&full, sizeof full);
@@ -14419,10 +14429,10 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
         full = *desc;
     }
     st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
-                     : dpari_pl_provide(c, &full, &list, &memory, &need, why);
-    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, &full, why);
+                     : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
+    st = dpari_agree_on(comm, st, "pipeline", dpari_pl_state, &full, why);
     if (st == DPAR_OK) {
-        st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);
+        st = dpari_pl_begin((dpar_pipeline *)memory, comm, &full, why);
     }
     if (st != DPAR_OK) {
         dpari_object_release(list);

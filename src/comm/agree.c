@@ -67,21 +67,21 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l
 
 /* Rank `who` has failed with `worst`: broadcasts its message to the ranks that have not failed
  * themselves. */
-static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
+static dpar_status dpari_hear(dpar_comm *comm, dpar_status mine, dpar_status worst, int32_t who,
                               dpar_why *why)
 {
     dpar_why said;
     dpar_status s;
     dpari_zero(&said, sizeof said);
-    if (why != NULL && c->rank == who) {
+    if (why != NULL && comm->rank == who) {
         said = *why;
     }
-    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
+    s = dpar_broadcast(comm, said.text, sizeof said.text, DPAR_U8, who, NULL);
     if (mine != DPAR_OK) {
         return mine;
     }
     if (s != DPAR_OK) {
-        return dpari_repeat(s, why, c->why.text);
+        return dpari_repeat(s, why, comm->why.text);
     }
     if (said.text[0] == 0) {
         return dpari_say(worst, why, "rank %d: %s", who, dpar_status_text(worst));
@@ -96,7 +96,7 @@ static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst,
  * rank, and the negative of the largest hash with its rank. A result that cannot be such a minimum
  * means that the all-reduce was matched with another operation, which an engine that does not
  * compare calls allows. */
-static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, const char *plan,
+static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *comm, dpar_status st, const char *plan,
                                                uint64_t hash, int32_t *who, dpar_why *why)
 {
     const int64_t unit = INT64_C(1) << 32, ranks = INT64_C(1) << 20;
@@ -112,13 +112,13 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     call.out = out;
     call.count = 3;
     call.tag = dpari_plan_tag(plan);
-    in[0] = st * unit + c->rank;
-    in[1] = (int64_t)(hash >> 22) * ranks + c->rank;
+    in[0] = st * unit + comm->rank;
+    in[1] = (int64_t)(hash >> 22) * ranks + comm->rank;
     in[2] = -in[1];
     who[0] = who[1] = -1;
-    run = dpari_post(c, &call, NULL);
+    run = dpari_post(comm, &call, NULL);
     if (run != DPAR_OK) {
-        return dpari_repeat(run, why, c->why.text);
+        return dpari_repeat(run, why, comm->why.text);
     }
     for (i = 0; i < 3; i++) {
         none |= out[i] > in[i] || out[i] == INT64_MIN;
@@ -128,15 +128,15 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     rank[0] = worst != DPAR_OK ? out[0] - worst * unit : out[1] % ranks;
     rank[1] = worst != DPAR_OK ? rank[0] : -out[2] % ranks;
     none |= out[1] / ranks != -out[2] / ranks && worst == DPAR_OK && rank[0] == rank[1];
-    if (none || worst > 0 || rank[0] < 0 || rank[0] >= c->size || rank[1] < 0 ||
-        rank[1] >= c->size) {
+    if (none || worst > 0 || rank[0] < 0 || rank[0] >= comm->size || rank[1] < 0 ||
+        rank[1] >= comm->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "rank %d: the all-reduce of %d ranks before a plan has a result that no "
                          "rank gave: another rank called another operation",
-                         c->rank, c->size);
+                         comm->rank, comm->size);
     }
     if (worst != DPAR_OK) {
-        return dpari_hear(c, st, worst, (int32_t)rank[0], why);
+        return dpari_hear(comm, st, worst, (int32_t)rank[0], why);
     }
     if (out[1] / ranks == -out[2] / ranks) {
         return DPAR_OK;
@@ -151,10 +151,10 @@ static DPARI_COLD dpar_status dpari_agree_pair(dpar_comm *c, dpar_status st, con
     return DPAR_E_MISMATCH;
 }
 
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why)
+DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why)
 {
     int32_t who[2];
-    return dpari_agree_pair(c, st, NULL, 0, who, why);
+    return dpari_agree_pair(comm, st, NULL, 0, who, why);
 }
 
 /* ---- facts ---------------------------------------------------------------------------------- */
@@ -234,7 +234,7 @@ DPARI_API DPARI_COLD uint64_t dpari_facts_hash(const char *plan, dpari_state *st
 /* Finds the number of the first fact in which ranks who[0] and who[1] differ, by bisection. In each
  * step the first rank broadcasts the hash of the facts up to the middle, and the second whether its
  * hash is the same. */
-static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const char *plan,
+static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const char *plan,
                                      dpari_state *state, const void *given, int64_t *first)
 {
     dpari_facts f;
@@ -242,17 +242,17 @@ static dpar_status dpari_facts_apart(dpar_comm *c, const int32_t *who, const cha
     dpar_status st;
     dpari_facts_state(&f, plan, state, given, 0);
     high = f.count;
-    st = dpar_broadcast(c, &high, 1, DPAR_I64, who[0], NULL);
+    st = dpar_broadcast(comm, &high, 1, DPAR_I64, who[0], NULL);
     while (low < high && st == DPAR_OK) {
         const int64_t middle = low + (high - low) / 2;
         uint64_t before;
         int32_t alike;
         dpari_facts_state(&f, plan, state, given, middle + 1);
         before = f.before;
-        st = dpar_broadcast(c, &before, 1, DPAR_I64, who[0], NULL);
+        st = dpar_broadcast(comm, &before, 1, DPAR_I64, who[0], NULL);
         alike = before == f.before;
         if (st == DPAR_OK) {
-            st = dpar_broadcast(c, &alike, 1, DPAR_I32, who[1], NULL);
+            st = dpar_broadcast(comm, &alike, 1, DPAR_I32, who[1], NULL);
         }
         low = alike ? middle + 1 : low;
         high = alike ? high : middle;
@@ -322,7 +322,7 @@ static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, i
     }
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st, const char *plan,
                                                 dpari_state *state, const void *given,
                                                 dpar_why *why)
 {
@@ -334,42 +334,42 @@ DPARI_API DPARI_COLD dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, co
     if (st == DPAR_OK && state) {
         hash = dpari_facts_hash(plan, state, given);
     }
-    st = dpari_agree_pair(c, st, plan, hash, who, why);
+    st = dpari_agree_pair(comm, st, plan, hash, who, why);
     if (who[0] == who[1]) {
         return st;
     }
     dpari_zero(&found, sizeof found);
-    st = dpari_facts_apart(c, who, plan, state, given, &first);
+    st = dpari_facts_apart(comm, who, plan, state, given, &first);
     dpari_facts_state(&f, plan, state, given, first);
     shown[0] = f.name != NULL;
     shown[1] = f.value;
     shown[2] = (int64_t)dpari_facts_plan(plan);
     if (st == DPAR_OK) {
-        st = dpar_broadcast(c, shown, 3, DPAR_I64, who[0], NULL);
+        st = dpar_broadcast(comm, shown, 3, DPAR_I64, who[0], NULL);
     }
-    if (st == DPAR_OK && c->rank == who[1]) {
+    if (st == DPAR_OK && comm->rank == who[1]) {
         const int alike = shown[0] != 0 && shown[2] == (int64_t)dpari_facts_plan(plan);
         dpari_facts_say(&f, plan, alike, shown[1], who, &found);
     }
     if (st == DPAR_OK) {
-        st = dpar_broadcast(c, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL);
+        st = dpar_broadcast(comm, found.text, (int64_t)sizeof found.text, DPAR_U8, who[1], NULL);
     }
     if (st != DPAR_OK) {
-        return dpari_repeat(st, why, c->why.text);
+        return dpari_repeat(st, why, comm->why.text);
     }
     return dpari_repeat(DPAR_E_MISMATCH, why, found.text);
 }
 
-DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work)
 {
     dpar_status st;
     call->tag = 1 + (int32_t)(hash % INT32_MAX);
-    st = dpari_post(c, call, work);
-    if (st == DPAR_E_MISMATCH && c->status == st) {
-        const dpar_why said = c->why;
+    st = dpari_post(comm, call, work);
+    if (st == DPAR_E_MISMATCH && comm->status == st) {
+        const dpar_why said = comm->why;
         dpar_text t;
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpari_text_print(&t, "%s: %s", what, said.text);
     }
     return st;
@@ -378,39 +378,40 @@ DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t h
 /* ---- reporting wrong calls --------------------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *c, dpar_status st, const char *form,
+static DPARI_COLD dpar_status dpari_comm_say_list(dpar_comm *comm, dpar_status st, const char *form,
                                                   va_list *list)
 {
-    return c->status < 0 ? c->status : dpari_say_list(st, &c->why, form, list);
+    return comm->status < 0 ? comm->status : dpari_say_list(st, &comm->why, form, list);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
+DPARI_API DPARI_COLD dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char *form,
+                                                ...)
 {
     va_list list;
     va_start(list, form);
-    st = dpari_comm_say_list(c, st, form, &list);
+    st = dpari_comm_say_list(comm, st, form, &list);
     va_end(list);
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...)
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...)
 {
     dpar_status st;
     va_list list;
     va_start(list, form);
-    st = dpari_comm_say_list(c, DPAR_E_ARG, form, &list);
+    st = dpari_comm_say_list(comm, DPAR_E_ARG, form, &list);
     va_end(list);
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st,
+DPARI_API DPARI_COLD dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st,
                                                       const dpar_why *why)
 {
-    if (c->status < 0) {
-        return c->status;
+    if (comm->status < 0) {
+        return comm->status;
     }
-    dpar_comm_abort(c, st, why->text);
-    c->why = *why;
+    dpar_comm_abort(comm, st, why->text);
+    comm->why = *why;
     return st;
 }
 

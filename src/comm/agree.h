@@ -16,7 +16,7 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
  * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
  * rank (the text of the status if its why is NULL). COLLECTIVE: one all-reduce of 24 bytes, and a
  * broadcast if a rank has failed. */
-DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, dpar_why *why);
+DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why);
 
 /* Facts: the arguments that must be equal on all ranks, as a sequence of numbers with names. A
  * function of type dpari_state states them, from the arguments in `given`, the same ones each time.
@@ -56,27 +56,27 @@ DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const 
  *
  * COLLECTIVE. If facts differ, there are some more broadcasts, twice the logarithm of their number.
  */
-DPARI_API dpar_status dpari_agree_on(dpar_comm *c, dpar_status st, const char *plan,
+DPARI_API dpar_status dpari_agree_on(dpar_comm *comm, dpar_status st, const char *plan,
                                      dpari_state *state, const void *given, dpar_why *why);
 
 DPARI_API uint64_t dpari_hash_real(uint64_t h, double v);
 
 /* Posts a collective whose tag is a hash of arguments that must be equal on all ranks. Engines that
- * compare calls thus compare these arguments too, at no cost. If they differ, c->why begins with
+ * compare calls thus compare these arguments too, at no cost. If they differ, comm->why begins with
  * `what`. */
-DPARI_API dpar_status dpari_post_alike(dpar_comm *c, dpar_call *call, uint64_t hash,
+DPARI_API dpar_status dpari_post_alike(dpar_comm *comm, dpar_call *call, uint64_t hash,
                                        const char *what, dpar_work *work);
 
-/* Reports a wrong call of this rank: returns st and writes the message into c->why, as dpari_say
+/* Reports a wrong call of this rank: returns st and writes the message into comm->why, as dpari_say
  * does. If the communicator is broken, returns its status and keeps its message, which has the
  * first error. */
-DPARI_API dpar_status dpari_comm_say(dpar_comm *c, dpar_status st, const char *form, ...)
+DPARI_API dpar_status dpari_comm_say(dpar_comm *comm, dpar_status st, const char *form, ...)
     DPARI_PRINTF(3, 4);
 /* The same with DPAR_E_ARG. */
-DPARI_API dpar_status dpari_comm_wrong(dpar_comm *c, const char *form, ...) DPARI_PRINTF(2, 3);
+DPARI_API dpar_status dpari_comm_wrong(dpar_comm *comm, const char *form, ...) DPARI_PRINTF(2, 3);
 /* The same for a call in which other ranks wait: breaks the communicator, so that all ranks fail.
  */
-DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *c, dpar_status st, const dpar_why *why);
+DPARI_API dpar_status dpari_comm_wrong_all(dpar_comm *comm, dpar_status st, const dpar_why *why);
 
 enum { DPARI_ROOM_ALIGN = 64 };
 DPARI_FN int64_t dpari_room_up(int64_t bytes)

@@ -18,45 +18,46 @@
  */
 
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
-static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
+static void dpari_comm_begin(dpar_comm *comm, dpar_text *t, const dpar_call *call)
 {
-    dpar_text_init(t, c->why.text, sizeof c->why.text);
+    dpar_text_init(t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(t, "%s: ", dpar_call_name(call->kind));
 }
 
-static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
+static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *comm, const dpar_call *call,
+                                             const char *what)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpar_text_put(&t, what);
     return DPAR_E_ARG;
 }
 
-static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_comm_bad_number(dpar_comm *comm, const dpar_call *call,
                                                     const char *name, int64_t got,
                                                     const char *domain)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpari_text_print(&t, "%s %ld is not %s", name, got, domain);
     return DPAR_E_ARG;
 }
 
-static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_comm_bad_type(dpar_comm *comm, const dpar_call *call,
                                                   const char *domain)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpari_text_print(&t, "type %s (%d) is not %s", dpar_type_name(call->type), call->type, domain);
     return DPAR_E_ARG;
 }
 
 /* Fails because an argument is NULL. Writes no message if that argument is the communicator. */
-static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_comm_null(dpar_comm *comm, const char *what)
 {
     dpar_text t;
-    if (c) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    if (comm) {
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpar_text_put(&t, what);
     }
     return DPAR_E_ARG;
@@ -174,30 +175,30 @@ DPARI_API int dpari_kind_sends(int32_t kind)
 
 /* True if this rank's `in` has one piece for each rank. The next function tests the same for
  * `out`. */
-static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
+static int dpari_call_cuts_in(const dpar_comm *comm, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_REDUCE_SCATTER || call->kind == DPAR_CALL_ALL_TO_ALL ||
-           (call->kind == DPAR_CALL_SCATTER && call->root == c->rank);
+           (call->kind == DPAR_CALL_SCATTER && call->root == comm->rank);
 }
 
-static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
+static int dpari_call_cuts_out(const dpar_comm *comm, const dpar_call *call)
 {
     return call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_ALL_TO_ALL ||
-           (call->kind == DPAR_CALL_GATHER && call->root == c->rank);
+           (call->kind == DPAR_CALL_GATHER && call->root == comm->rank);
 }
 
-DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_SCATTER || call->kind == DPAR_CALL_BROADCAST) {
-        return call->root == c->rank;
+        return call->root == comm->rank;
     }
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_RECV;
 }
 
-DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call)
 {
     if (call->kind == DPAR_CALL_REDUCE || call->kind == DPAR_CALL_GATHER) {
-        return call->root == c->rank;
+        return call->root == comm->rank;
     }
     return call->kind != DPAR_CALL_BARRIER && call->kind != DPAR_CALL_SEND;
 }
@@ -205,30 +206,30 @@ DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_comm_too_large(dpar_comm *comm, const dpar_call *call,
                                                    int64_t count)
 {
     dpar_text t;
-    dpari_comm_begin(c, &t, call);
+    dpari_comm_begin(comm, &t, call);
     dpari_text_print(&t, "%ld elements of %s for %d ranks are more than 2^62 bytes", count,
-                     dpar_type_name(call->type), c->size);
+                     dpar_type_name(call->type), comm->size);
     return DPAR_E_RANGE;
 }
 
 /* Fails if two pieces overlap. Pieces in ascending order are checked in one pass; only others are
  * compared pair by pair. */
-static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *comm, const dpar_call *call,
                                                    const int64_t *count, const int64_t *begin)
 {
     int32_t i, j, sorted = 1;
-    for (i = 1; i < c->size && sorted; i++) {
+    for (i = 1; i < comm->size && sorted; i++) {
         sorted = begin[i] >= begin[i - 1] + count[i - 1];
     }
-    for (i = 0; i < c->size && !sorted; i++) {
+    for (i = 0; i < comm->size && !sorted; i++) {
         for (j = 0; j < i; j++) {
             if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
                 begin[j] < begin[i] + count[i]) {
-                return dpari_comm_bad_number(c, call, "the piece from rank", i,
+                return dpari_comm_bad_number(comm, call, "the piece from rank", i,
                                              "disjoint from the other pieces in out");
             }
         }
@@ -238,73 +239,73 @@ static DPARI_COLD dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call
 
 /* Checks pieces of different sizes in `in` or `out`. `apart` forbids them to overlap. Sets *extent
  * to the number of elements from the first one of the buffer to the end of the last piece. */
-static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call,
+static DPARI_COLD dpar_status dpari_check_pieces(dpar_comm *comm, const dpar_call *call,
                                                  const int64_t *count, const int64_t *begin,
                                                  int apart, int64_t *extent)
 {
     const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
     int64_t sum = 0, end = 0;
     if (!count) {
-        return dpari_comm_bad(c, call, "the counts are NULL");
+        return dpari_comm_bad(comm, call, "the counts are NULL");
     }
-    for (int32_t r = 0; r < c->size; r++) {
+    for (int32_t r = 0; r < comm->size; r++) {
         int64_t from = begin ? begin[r] : sum;
         if (count[r] < 0) {
-            return dpari_comm_bad_number(c, call, "a count of", count[r], ">= 0");
+            return dpari_comm_bad_number(comm, call, "a count of", count[r], ">= 0");
         }
         if (from < 0) {
-            return dpari_comm_bad_number(c, call, "a begin of", from, ">= 0");
+            return dpari_comm_bad_number(comm, call, "a begin of", from, ">= 0");
         }
         if (count[r] > most || from > most - count[r] || sum > most - count[r]) {
-            return dpari_comm_too_large(c, call, count[r]);
+            return dpari_comm_too_large(comm, call, count[r]);
         }
         sum += count[r];
         end = count[r] > 0 && from + count[r] > end ? from + count[r] : end;
     }
     *extent = end;
-    return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
+    return begin && apart ? dpari_pieces_overlap(comm, call, count, begin) : DPAR_OK;
 }
 
 /* Computes how many elements this rank's `in` and `out` must have, 0 for one that it does not use.
  */
-static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
+static dpar_status dpari_call_extents(dpar_comm *comm, const dpar_call *call, int64_t *in,
                                       int64_t *out)
 {
-    int cut_in = dpari_call_cuts_in(c, call), cut_out = dpari_call_cuts_out(c, call);
+    int cut_in = dpari_call_cuts_in(comm, call), cut_out = dpari_call_cuts_out(comm, call);
     dpar_status s = DPAR_OK;
-    *in = cut_in ? call->count * c->size : call->count;
-    *out = cut_out ? call->count * c->size : call->count;
+    *in = cut_in ? call->count * comm->size : call->count;
+    *out = cut_out ? call->count * comm->size : call->count;
     if (call->variable_counts && cut_in) {
-        s = dpari_check_pieces(c, call, call->in_count, call->in_first, 0, in);
+        s = dpari_check_pieces(comm, call, call->in_count, call->in_first, 0, in);
     }
     if (call->variable_counts && cut_out && s == DPAR_OK) {
-        s = dpari_check_pieces(c, call, call->out_count, call->out_first, 1, out);
+        s = dpari_check_pieces(comm, call, call->out_count, call->out_first, 1, out);
     }
-    *in = dpari_call_has_in(c, call) ? *in : 0;
-    *out = dpari_call_has_out(c, call) ? *out : 0;
+    *in = dpari_call_has_in(comm, call) ? *in : 0;
+    *out = dpari_call_has_out(comm, call) ? *out : 0;
     return s;
 }
 
 /* The offset in elements of this rank's own piece in the buffer that `count` and `begin` describe.
  */
-static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
+static int64_t dpari_piece_begin(const dpar_comm *comm, const dpar_call *call, const int64_t *count,
                                  const int64_t *begin)
 {
     int64_t sum = 0;
     if (!call->variable_counts) {
-        return call->count * c->rank;
+        return call->count * comm->rank;
     }
-    for (int32_t r = 0; r < c->rank && !begin; r++) {
+    for (int32_t r = 0; r < comm->rank && !begin; r++) {
         sum += count[r];
     }
-    return begin ? begin[c->rank] : sum;
+    return begin ? begin[comm->rank] : sum;
 }
 
 /* True if the pieces of `in` have the same sizes and offsets as those of `out`. */
-static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
+static int dpari_same_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t in = 0, out = 0;
-    for (int32_t r = 0; r < c->size && call->variable_counts; r++) {
+    for (int32_t r = 0; r < comm->size && call->variable_counts; r++) {
         if (call->in_count[r] != call->out_count[r] ||
             (call->in_first ? call->in_first[r] : in) !=
                 (call->out_first ? call->out_first[r] : out)) {
@@ -318,116 +319,117 @@ static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
 
 /* True if `in` and `out` are where an in-place call of this kind has them: at the same address, or
  * the smaller buffer at this rank's own piece of the larger one. */
-static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
+static int dpari_call_in_place(const dpar_comm *comm, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
     switch (call->kind) {
-    case DPAR_CALL_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
+    case DPAR_CALL_ALL_TO_ALL: return in == out && dpari_same_pieces(comm, call);
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_GATHER:
-        return in ==
-               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_first);
+        return in == out + unit * (uintptr_t)dpari_piece_begin(comm, call, call->out_count,
+                                                               call->out_first);
     case DPAR_CALL_REDUCE_SCATTER:
     case DPAR_CALL_SCATTER:
         return out ==
-               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_first);
+               in + unit * (uintptr_t)dpari_piece_begin(comm, call, call->in_count, call->in_first);
     default: return in == out;
     }
 }
 
-static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
+static dpar_status dpari_check_memory(dpar_comm *comm, const dpar_call *call)
 {
     const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
     const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
     int64_t holds_in = 0, holds_out = 0;
-    dpar_status s = dpari_call_extents(c, call, &holds_in, &holds_out);
+    dpar_status s = dpari_call_extents(comm, call, &holds_in, &holds_out);
     if (s != DPAR_OK) {
         return s;
     }
     if (holds_in > 0 && !call->in) {
-        return dpari_comm_bad(c, call, "in is NULL");
+        return dpari_comm_bad(comm, call, "in is NULL");
     }
     if (holds_out > 0 && !call->out) {
-        return dpari_comm_bad(c, call, "out is NULL");
+        return dpari_comm_bad(comm, call, "out is NULL");
     }
     if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
-        out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
-        return dpari_comm_bad(c, call, "in and out overlap, but not as an in-place call requires");
+        out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(comm, call)) {
+        return dpari_comm_bad(comm, call,
+                              "in and out overlap, but not as an in-place call requires");
     }
     return DPAR_OK;
 }
 
-/* Checks a call against the size of its communicator. On failure the message is in c->why. */
-static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
+/* Checks a call against the size of its communicator. On failure the message is in comm->why. */
+static dpar_status dpari_call_check(dpar_comm *comm, const dpar_call *call)
 {
     int32_t unit = dpar_type_bytes(call->type);
     if (call->kind <= DPAR_CALL_NONE || call->kind >= DPAR_CALL_COUNT ||
         call->kind == DPAR_CALL_SEND_RECV) {
-        return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
+        return dpari_comm_bad_number(comm, call, "kind", call->kind, "an operation");
     }
     if (call->kind == DPAR_CALL_BARRIER) {
         return DPAR_OK;
     }
     if (dpari_kind_reduces(call->kind)) {
         if (!dpari_type_can_reduce(call->type)) {
-            return dpari_comm_bad_type(c, call, "a type that can be reduced");
+            return dpari_comm_bad_type(comm, call, "a type that can be reduced");
         }
         if (call->op <= DPAR_COPY || call->op >= DPAR_OP_COUNT) {
-            return dpari_comm_bad_number(c, call, "op", call->op,
+            return dpari_comm_bad_number(comm, call, "op", call->op,
                                          "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
         }
     } else if (unit == 0) {
-        return dpari_comm_bad_type(c, call, "a type with elements of whole bytes");
+        return dpari_comm_bad_type(comm, call, "a type with elements of whole bytes");
     }
     if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
-        (call->root < 0 || call->root >= c->size)) {
-        return dpari_comm_bad_number(c, call, dpari_kind_rooted(call->kind) ? "root" : "peer",
+        (call->root < 0 || call->root >= comm->size)) {
+        return dpari_comm_bad_number(comm, call, dpari_kind_rooted(call->kind) ? "root" : "peer",
                                      call->root, "a rank of this communicator");
     }
     if (dpari_kind_sends(call->kind) && call->tag < 0) {
-        return dpari_comm_bad_number(c, call, "tag", call->tag, ">= 0");
+        return dpari_comm_bad_number(comm, call, "tag", call->tag, ">= 0");
     }
     if (call->count < 0) {
-        return dpari_comm_bad_number(c, call, "count", call->count, ">= 0");
+        return dpari_comm_bad_number(comm, call, "count", call->count, ">= 0");
     }
-    if (call->count > 1 << 26 && call->count > (INT64_C(1) << 62) / unit / c->size) {
-        return dpari_comm_too_large(c, call, call->count);
+    if (call->count > 1 << 26 && call->count > (INT64_C(1) << 62) / unit / comm->size) {
+        return dpari_comm_too_large(comm, call, call->count);
     }
-    return dpari_check_memory(c, call);
+    return dpari_check_memory(comm, call);
 }
 
 /* ---- counting the bytes sent to other ranks ----------------------------------------------------
  */
 
 /* Counts the elements of all pieces except this rank's own. Pieces may have different sizes. */
-static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
+static int64_t dpari_sent_pieces(const dpar_comm *comm, const dpar_call *call)
 {
     int64_t sum = 0;
     int32_t r;
     if (!call->variable_counts) {
-        return call->count * (c->size - 1);
+        return call->count * (comm->size - 1);
     }
-    for (r = 0; call->in_count && r < c->size; r++) {
-        sum += r != c->rank ? call->in_count[r] : 0;
+    for (r = 0; call->in_count && r < comm->size; r++) {
+        sum += r != comm->rank ? call->in_count[r] : 0;
     }
     return sum;
 }
 
-static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
+static int64_t dpari_sent_elements(const dpar_comm *comm, const dpar_call *call)
 {
-    const int64_t others = c->size - 1, n = call->count;
-    const int root = call->root == c->rank;
+    const int64_t others = comm->size - 1, n = call->count;
+    const int root = call->root == comm->rank;
     int64_t own;
     switch (call->kind) {
     case DPAR_CALL_ALL_REDUCE:
-        own = n / c->size + (c->rank < n % c->size);
+        own = n / comm->size + (comm->rank < n % comm->size);
         return n - own + others * own;
     case DPAR_CALL_ALL_GATHER: return others * n;
     case DPAR_CALL_REDUCE_SCATTER:
-    case DPAR_CALL_ALL_TO_ALL: return dpari_sent_pieces(c, call);
+    case DPAR_CALL_ALL_TO_ALL: return dpari_sent_pieces(comm, call);
     case DPAR_CALL_BROADCAST: return root ? others * n : 0;
-    case DPAR_CALL_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
+    case DPAR_CALL_SCATTER: return root ? dpari_sent_pieces(comm, call) : 0;
     case DPAR_CALL_REDUCE:
     case DPAR_CALL_GATHER:
     case DPAR_CALL_SEND: return root ? 0 : n;
@@ -435,19 +437,19 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
     }
 }
 
-/* Returns the bytes that a call adds to c->sent (comm.h). */
-static int64_t dpari_call_sent(const dpar_comm *c, const dpar_call *call)
+/* Returns the bytes that a call adds to comm->sent (comm.h). */
+static int64_t dpari_call_sent(const dpar_comm *comm, const dpar_call *call)
 {
-    return c && call && c->size > 1
-               ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
+    return comm && call && comm->size > 1
+               ? dpari_sent_elements(comm, call) * dpar_type_bytes(dpari_kern_wire(call->type))
                : 0;
 }
 
-/* Adds the call to c->sent if the engine accepted it, and passes the status on. */
-static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
+/* Adds the call to comm->sent if the engine accepted it, and passes the status on. */
+static dpar_status dpari_counted(dpar_comm *comm, const dpar_call *call, dpar_status s)
 {
     if (s == DPAR_OK) {
-        c->sent[call->kind] += dpari_call_sent(c, call);
+        comm->sent[call->kind] += dpari_call_sent(comm, call);
     }
     return s;
 }
@@ -455,10 +457,10 @@ static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_statu
 /* ---- dispatch ---------------------------------------------------------------------------------
  */
 
-static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *c, const dpar_work *work)
+static DPARI_COLD dpar_status dpari_work_is_busy(dpar_comm *comm, const dpar_work *work)
 {
     dpar_text t;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(&t, "this work is under way (%s): wait for it before it is posted again",
                      dpar_call_name(work->call.kind));
     return DPAR_E_ARG;
@@ -491,73 +493,75 @@ static DPARI_COLD dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
     return s;
 }
 
-DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
-    if (!c || !call) {
-        return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
+    if (!comm || !call) {
+        return dpari_not_posted(work, dpari_comm_null(comm, "post: the call is NULL"));
     }
-    s = DPARI_LOAD(&c->status); /* a thread of the engine may have set it; it writes c->why first */
+    s = DPARI_LOAD(
+        &comm->status); /* a thread of the engine may have set it; it writes comm->why first */
     if (s == DPAR_OK) {
-        s = dpari_call_check(c, call);
+        s = dpari_call_check(comm, call);
     }
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
     if (!work) {
-        return dpari_counted(c, call, c->engine.run(c, call));
+        return dpari_counted(comm, call, comm->engine.run(comm, call));
     }
     if (dpari_is_under_way(work)) {
-        return dpari_work_is_busy(c, work);
+        return dpari_work_is_busy(comm, work);
     }
     dpari_work_mark(work);
-    return dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
+    return dpari_counted(comm, call, dpari_not_posted(work, comm->engine.post(comm, call, work)));
 }
 
-static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
+static dpar_status dpari_batch_check(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                      dpar_work *works)
 {
-    dpar_status s = DPARI_LOAD(&c->status);
+    dpar_status s = DPARI_LOAD(&comm->status);
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
-            return dpari_comm_bad(c, &calls[i],
+            return dpari_comm_bad(comm, &calls[i],
                                   "a batch takes only DPAR_CALL_SEND and DPAR_CALL_RECV");
         }
-        s = dpari_call_check(c, &calls[i]);
+        s = dpari_call_check(comm, &calls[i]);
         if (s == DPAR_OK && works && dpari_is_under_way(&works[i])) {
-            s = dpari_work_is_busy(c, &works[i]);
+            s = dpari_work_is_busy(comm, &works[i]);
         }
     }
     return s;
 }
 
-DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                           dpar_work *works)
 {
-    dpar_status s = DPARI_LOAD(&c->status);
+    dpar_status s = DPARI_LOAD(&comm->status);
     for (int32_t i = 0; works && i < n; i++) {
         dpari_work_mark(&works[i]);
     }
     if (s == DPAR_OK && n > 0) {
-        s = c->engine.batch(c, calls, n, works);
+        s = comm->engine.batch(comm, calls, n, works);
     }
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (calls[i].kind == DPAR_CALL_SEND) {
-            c->sent[DPAR_CALL_SEND] += dpari_call_sent(c, &calls[i]);
+            comm->sent[DPAR_CALL_SEND] += dpari_call_sent(comm, &calls[i]);
         }
     }
     return s;
 }
 
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+DPAR_API dpar_status dpar_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                dpar_work *works)
 {
     dpar_status s;
-    if (!c || n < 0 || (n > 0 && !calls)) {
-        return dpari_comm_null(c, "batch: the number of calls is negative, or calls is NULL");
+    if (!comm || n < 0 || (n > 0 && !calls)) {
+        return dpari_comm_null(comm, "batch: the number of calls is negative, or calls is NULL");
     }
-    s = dpari_batch_check(c, calls, n, works);
+    s = dpari_batch_check(comm, calls, n, works);
     if (s == DPAR_OK) {
-        return dpari_batch_checked(c, calls, n, works);
+        return dpari_batch_checked(comm, calls, n, works);
     }
     for (int32_t i = 0; i < n && works; i++) {
         dpari_not_posted(&works[i], s);
@@ -567,28 +571,28 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 
 DPAR_API dpar_status dpar_test(dpar_work *work)
 {
-    dpar_comm *c;
+    dpar_comm *comm;
     if (!work) {
         return DPAR_E_ARG;
     }
-    c = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
-    if (c && work->self != work) {
+    comm = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
+    if (comm && work->self != work) {
         return DPAR_E_ARG;
     }
-    return c ? c->engine.test(work) : work->status;
+    return comm ? comm->engine.test(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait(dpar_work *work)
 {
-    dpar_comm *c;
+    dpar_comm *comm;
     if (!work) {
         return DPAR_E_ARG;
     }
-    c = DPARI_LOAD(&work->comm);
-    if (c && work->self != work) {
+    comm = DPARI_LOAD(&work->comm);
+    if (comm && work->self != work) {
         return DPAR_E_ARG;
     }
-    return c ? c->engine.wait(work) : work->status;
+    return comm ? comm->engine.wait(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
@@ -606,24 +610,24 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
 /* ---- operations that post their messages step by step (engine.h) ------------------------------
  */
 
-DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation)
+DPARI_API void dpari_rest_leave(dpar_comm *comm, dpari_rest *post, void *operation)
 {
-    c->post_pending = post;
-    c->pending_owner = operation;
+    comm->post_pending = post;
+    comm->pending_owner = operation;
 }
 
-DPARI_API dpar_status dpari_rest_post(dpar_comm *c)
+DPARI_API dpar_status dpari_rest_post(dpar_comm *comm)
 {
-    dpari_rest *post = c->post_pending;
-    void *operation = c->pending_owner;
-    dpari_rest_leave(c, NULL, NULL);
+    dpari_rest *post = comm->post_pending;
+    void *operation = comm->pending_owner;
+    dpari_rest_leave(comm, NULL, NULL);
     return post ? post(operation) : DPAR_OK;
 }
 
-DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation)
+DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation)
 {
-    if (c->pending_owner == operation) {
-        dpari_rest_leave(c, NULL, NULL);
+    if (comm->pending_owner == operation) {
+        dpari_rest_leave(comm, NULL, NULL);
     }
 }
 
@@ -641,120 +645,120 @@ static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t cou
     return call;
 }
 
-DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
+DPAR_API dpar_status dpar_barrier(dpar_comm *comm, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_BARRIER, NULL, NULL, 0, DPAR_U8);
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+DPAR_API dpar_status dpar_broadcast(dpar_comm *comm, void *buffer, int64_t count, int32_t type,
                                     int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_BROADCAST, buffer, buffer, count, type);
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t op, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE, in, out, count, type);
     call.op = op;
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, in, out, count, type);
     call.op = op;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_REDUCE, data, data, count, DPAR_F32);
-    dpar_status s = DPARI_LOAD(&c->status);
+    dpar_status s = DPARI_LOAD(&comm->status);
     call.op = op;
     if (s == DPAR_OK) {
-        s = dpari_call_check(c, &call);
+        s = dpari_call_check(comm, &call);
     }
     if (s == DPAR_OK && dpari_is_under_way(work)) {
-        s = dpari_work_is_busy(c, work);
+        s = dpari_work_is_busy(comm, work);
     }
     if (s != DPAR_OK) {
         return dpari_not_posted(work, s);
     }
     dpari_work_mark(work);
     call.type = DPARI_KERN_THROUGH(wire);
-    return dpari_counted(c, &call, dpari_not_posted(work, c->engine.post(c, &call, work)));
+    return dpari_counted(comm, &call, dpari_not_posted(work, comm->engine.post(comm, &call, work)));
 }
 
-DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, count, type);
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                          int32_t type, int32_t op, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, count, type);
     call.op = op;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *comm, const void *in, void *out, int64_t count,
                                      int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_TO_ALL, in, out, count, type);
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_gather(dpar_comm *comm, const void *in, void *out, int64_t count,
                                  int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_GATHER, in, out, count, type);
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+DPAR_API dpar_status dpar_scatter(dpar_comm *comm, const void *in, void *out, int64_t count,
                                   int32_t type, int32_t root, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SCATTER, in, out, count, type);
     call.root = root;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *comm, const void *in, void *out,
                                        const int64_t *count, const int64_t *begin, int32_t type,
                                        dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_ALL_GATHER, in, out, 0, type);
     call.variable_counts = 1;
-    call.count = c && count ? count[c->rank] : 0;
+    call.count = comm && count ? count[comm->rank] : 0;
     call.out_count = count;
     call.out_first = begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *comm, const void *in, void *out,
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_REDUCE_SCATTER, in, out, 0, type);
     call.variable_counts = 1;
     call.op = op;
-    call.count = c && count ? count[c->rank] : 0;
+    call.count = comm && count ? count[comm->rank] : 0;
     call.in_count = count;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *comm, const void *in, const int64_t *in_count,
                                        const int64_t *in_begin, void *out, const int64_t *out_count,
                                        const int64_t *out_begin, int32_t type, dpar_work *work)
 {
@@ -764,10 +768,10 @@ DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64
     call.in_first = in_begin;
     call.out_count = out_count;
     call.out_first = out_begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+DPAR_API dpar_status dpar_gather_v(dpar_comm *comm, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
                                    int32_t root, dpar_work *work)
 {
@@ -776,10 +780,10 @@ DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_coun
     call.root = root;
     call.out_count = count;
     call.out_first = begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *comm, const void *in, const int64_t *count,
                                     const int64_t *begin, void *out, int64_t out_count,
                                     int32_t type, int32_t root, dpar_work *work)
 {
@@ -788,167 +792,168 @@ DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t 
     call.root = root;
     call.in_count = count;
     call.in_first = begin;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+DPAR_API dpar_status dpar_send(dpar_comm *comm, const void *in, int64_t count, int32_t type,
                                int32_t to, int32_t tag, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_SEND, in, NULL, count, type);
     call.root = to;
     call.tag = tag;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
-DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
-                               int32_t tag, dpar_work *work)
+DPAR_API dpar_status dpar_recv(dpar_comm *comm, void *out, int64_t count, int32_t type,
+                               int32_t from, int32_t tag, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_CALL_RECV, NULL, out, count, type);
     call.root = from;
     call.tag = tag;
-    return dpari_post(c, &call, work);
+    return dpari_post(comm, &call, work);
 }
 
 /* ---- groups, closed communicators, memory, reports --------------------------------------------
  */
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key,
+DPAR_API DPARI_COLD dpar_status dpar_comm_split(dpar_comm *comm, int32_t color, int32_t key,
                                                 dpar_comm **out)
 {
     dpar_status st;
-    if (!c || !out) {
-        return dpari_comm_null(c, "split: out is NULL");
+    if (!comm || !out) {
+        return dpari_comm_null(comm, "split: out is NULL");
     }
-    st = DPARI_LOAD(&c->status);
+    st = DPARI_LOAD(&comm->status);
     if (st == DPAR_OK) {
-        st = c->engine.split(c, color, key, out);
+        st = comm->engine.split(comm, color, key, out);
     }
     if (st == DPAR_OK && *out) {
-        (*out)->mem = c->mem;
+        (*out)->mem = comm->mem;
     }
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh,
+DPAR_API DPARI_COLD dpar_status dpar_comm_split_axes(dpar_comm *comm, const dpar_mesh *mesh,
                                                      uint32_t axes, dpar_comm **out)
 {
     int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
     int64_t last = 0;
     dpar_text t;
-    if (!c || !mesh || !out) {
-        return dpari_comm_null(c, "split: the mesh or out is NULL");
+    if (!comm || !mesh || !out) {
+        return dpari_comm_null(comm, "split: the mesh or out is NULL");
     }
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
     }
-    if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 || mesh->first_rank + last >= c->size) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    if (!dpari_mesh_injective(mesh) || mesh->first_rank < 0 ||
+        mesh->first_rank + last >= comm->size) {
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpari_text_print(&t,
                          "split: the mesh's ranks %d to %ld are outside this communicator of %d "
                          "ranks, or occur twice",
-                         mesh->first_rank, mesh->first_rank + last, c->size);
+                         mesh->first_rank, mesh->first_rank + last, comm->size);
         return DPAR_E_ARG;
     }
-    if (dpar_mesh_coords(mesh, c->rank, coord)) {
-        color = dpar_mesh_group_index(mesh, ~axes, c->rank);
-        key = dpar_mesh_group_index(mesh, axes, c->rank);
+    if (dpar_mesh_coords(mesh, comm->rank, coord)) {
+        color = dpar_mesh_group_index(mesh, ~axes, comm->rank);
+        key = dpar_mesh_group_index(mesh, axes, comm->rank);
     }
-    return dpar_comm_split(c, color, key, out);
+    return dpar_comm_split(comm, color, key, out);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+DPAR_API DPARI_COLD dpar_status dpar_comm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                  dpar_why *why)
 {
     dpar_status st;
-    if (!c || !out) {
+    if (!comm || !out) {
         return dpari_wrong(why, "shrink: the communicator or out is NULL");
     }
-    if (!c->engine.shrink) {
+    if (!comm->engine.shrink) {
         return dpari_say(DPAR_E_SYSTEM, why,
                          "shrink: the engine %s cannot continue without the ranks that failed",
-                         c->engine.name);
+                         comm->engine.name);
     }
-    st = c->engine.shrink(c, out, was, why);
+    st = comm->engine.shrink(comm, out, was, why);
     if (st == DPAR_OK) {
-        (*out)->mem = c->mem;
+        (*out)->mem = comm->mem;
     }
     return st;
 }
 
 /* The dpari_ended_x functions are the engine of a closed communicator. */
-static dpar_status dpari_ended_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+static dpar_status dpari_ended_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
     (void)color;
     (void)key;
     *out = NULL;
-    return c->status;
+    return comm->status;
 }
 
-static dpar_status dpari_ended_shrink(dpar_comm *c, dpar_comm **out, int32_t *was, dpar_why *why)
+static dpar_status dpari_ended_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was, dpar_why *why)
 {
-    const dpar_why closed = c->why; /* a copy, because why may be &c->why */
+    const dpar_why closed = comm->why; /* a copy, because why may be &comm->why */
     (void)out;
     (void)was;
-    return dpari_say(c->status, why, "shrink: %s", closed.text);
+    return dpari_say(comm->status, why, "shrink: %s", closed.text);
 }
 
-static dpar_status dpari_ended_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static dpar_status dpari_ended_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     (void)bytes;
     *memory = NULL;
-    return c->status;
+    return comm->status;
 }
 
-static void dpari_ended_release(dpar_comm *c, void *memory)
+static void dpari_ended_release(dpar_comm *comm, void *memory)
 {
-    (void)c;
+    (void)comm;
     (void)memory;
 }
 
-static dpar_status dpari_ended_progress(dpar_comm *c, int32_t on)
+static dpar_status dpari_ended_progress(dpar_comm *comm, int32_t on)
 {
     (void)on;
-    return c->status;
+    return comm->status;
 }
 
-static void dpari_ended_abort(dpar_comm *c, dpar_status status, const char *text)
+static void dpari_ended_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    (void)c;
+    (void)comm;
     (void)status;
     (void)text;
 }
 
-static void dpari_ended_report(dpar_comm *c, dpar_text *out)
+static void dpari_ended_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_text_print(out, "%s\n", c->why.text);
+    dpari_text_print(out, "%s\n", comm->why.text);
 }
 
-static void dpari_ended_describe(dpar_comm *c, dpar_text *out)
+static void dpari_ended_describe(dpar_comm *comm, dpar_text *out)
 {
-    (void)c;
+    (void)comm;
     dpar_text_put(out, ", closed");
 }
 
-static dpar_status dpari_ended_close(dpar_comm *c)
+static dpar_status dpari_ended_close(dpar_comm *comm)
 {
-    (void)c;
+    (void)comm;
     return DPAR_E_ARG;
 }
 
-DPARI_API DPARI_COLD int dpari_ended_is(const dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_ended_is(const dpar_comm *comm)
 {
-    return c->engine.close == dpari_ended_close;
+    return comm->engine.close == dpari_ended_close;
 }
 
-DPARI_API DPARI_COLD void dpari_on_end_add(dpar_comm *c, dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_add(dpar_comm *comm, dpari_on_end *e)
 {
-    e->next = c->ends;
-    c->ends = e;
+    e->next = comm->ends;
+    comm->ends = e;
 }
 
-DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
+DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *comm, const dpari_on_end *e)
 {
-    dpari_on_end **link = c ? &c->ends : NULL;
+    dpari_on_end **link = comm ? &comm->ends : NULL;
     while (link && *link) {
         if (*link == e) {
             *link = e->next;
@@ -958,32 +963,32 @@ DPARI_API DPARI_COLD void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e)
     }
 }
 
-DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *c)
+DPARI_API DPARI_COLD void dpari_on_end_all(dpar_comm *comm)
 {
-    for (; c && c->ends; c->ends = c->ends->next) {
-        *c->ends->at = NULL;
+    for (; comm && comm->ends; comm->ends = comm->ends->next) {
+        *comm->ends->at = NULL;
     }
 }
 
-/* Replaces the engine's functions that are called without a check of c->status. Callers of the
+/* Replaces the engine's functions that are called without a check of comm->status. Callers of the
  * others, such as run and post, check it first. */
-DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c)
+DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm)
 {
     dpar_comm **at = &closed->last[closed->count++ % DPARI_ENDED], *gone = *at;
     dpar_text t;
-    *at = c;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    *at = comm;
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpar_text_put(&t, "this communicator was closed before");
-    DPARI_STORE(&c->status, (dpar_status)DPAR_E_ARG);
-    c->engine.split = dpari_ended_split;
-    c->engine.shrink = dpari_ended_shrink;
-    c->engine.alloc = dpari_ended_alloc;
-    c->engine.release = dpari_ended_release;
-    c->engine.progress = dpari_ended_progress;
-    c->engine.abort = dpari_ended_abort;
-    c->engine.report = dpari_ended_report;
-    c->engine.describe = dpari_ended_describe;
-    c->engine.close = dpari_ended_close;
+    DPARI_STORE(&comm->status, (dpar_status)DPAR_E_ARG);
+    comm->engine.split = dpari_ended_split;
+    comm->engine.shrink = dpari_ended_shrink;
+    comm->engine.alloc = dpari_ended_alloc;
+    comm->engine.release = dpari_ended_release;
+    comm->engine.progress = dpari_ended_progress;
+    comm->engine.abort = dpari_ended_abort;
+    comm->engine.report = dpari_ended_report;
+    comm->engine.describe = dpari_ended_describe;
+    comm->engine.close = dpari_ended_close;
     dpari_on_end_all(gone);
     return gone;
 }
@@ -991,68 +996,68 @@ DPARI_API DPARI_COLD dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm 
 DPARI_API DPARI_COLD dpar_comm *dpari_ended_take(dpari_ended *closed)
 {
     for (int32_t i = 0; i < DPARI_ENDED; i++) {
-        dpar_comm *c = closed->last[i];
+        dpar_comm *comm = closed->last[i];
         closed->last[i] = NULL;
-        if (c) {
-            dpari_on_end_all(c);
-            return c;
+        if (comm) {
+            dpari_on_end_all(comm);
+            return comm;
         }
     }
     return NULL;
 }
 
-DPAR_API dpar_status dpar_comm_free(dpar_comm *c)
+DPAR_API dpar_status dpar_comm_free(dpar_comm *comm)
 {
-    return c ? c->engine.close(c) : DPAR_OK;
+    return comm ? comm->engine.close(comm) : DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+DPAR_API DPARI_COLD dpar_status dpar_comm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpar_text t;
-    if (!c || !memory) {
-        return dpari_comm_null(c, "alloc: memory is NULL");
+    if (!comm || !memory) {
+        return dpari_comm_null(comm, "alloc: memory is NULL");
     }
     if (bytes < 0) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
         dpari_text_print(&t, "alloc: %ld bytes cannot be allocated", bytes);
         return DPAR_E_ARG;
     }
-    return c->engine.alloc(c, bytes, memory);
+    return comm->engine.alloc(comm, bytes, memory);
 }
 
-DPAR_API void dpar_comm_release(dpar_comm *c, void *memory)
+DPAR_API void dpar_comm_release(dpar_comm *comm, void *memory)
 {
-    if (c && memory) {
-        c->engine.release(c, memory);
+    if (comm && memory) {
+        comm->engine.release(comm, memory);
     }
 }
 
-DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on)
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *comm, int32_t on)
 {
-    return c ? c->engine.progress(c, on) : DPAR_E_ARG;
+    return comm ? comm->engine.progress(comm, on) : DPAR_E_ARG;
 }
 
-DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text)
+DPAR_API void dpar_comm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    if (c) {
-        c->engine.abort(c, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    if (comm) {
+        comm->engine.abort(comm, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
     }
 }
 
-DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *c, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_comm_describe(dpar_comm *comm, dpar_text *out)
 {
-    if (c && out) {
-        dpari_text_print(out, "%s: %d%s", c->engine.name, c->size,
-                         c->size == 1 ? " rank" : " ranks");
-        if (c->engine.describe) {
-            c->engine.describe(c, out);
+    if (comm && out) {
+        dpari_text_print(out, "%s: %d%s", comm->engine.name, comm->size,
+                         comm->size == 1 ? " rank" : " ranks");
+        if (comm->engine.describe) {
+            comm->engine.describe(comm, out);
         }
     }
 }
 
-DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *c, dpar_text *out)
+DPAR_API DPARI_COLD void dpar_comm_report(dpar_comm *comm, dpar_text *out)
 {
-    if (c && out) {
-        c->engine.report(c, out);
+    if (comm && out) {
+        comm->engine.report(comm, out);
     }
 }

@@ -14,14 +14,14 @@ enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* Runs or posts any operation from its description; the functions of comm.h call it. Errors and
  * cost are those of the operation. */
-DPARI_API dpar_status dpari_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
+DPARI_API dpar_status dpari_post(dpar_comm *comm, const dpar_call *call, dpar_work *work);
 /* Test whether an operation of this kind combines elements, has a root, or is a message. */
 DPARI_API int dpari_kind_reduces(int32_t kind);
 DPARI_API int dpari_kind_rooted(int32_t kind);
 DPARI_API int dpari_kind_sends(int32_t kind);
 /* Test whether this rank has an input in call->in, or an output in call->out. */
-DPARI_API int dpari_call_has_in(const dpar_comm *c, const dpar_call *call);
-DPARI_API int dpari_call_has_out(const dpar_comm *c, const dpar_call *call);
+DPARI_API int dpari_call_has_in(const dpar_comm *comm, const dpar_call *call);
+DPARI_API int dpari_call_has_out(const dpar_comm *comm, const dpar_call *call);
 /* "sum", "avg", ... */
 DPARI_API const char *dpari_op_name(int32_t op);
 /* Tags of collectives below this one name the plan that the collective is a part of. They are not
@@ -43,13 +43,13 @@ DPARI_API int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, 
 DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
 /* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
-DPARI_API dpar_status dpari_batch_checked(dpar_comm *c, const dpar_call *calls, int32_t n,
+DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                           dpar_work *works);
 /* Posts an in-place all-reduce (SUM, AVG) of F32 data whose result is the same as if the data had
- * been sent as `wire` (F16, BF16): it runs dpari_kern_reduce with DPARI_KERN_THROUGH. c->sent
- * counts the bytes of `wire`. c must belong to the shared-memory engine. COLLECTIVE. Errors as
+ * been sent as `wire` (F16, BF16): it runs dpari_kern_reduce with DPARI_KERN_THROUGH. comm->sent
+ * counts the bytes of `wire`. comm must belong to the shared-memory engine. COLLECTIVE. Errors as
  * dpar_all_reduce. */
-DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *comm, void *data, int64_t count,
                                                int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- after the close ----
@@ -62,11 +62,11 @@ typedef struct dpari_ended {
     dpar_comm *last[DPARI_ENDED];
     uint32_t count; /* communicators closed so far */
 } dpari_ended;
-/* Keeps c, which its engine has closed. Returns the communicator that the caller must free in its
+/* Keeps comm, which its engine has closed. Returns the communicator that the caller must free in
  * place, or NULL. */
-DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *c);
-/* True if c is one of those closed communicators. */
-DPARI_API int dpari_ended_is(const dpar_comm *c);
+DPARI_API dpar_comm *dpari_ended_keep(dpari_ended *closed, dpar_comm *comm);
+/* True if comm is one of those closed communicators. */
+DPARI_API int dpari_ended_is(const dpar_comm *comm);
 /* Takes out one communicator for the caller to free, when the world ends. Returns NULL if there is
  * none left. */
 DPARI_API dpar_comm *dpari_ended_take(dpari_ended *closed);
@@ -77,10 +77,10 @@ typedef struct dpari_on_end {
     struct dpari_on_end *next;
     dpar_comm **at;
 } dpari_on_end;
-DPARI_API void dpari_on_end_add(dpar_comm *c, dpari_on_end *e);
-/* Does nothing if c is NULL, that is, if the communicator was freed before the handle. */
-DPARI_API void dpari_on_end_drop(dpar_comm *c, const dpari_on_end *e);
-DPARI_API void dpari_on_end_all(dpar_comm *c);
+DPARI_API void dpari_on_end_add(dpar_comm *comm, dpari_on_end *e);
+/* Does nothing if comm is NULL, that is, if the communicator was freed before the handle. */
+DPARI_API void dpari_on_end_drop(dpar_comm *comm, const dpari_on_end *e);
+DPARI_API void dpari_on_end_all(dpar_comm *comm);
 
 /* ---- operations that post their messages step by step ----
  *
@@ -91,19 +91,20 @@ DPARI_API void dpari_on_end_all(dpar_comm *c);
  * leaves a function in the communicator that posts the rest of its messages, and the second has
  * this function called before it begins:
  *
- *     st = dpari_rest_post(c);                   calls a function left before; may wait
+ *     st = dpari_rest_post(comm);                calls a function left before; may wait
  *     ... begin, post what can be posted ...
- *     dpari_rest_leave(c, function, operation);  if there are messages to post later
+ *     dpari_rest_leave(comm, function, operation);
+ *                                                if there are messages to post later
  *     ...
- *     dpari_rest_drop(c, operation);             all messages are posted, or the operation failed
+ *     dpari_rest_drop(comm, operation);          all messages are posted, or the operation failed
  *
  * Other operations (dpar_send, collectives) call none of these. `operation` must keep its address
  * until dpari_rest_drop. A communicator holds one function at a time, because only one thread at a
  * time uses it. The function is called once, whatever it returns. */
 typedef dpar_status dpari_rest(void *operation);
-DPARI_API void dpari_rest_leave(dpar_comm *c, dpari_rest *post, void *operation);
-DPARI_API dpar_status dpari_rest_post(dpar_comm *c);
+DPARI_API void dpari_rest_leave(dpar_comm *comm, dpari_rest *post, void *operation);
+DPARI_API dpar_status dpari_rest_post(dpar_comm *comm);
 /* Removes the function if this operation left it. */
-DPARI_API void dpari_rest_drop(dpar_comm *c, const void *operation);
+DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation);
 
 #endif

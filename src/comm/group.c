@@ -173,10 +173,10 @@ DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g
     }
 }
 
-DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place)
+DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const char *place)
 {
-    dpari_group_of(c)->called = number;
-    dpari_group_of(c)->place = place;
+    dpari_group_of(comm)->called = number;
+    dpari_group_of(comm)->place = place;
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
@@ -266,26 +266,26 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const 
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref)
+DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref)
 {
-    dpari_group *g = dpari_group_of(c);
+    dpari_group *g = dpari_group_of(comm);
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_rank(&t, g, c->rank);
+    dpari_put_rank(&t, g, comm->rank);
     dpar_text_put(&t, ": ");
     dpari_put_unmapped(&t, g->world, ref);
     return dpari_group_break(g, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *c, dpar_text *t)
+DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *comm, dpar_text *t)
 {
-    const dpari_group *g = dpari_group_of(c);
+    const dpari_group *g = dpari_group_of(comm);
     int32_t r = 0;
-    while (r < c->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
+    while (r < comm->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
         r++;
     }
-    if (r == c->size) {
+    if (r == comm->size) {
         return 0;
     }
     dpari_put_rank(t, g, r);

@@ -104,9 +104,9 @@ typedef struct dpari_group {
 } dpari_group;
 
 /* Returns the group of a communicator of this engine. */
-DPARI_FN dpari_group *dpari_group_of(dpar_comm *c)
+DPARI_FN dpari_group *dpari_group_of(dpar_comm *comm)
 {
-    return (dpari_group *)(void *)c;
+    return (dpari_group *)(void *)comm;
 }
 
 /* Where a piece begins in a rank's array, and its length, in bytes. */
@@ -134,14 +134,14 @@ DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, 
 /* Makes messages name the ranks as "rank number[r] on place". Used by an engine for several nodes
  * that runs this one within each node. NULL for number keeps their own numbers. Both arrays must
  * exist as long as the communicator. */
-DPARI_API void dpari_group_call(dpar_comm *c, const int32_t *number, const char *place);
+DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const char *place);
 /* Appends " on n2" if the group has such a place. */
 DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
-DPARI_API int dpari_group_ended(dpar_comm *c, dpar_text *t);
+DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *t);
 /* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
-DPARI_API dpar_status dpari_group_unmapped(dpar_comm *c, uint64_t ref);
+DPARI_API dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
 DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);

@@ -15,23 +15,23 @@ DPARI_API dpar_status dpari_mem_move_box(const dpar_mem_box *box);
 /* dpar_mem.span in the host's memory. */
 DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int32_t n);
 
-/* The operations of dpar_mem in the memory of c. */
-DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int32_t n);
-DPARI_API dpar_status dpari_do_wait(dpar_comm *c);
-DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
-DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
-DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
-/* Breaks c if the operation `what` of its table returned an error st. Returns st. */
-DPARI_API dpar_status dpari_do_ended(dpar_comm *c, dpar_status st, const char *what);
+/* The operations of dpar_mem in the memory of comm. */
+DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
+DPARI_API dpar_status dpari_do_wait(dpar_comm *comm);
+DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *spans, int32_t n);
+DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *r);
+DPARI_API dpar_status dpari_do_finite(dpar_comm *comm, const dpar_mem_finite *f);
+/* Breaks comm if the operation `what` of its table returned an error st. Returns st. */
+DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what);
 /* Copies bytes, or writes zeros if `from` is NULL. */
-DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
+DPARI_API dpar_status dpari_do_copy(dpar_comm *comm, void *to, const void *from, int64_t bytes);
 /* Copies rows of `count` elements that begin to_step and from_step elements apart, or adds them if
  * op is DPAR_SUM. */
-DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, const void *from,
                                     int64_t from_step, int64_t count, int64_t rows, int32_t type,
                                     int32_t op);
 /* Sets to[i] to from[i], or to to[i] + from[i] if `add` is set. The types may differ. */
-DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
+DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);
 
 /* ---- of this header's own modules ---- */

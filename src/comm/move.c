@@ -85,7 +85,7 @@ typedef struct dpari_move_side {
 } dpari_move_side;
 
 typedef struct dpari_move {
-    dpar_comm *c;
+    dpar_comm *comm;
     int32_t dims, bytes, type, tag;
     int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
     dpari_move_side out, in; /* sends, receives */
@@ -279,7 +279,7 @@ static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
 static void dpari_move_flush(dpari_move *m)
 {
     if (m->boxes > 0) {
-        (void)dpari_do_move(m->c, m->box, m->boxes);
+        (void)dpari_do_move(m->comm, m->box, m->boxes);
     }
     m->boxes = 0;
 }
@@ -419,7 +419,7 @@ static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_
             b->to_stride[0] = b->from_stride[0] = 1;
         }
         dpari_move_flush(m);
-        (void)dpari_do_reduce(m->c, &r);
+        (void)dpari_do_reduce(m->comm, &r);
         dpari_item_unpack(a, it, i, i + n, result);
         dpari_move_flush(m);
     }
@@ -713,13 +713,13 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
                                    const dpari_move_totals *in)
 {
     int64_t bytes = 64; /* to the first line */
-    int ok = dpari_scratch_side(&bytes, out, m->c->size, m->piece, m->bytes) &&
-             dpari_scratch_side(&bytes, in, m->c->size, m->piece, m->bytes) &&
-             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
+    int ok = dpari_scratch_side(&bytes, out, m->comm->size, m->piece, m->bytes) &&
+             dpari_scratch_side(&bytes, in, m->comm->size, m->piece, m->bytes) &&
+             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->comm->size) + 1),
                                (int64_t)sizeof(void *)) &&
-             dpari_scratch_add(&bytes, m->c->size, 4 * 8);
-    if (ok && m->c->mem != NULL) {
-        const int64_t parts = in->ops ? dpari_least(in->items, m->c->size) + 2 : 0;
+             dpari_scratch_add(&bytes, m->comm->size, 4 * 8);
+    if (ok && m->comm->mem != NULL) {
+        const int64_t parts = in->ops ? dpari_least(in->items, m->comm->size) + 2 : 0;
         ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
              dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
              dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO);
@@ -805,7 +805,7 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
 /* Counts the messages of each stream and gives it memory for one, and for their rounds. */
 static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
 {
-    unsigned char **next = m->c->mem != NULL ? &m->next_there : &m->next;
+    unsigned char **next = m->comm->mem != NULL ? &m->next_there : &m->next;
     int32_t i;
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
@@ -818,7 +818,7 @@ static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
         s->messages = s->message;
         dpari_stream_rewind(s);
         s->slot = *next;
-        if (s->peer != m->c->rank || s->ops) {
+        if (s->peer != m->comm->rank || s->ops) {
             *next += dpari_room_up(most * m->bytes);
         }
     }
@@ -834,14 +834,14 @@ static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
                                         dpari_move_source *source, int32_t direction,
                                         const dpari_move_totals *sum)
 {
-    const int64_t streams = dpari_least(sum->items, m->c->size);
+    const int64_t streams = dpari_least(sum->items, m->comm->size);
     int32_t i;
     side->item = (dpari_move_item *)dpari_carve(m, sum->items, (int64_t)sizeof(dpari_move_item));
     side->stream = (dpari_move_stream *)dpari_carve(m, streams, (int64_t)sizeof(dpari_move_stream));
-    side->of_peer = (int32_t *)dpari_carve(m, m->c->size, 4);
+    side->of_peer = (int32_t *)dpari_carve(m, m->comm->size, 4);
     side->items = 0;
     side->streams = 0;
-    for (i = 0; i < m->c->size; i++) {
+    for (i = 0; i < m->comm->size; i++) {
         side->of_peer[i] = 0;
     }
     (void)dpari_source_begin(source, direction, NULL); /* it began before */
@@ -1004,14 +1004,14 @@ static int dpari_comes(const dpari_move_stream *s)
 
 static int dpari_goes(const dpari_move *m, const dpari_move_stream *s, int64_t round)
 {
-    return s->peer != m->c->rank && s->message < s->messages &&
+    return s->peer != m->comm->rank && s->message < s->messages &&
            (s->round != NULL ? s->round[s->message] : s->message) == round;
 }
 
 /* What stays on the rank: copied at once, when nothing of it is combined. */
 static void dpari_move_self(dpari_move *m, int dry)
 {
-    const int32_t me = m->c->rank;
+    const int32_t me = m->comm->rank;
     dpari_move_stream *to, *from;
     int64_t i, k;
     if (m->in.of_peer[me] == 0 || m->out.of_peer[me] == 0) {
@@ -1068,7 +1068,7 @@ static void dpari_move_plan(dpari_move *m)
 static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
-        *why = m->c->why;
+        *why = m->comm->why;
     }
     return st;
 }
@@ -1138,7 +1138,7 @@ static dpar_status dpari_move_wait(dpari_move *move, dpar_status first)
  * have such a table. */
 static dpar_status dpari_move_tell(dpari_move *move)
 {
-    dpar_comm *comm = move->c;
+    dpar_comm *comm = move->comm;
     dpar_status status = DPAR_OK;
     int32_t i;
     for (i = 0; i < move->out.streams + move->in.streams && status == DPAR_OK; i++) {
@@ -1160,7 +1160,7 @@ static dpar_status dpari_move_tell(dpari_move *move)
 /* What the rank has for itself and combines: as if it had come. */
 static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
 {
-    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->c->rank] - 1];
+    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->comm->rank] - 1];
     dpari_stream_cut(m, &m->in, s);
     s->memory = dpari_stream_load(m, from);
     dpari_stream_arrive(m, s, 0);
@@ -1175,7 +1175,7 @@ static dpar_status dpari_round_receive(dpari_move *m)
         unsigned char *place = s->slot;
         int64_t at;
         dpar_status st;
-        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        s->fresh = dpari_comes(s) && s->peer != m->comm->rank;
         if (!s->fresh) {
             continue;
         }
@@ -1185,7 +1185,7 @@ static dpar_status dpari_round_receive(dpari_move *m)
             s->memory = NULL;
             place = m->in.array.to + at;
         }
-        st = dpar_recv(m->c, place, s->m_count, m->type, s->peer, m->tag, &s->work);
+        st = dpar_recv(m->comm, place, s->m_count, m->type, s->peer, m->tag, &s->work);
         if (st < 0) {
             return st;
         }
@@ -1199,14 +1199,14 @@ static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
     for (k = 0; k < m->out.streams; k++) {
         dpari_move_stream *s = &m->out.stream[k];
         dpar_status st;
-        *more |= s->peer != m->c->rank && s->message < s->messages;
+        *more |= s->peer != m->comm->rank && s->message < s->messages;
         if (!dpari_goes(m, s, round)) {
             continue;
         }
         st = dpar_wait(&s->work); /* free slot; on a device it orders nothing: dpari_round_free */
         if (st == DPAR_OK) {
             const unsigned char *message = dpari_stream_load(m, s);
-            st = dpar_send(m->c, message, s->m_count, m->type, s->peer, m->tag, &s->work);
+            st = dpar_send(m->comm, message, s->m_count, m->type, s->peer, m->tag, &s->work);
         }
         if (st < 0) {
             return st;
@@ -1222,7 +1222,7 @@ static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
         dpari_move_stream *s = &m->in.stream[k];
         dpar_status st;
         *more |= s->message < s->messages;
-        if (s->peer == m->c->rank && dpari_comes(s)) {
+        if (s->peer == m->comm->rank && dpari_comes(s)) {
             dpari_move_own(m, s);
         }
         if (s->fresh) {
@@ -1242,7 +1242,7 @@ static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
 static dpar_status dpari_round_free(dpari_move *move, int64_t round)
 {
     int32_t i;
-    if (move->c->mem == NULL) {
+    if (move->comm->mem == NULL) {
         return DPAR_OK;
     }
     for (i = 0; i < move->out.streams; i++) {
@@ -1315,7 +1315,7 @@ static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
     dpari_move_combine(move, 0);
     status = dpari_move_p2p(move);
     if (status == DPAR_OK) {
-        status = move->c->status; /* what failed on the device */
+        status = move->comm->status; /* what failed on the device */
     }
     if (status != DPAR_OK) {
         return dpari_move_failed(move, status, why);
@@ -1332,27 +1332,27 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
 {
     unsigned char *scratch = (unsigned char *)at->scratch, *there = (unsigned char *)at->there;
     m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
-    m->out.array.there = m->in.array.there = m->c->mem != NULL ? m : NULL;
-    if (m->c->mem != NULL) {
+    m->out.array.there = m->in.array.there = m->comm->mem != NULL ? m : NULL;
+    if (m->comm->mem != NULL) {
         m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
         m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
     }
     dpari_side_build(m, &m->out, source, DPAR_TRANSFER_SEND, out);
     dpari_side_build(m, &m->in, source, DPAR_TRANSFER_RECV, in);
     m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
-    m->word = (int64_t *)dpari_carve(m, m->c->size, 32);
+    m->word = (int64_t *)dpari_carve(m, m->comm->size, 32);
     m->stage = m->next_there;
 }
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *comm, int32_t type,
                                    const dpar_redistribute_desc *o, dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
-    const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
+    const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
     dpari_zero(m, sizeof *m);
-    m->c = c;
+    m->comm = comm;
     m->type = type;
     m->bytes = dpar_type_bytes(type);
     m->tag = o->tag;
@@ -1373,7 +1373,7 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
 static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistribute_desc *desc,
                                       int64_t bytes, dpari_move_memory *memory, dpar_why *why)
 {
-    const int there = move->c->mem != NULL;
+    const int there = move->comm->mem != NULL;
     dpar_status status = DPAR_OK;
     if (bytes < 0) {
         return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B");
@@ -1391,7 +1391,7 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
     if (there) {
         memory->there = desc->device_scratch;
         if (desc->device_scratch == NULL) {
-            status = dpar_comm_alloc(move->c, bytes, &memory->there);
+            status = dpar_comm_alloc(move->comm, bytes, &memory->there);
         }
         if (desc->scratch == NULL) { /* also after a failure: dpari_move_release gives it back */
             memory->scratch = dpari_os_pages(bytes);
@@ -1400,7 +1400,7 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
             return dpari_say(DPAR_E_MEMORY, why, "no %ld bytes of scratch", bytes);
         }
     } else if (desc->scratch == NULL) {
-        status = dpar_comm_alloc(move->c, bytes, &memory->scratch);
+        status = dpar_comm_alloc(move->comm, bytes, &memory->scratch);
     }
     return dpari_move_failed(move, status, why);
 }
@@ -1408,15 +1408,15 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
 static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc *o,
                                const dpari_move_memory *at)
 {
-    if (m->c->mem == NULL) {
+    if (m->comm->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
-            dpar_comm_release(m->c, at->scratch);
+            dpar_comm_release(m->comm, at->scratch);
         }
         return;
     }
     if (o->device_scratch == NULL && at->there != NULL) {
-        (void)dpari_do_wait(m->c); /* what uses it; orders nothing over NCCL: release waits */
-        dpar_comm_release(m->c, at->there);
+        (void)dpari_do_wait(m->comm); /* what uses it; orders nothing over NCCL: release waits */
+        dpar_comm_release(m->comm, at->there);
     }
     if (o->scratch == NULL && at->scratch != NULL) {
         dpari_os_unmap(at->scratch, at->bytes);
@@ -1446,9 +1446,9 @@ static dpar_status dpari_list_check(const dpari_move *move, const dpar_transfer 
         if (status != DPAR_OK) {
             return status;
         }
-        if (list[i].peer < 0 || list[i].peer >= move->c->size) {
+        if (list[i].peer < 0 || list[i].peer >= move->comm->size) {
             return dpari_wrong(why, "transfer %ld: peer %d is no rank of %d ranks", i, list[i].peer,
-                               move->c->size);
+                               move->comm->size);
         }
     }
     return DPAR_OK;
@@ -1475,7 +1475,7 @@ static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
 static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, int64_t *word)
 {
     int32_t k, d;
-    dpari_zero(word, (size_t)m->c->size * 16);
+    dpari_zero(word, (size_t)m->comm->size * 16);
     for (k = 0; k < side->streams; k++) {
         const dpari_move_stream *s = &side->stream[k];
         int64_t *of = &word[2 * s->peer], i;
@@ -1494,17 +1494,17 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
  * all ranks fail. */
 static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
 {
-    const int32_t me = m->c->rank;
-    int64_t *mine = m->word, *theirs = mine + 2 * (int64_t)m->c->size;
+    const int32_t me = m->comm->rank;
+    int64_t *mine = m->word, *theirs = mine + 2 * (int64_t)m->comm->size;
     dpar_status st;
     int32_t k;
     dpari_side_words(m, &m->out, mine);
-    st = dpar_all_to_all(m->c, mine, theirs, 2, DPAR_I64, NULL);
+    st = dpar_all_to_all(m->comm, mine, theirs, 2, DPAR_I64, NULL);
     if (st != DPAR_OK) {
         return dpari_move_failed(m, st, why);
     }
     dpari_side_words(m, &m->in, mine);
-    for (k = 0; k < m->c->size && st == DPAR_OK; k++) {
+    for (k = 0; k < m->comm->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
                            "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
@@ -1516,7 +1516,7 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
                 mine[2 * k]);
         }
     }
-    return dpari_agree(m->c, st, why);
+    return dpari_agree(m->comm, st, why);
 }
 
 /* What all ranks must give alike, of lists and of layouts. */
@@ -1619,7 +1619,7 @@ static dpar_status dpari_lists_build(dpari_move *move, dpar_comm *comm, dpari_mo
  * one rank, all ranks fail. */
 static dpar_status dpari_lists_move(dpari_move *move, dpar_status status, dpar_why *why)
 {
-    status = dpari_agree_on(move->c, status, "transfers", dpari_move_state, move, why);
+    status = dpari_agree_on(move->comm, status, "transfers", dpari_move_state, move, why);
     if (status != DPAR_OK) {
         return status;
     }
@@ -1630,7 +1630,7 @@ static dpar_status dpari_lists_move(dpari_move *move, dpar_status status, dpar_w
     return dpari_move_go(move, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *comm,
                                                         const dpar_redistribute_desc *move,
                                                         dpar_why *why)
 {
@@ -1640,7 +1640,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
     dpari_move_source source;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status status;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
@@ -1648,7 +1648,7 @@ DPAR_API DPARI_COLD dpar_status dpar_transfers_exchange(dpar_comm *c,
         desc = &none;
     }
     dpari_lists_source(&source, desc->send, desc->send_count, desc->receive, desc->receive_count);
-    status = dpari_lists_build(&lists, c, &source, desc, &memory, why);
+    status = dpari_lists_build(&lists, comm, &source, desc, &memory, why);
     status = dpari_lists_move(&lists, status, why);
     dpari_move_release(&lists, desc, &memory);
     if (status == DPAR_E_ROOM) {
@@ -1793,7 +1793,7 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     const void *in = desc->in;
     void *out = desc->out;
     dpari_move *move = &all->move;
-    const int32_t rank = move->c->rank;
+    const int32_t rank = move->comm->rank;
     int64_t shape[DPAR_MAX_DIMS], reads, writes;
     dpar_status status = dpari_side_array(&move->out.array, desc->from, rank, desc->in_shape,
                                           move->type, shape, &reads, why);
@@ -1864,18 +1864,18 @@ static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char
     int64_t i, n;
     int32_t coord[DPAR_MAX_AXES], d;
     dpari_zero(&it, sizeof it);
-    dpar_layout_local(to, m->c->rank, it.extent, NULL);
+    dpar_layout_local(to, m->comm->rank, it.extent, NULL);
     it.volume = 1;
     for (d = 0; d < to->dims; d++) {
         it.volume *= it.extent[d];
     }
-    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->c->rank, coord)) {
+    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->comm->rank, coord)) {
         return;
     }
     if (m->in.array.there != NULL) {
         dpar_mem_box *b;
         there += (64 - (uintptr_t)there % 64) % 64;
-        (void)dpari_do_copy(m->c, there, NULL, DPARI_MOVE_ZERO);
+        (void)dpari_do_copy(m->comm, there, NULL, DPARI_MOVE_ZERO);
         b = dpari_move_box_there(m, DPAR_COPY);
         b->to = m->in.array.to;
         b->from = there;
@@ -1911,7 +1911,7 @@ static dpar_status dpari_redistribution_move(dpari_redistribution *all, dpar_com
     return dpari_move_go(&all->move, why);
 }
 
-DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_desc *move,
+DPAR_API dpar_status dpar_redistribute(dpar_comm *comm, const dpar_redistribute_desc *move,
                                        dpar_why *why)
 {
     dpar_redistribute_desc none;
@@ -1919,18 +1919,18 @@ DPAR_API dpar_status dpar_redistribute(dpar_comm *c, const dpar_redistribute_des
     dpari_redistribution all;
     dpari_move_memory memory = {NULL, NULL, 0};
     dpar_status status;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "the communicator is NULL");
     }
     if (move == NULL) { /* fails in the agreement, so that all ranks learn of it */
         dpari_zero(&none, sizeof none);
         desc = &none;
     }
-    status = dpari_redistribution_count(&all, c, desc, why);
+    status = dpari_redistribution_count(&all, comm, desc, why);
     if (status == DPAR_OK) {
         status = dpari_redistribution_arrays(&all, desc, &memory, why);
     }
-    status = dpari_redistribution_move(&all, c, status, desc, &memory, why);
+    status = dpari_redistribution_move(&all, comm, status, desc, &memory, why);
     dpari_move_release(&all.move, desc, &memory);
     if (status == DPAR_E_ROOM) {
         dpari_needs_bytes(why, memory.bytes);

@@ -14,23 +14,23 @@ typedef struct dpari_object_head {
     int64_t pages; /* bytes of the host's pages, this header included; 0 if from dpar_comm_alloc */
 } dpari_object_head;
 
-DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *c, int64_t bytes)
+DPARI_API DPARI_COLD void *dpari_object_alloc(dpar_comm *comm, int64_t bytes)
 {
     const int64_t all = bytes + DPARI_ROOM_ALIGN;
     void *at = NULL;
     int64_t pages = 0;
     dpari_object_head *m;
-    if (c == NULL || c->mem != NULL) {
+    if (comm == NULL || comm->mem != NULL) {
         at = dpari_os_pages(all);
         pages = all;
-    } else if (dpar_comm_alloc(c, all, &at) != DPAR_OK) {
+    } else if (dpar_comm_alloc(comm, all, &at) != DPAR_OK) {
         at = NULL;
     }
     if (at == NULL) {
         return NULL;
     }
     m = (dpari_object_head *)at;
-    m->comm = c;
+    m->comm = comm;
     m->pages = pages;
     return (unsigned char *)at + DPARI_ROOM_ALIGN;
 }
@@ -54,13 +54,13 @@ DPARI_API DPARI_COLD dpar_status dpari_object_end(dpar_status st, void *memory)
     return st;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *c, void *given, int64_t bytes,
+DPARI_API DPARI_COLD dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes,
                                                      int64_t need, const char *module,
                                                      void **memory, dpar_why *why)
 {
     const int64_t past = (int64_t)((uintptr_t)given % DPARI_ROOM_ALIGN);
     if (given == NULL && bytes == 0) {
-        *memory = dpari_object_alloc(c, need);
+        *memory = dpari_object_alloc(comm, need);
         if (*memory == NULL) {
             return dpari_say(DPAR_E_MEMORY, why, "%s: no memory for %ld bytes", module, need);
         }

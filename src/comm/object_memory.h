@@ -11,15 +11,15 @@
 /* True if closing the parts of an object was refused with DPAR_E_ARG, so that its _free must leave
  * the object as it is. On a broken communicator it was not refused, because st is then the status
  * of the communicator, which may also be DPAR_E_ARG. */
-DPARI_FN int dpari_object_refused(const dpar_comm *c, dpar_status st)
+DPARI_FN int dpari_object_refused(const dpar_comm *comm, dpar_status st)
 {
-    return st == DPAR_E_ARG && c->status == DPAR_OK;
+    return st == DPAR_E_ARG && comm->status == DPAR_OK;
 }
 
 /* Allocates zeroed memory of the host at a multiple of 64. It comes from dpar_comm_alloc, so that
- * the end of c's world frees it too, or from pages of the host if c->mem is a device or c is NULL.
- * Returns NULL if there is none. dpari_object_release frees it; NULL is allowed. */
-DPARI_API void *dpari_object_alloc(dpar_comm *c, int64_t bytes);
+ * the end of comm's world frees it too, or from pages of the host if comm->mem is a device or comm
+ * is NULL. Returns NULL if there is none. dpari_object_release frees it; NULL is allowed. */
+DPARI_API void *dpari_object_alloc(dpar_comm *comm, int64_t bytes);
 DPARI_API void dpari_object_release(void *memory);
 /* Ends a _free: releases `memory` unless it is NULL, and returns st. */
 DPARI_API dpar_status dpari_object_end(dpar_status st, void *memory);
@@ -27,7 +27,7 @@ DPARI_API dpar_status dpari_object_end(dpar_status st, void *memory);
  * allocates it with dpari_object_alloc. Otherwise *memory becomes desc.memory, or the call fails
  * with DPAR_E_ROOM if that has fewer than `need` bytes, is NULL or is not aligned to 64. Local;
  * ranks agree afterwards. module: the first word of the message. */
-DPARI_API dpar_status dpari_object_memory(dpar_comm *c, void *given, int64_t bytes, int64_t need,
+DPARI_API dpar_status dpari_object_memory(dpar_comm *comm, void *given, int64_t bytes, int64_t need,
                                           const char *module, void **memory, dpar_why *why);
 /* Ends a _make that failed with st on all ranks: releases `memory` unless the caller gave it, and
  * with DPAR_E_ROOM stores in why->bytes how many bytes this rank needs, also if another rank has

@@ -22,9 +22,9 @@ static int dpari_peers_plain(const dpari_world *w, int32_t bit)
     return (w->head->plain & bit) != 0;
 }
 
-/* Gathers the references of all ranks. Does not call dpar_all_gather, because c->sent must not
+/* Gathers the references of all ranks. Does not call dpar_all_gather, because comm->sent must not
  * count this. */
-static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
+static dpar_status dpari_peers_tell(dpar_comm *comm, int32_t tag, const dpari_peer *mine,
                                     dpari_peer *peer)
 {
     dpar_call call;
@@ -35,40 +35,40 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
     call.count = (int64_t)(sizeof *mine / 8);
     call.in = mine;
     call.out = peer;
-    return c->engine.run(c, &call);
+    return comm->engine.run(comm, &call);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
                                                   const dpari_peers_array *array, int32_t n,
                                                   dpari_peer *peer)
 {
-    const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
+    const dpari_world *w = comm->mem == NULL ? dpari_world_of(comm) : NULL;
     dpari_peer mine;
-    dpar_status st = c->status;
+    dpar_status st = comm->status;
     int32_t i;
-    p->comm = c;
+    p->comm = comm;
     p->peer = peer;
     p->direct = 0;
     if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
-    mine.reach = c->mem == NULL;
+    mine.reach = comm->mem == NULL;
     for (i = 0; i < n; i++) {
         if (array[i].bytes > 0) {
             mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);
             mine.reach &= mine.ref[i] != 0;
         }
     }
-    st = dpari_peers_tell(c, tag, &mine, peer);
+    st = dpari_peers_tell(comm, tag, &mine, peer);
     p->direct = st == DPAR_OK;
-    for (i = 0; i < c->size && p->direct; i++) {
+    for (i = 0; i < comm->size && p->direct; i++) {
         p->direct = peer[i].reach != 0;
     }
-    for (i = 0; i < c->size * DPARI_PEERS_MOST && p->direct; i++) {
+    for (i = 0; i < comm->size * DPARI_PEERS_MOST && p->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
         if (ref != 0 && dpari_at(w, ref) == NULL) {
-            return dpari_group_unmapped(c, ref);
+            return dpari_group_unmapped(comm, ref);
         }
     }
     return st;

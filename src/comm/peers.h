@@ -3,7 +3,7 @@
  * read the registered memory of the others, in any order. This takes one pass, whereas for an
  * all-to-all the pieces are packed before and sorted afterwards.
  *
- *     st = dpari_peers_open(&p, c, tag, arrays, n, peer);
+ *     st = dpari_peers_open(&p, comm, tag, arrays, n, peer);
  *     if (st == DPAR_OK && p.direct) {
  *         ... read from dpari_peers_at(&p, rank, i) what this rank needs ...
  *         st = dpari_peers_close(&p, bytes);
@@ -42,15 +42,15 @@ typedef struct dpari_peers {
  * peer: [size] memory of the caller.
  * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get E_MISMATCH.
  *
- * Collective: an all-gather of 32 bytes for each rank, which c->sent does not count. Over another
- * engine, or if a rank works in the memory of a device, p->direct is 0; another engine exchanges
- * nothing. Errors as in comm.h. */
-DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+ * Collective: an all-gather of 32 bytes for each rank, which comm->sent does not count. Over
+ * another engine, or if a rank works in the memory of a device, p->direct is 0; another engine
+ * exchanges nothing. Errors as in comm.h. */
+DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
 DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
 /* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
- * c->sent counts as an all-to-all. Collective: a barrier. */
+ * comm->sent counts as an all-to-all. Collective: a barrier. */
 DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
 /* True if so many bytes should be written with streaming stores, which bypass the cache. */
 DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);

@@ -53,9 +53,9 @@ typedef struct dpari_node {
     dpari_thread thread;
 } dpari_node;
 
-static dpari_shm *dpari_shm_of(dpar_comm *c)
+static dpari_shm *dpari_shm_of(dpar_comm *comm)
 {
-    return (dpari_shm *)(void *)c;
+    return (dpari_shm *)(void *)comm;
 }
 
 /* ---- locks: only with a progress thread -------------------------------------------------------
@@ -282,9 +282,9 @@ static void dpari_progress_all(dpari_node *n)
     dpari_p2p_progress(n->p2p);
 }
 
-DPARI_API void dpari_shm_progress_all(dpar_comm *c)
+DPARI_API void dpari_shm_progress_all(dpar_comm *comm)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     if (n->posted > 0) {
         dpari_lock(n);
         dpari_progress_all(n);
@@ -440,9 +440,9 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     g->last = k;
 }
 
-static dpar_status dpari_shm_run(dpar_comm *c, const dpar_call *call)
+static dpar_status dpari_shm_run(dpar_comm *comm, const dpar_call *call)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_world *w = s->node->world;
     dpar_work k;
     dpar_status status;
@@ -455,9 +455,9 @@ static dpar_status dpari_shm_run(dpar_comm *c, const dpar_call *call)
     return status;
 }
 
-static dpar_status dpari_shm_post(dpar_comm *c, const dpar_call *call, dpar_work *k)
+static dpar_status dpari_shm_post(dpar_comm *comm, const dpar_call *call, dpar_work *k)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_lock(s->node);
     dpari_shm_begin(s, call, k);
     if (k->comm) {
@@ -520,7 +520,7 @@ static dpar_status dpari_shm_test(dpar_work *k)
 enum { DPARI_BATCH = 12 }; /* works that are kept on the stack */
 
 /* Posts receives first, so that messages are copied directly to their destination. */
-static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
+static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
                                    dpar_work *works)
 {
     dpar_work few[DPARI_BATCH];
@@ -530,13 +530,13 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     if (!works) {
         k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
         if (!k) {
-            return dpari_say(DPAR_E_MEMORY, &c->why, "batch: no memory for %d calls", n);
+            return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls", n);
         }
     }
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n; i++) {
             if ((calls[i].kind == DPAR_CALL_SEND) == pass) {
-                dpari_shm_post(c, &calls[i], &k[i]);
+                dpari_shm_post(comm, &calls[i], &k[i]);
             }
         }
     }
@@ -560,30 +560,30 @@ static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
     dpari_text_char(&t, ')');
 }
 
-static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     dpar_status status;
     dpari_lock(n);
     status = dpari_heap_alloc(n->world, bytes, 1, memory);
     dpari_unlock(n);
     if (status != DPAR_OK) {
-        dpari_alloc_why(n->world, bytes, &c->why);
+        dpari_alloc_why(n->world, bytes, &comm->why);
     }
     return status;
 }
 
-static DPARI_COLD void dpari_shm_release(dpar_comm *c, void *memory)
+static DPARI_COLD void dpari_shm_release(dpar_comm *comm, void *memory)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     dpari_lock(n);
     dpari_heap_release(n->world, memory);
     dpari_unlock(n);
 }
 
-static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
+static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *text)
 {
-    dpari_group_break(dpari_group_of(c), status, text);
+    dpari_group_break(dpari_group_of(comm), status, text);
 }
 
 /* ---- the progress thread ----------------------------------------------------------------------
@@ -612,14 +612,14 @@ static void *dpari_progress_main(void *arg)
     return NULL;
 }
 
-static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
+static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
 {
-    dpari_node *n = dpari_shm_of(c)->node;
+    dpari_node *n = dpari_shm_of(comm)->node;
     if (on && !n->progress) {
         DPARI_STORE(&n->progress, 1U);
         if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
             DPARI_STORE(&n->progress, 0U);
-            return dpari_say(DPAR_E_SYSTEM, &c->why, "no thread could be started for progress");
+            return dpari_say(DPAR_E_SYSTEM, &comm->why, "no thread could be started for progress");
         }
     } else if (!on && n->progress) {
         DPARI_STORE(&n->progress, 2U); /* not 0, because the thread may still take the lock once */
@@ -663,18 +663,18 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     dpari_text_char(out, '\n');
 }
 
-static DPARI_COLD void dpari_shm_report(dpar_comm *c, dpar_text *out)
+static DPARI_COLD void dpari_shm_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_group *g = &s->group;
-    for (int32_t r = 0; r < c->size; r++) {
+    for (int32_t r = 0; r < comm->size; r++) {
         dpari_report_rank(g->world, g->world_rank[r], out);
     }
 }
 
-static DPARI_COLD void dpari_shm_describe(dpar_comm *c, dpar_text *out)
+static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
 {
-    dpari_world *w = dpari_group_of(c)->world;
+    dpari_world *w = dpari_group_of(comm)->world;
     int32_t reads;
     if (w->size == 1) {
         return;
@@ -775,18 +775,18 @@ static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t o
     return n;
 }
 
-static void dpari_shm_free(dpar_comm *c)
+static void dpari_shm_free(dpar_comm *comm)
 {
-    if (c) {
-        dpari_os_unmap(c, dpari_shm_of(c)->bytes);
+    if (comm) {
+        dpari_os_unmap(comm, dpari_shm_of(comm)->bytes);
     }
 }
 
 static void dpari_node_close(dpari_node *n)
 {
-    dpar_comm *c;
-    while ((c = dpari_ended_take(&n->closed)) != NULL) {
-        dpari_shm_free(c);
+    dpar_comm *comm;
+    while ((comm = dpari_ended_take(&n->closed)) != NULL) {
+        dpari_shm_free(comm);
     }
     dpari_p2p_close(n->p2p);
     dpari_world_close(n->world);
@@ -804,15 +804,15 @@ static void dpari_shm_drop(dpari_shm *s)
     dpari_shm_free(dpari_ended_keep(&s->node->closed, &s->group.comm));
 }
 
-static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
+static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_node *n = s->node;
     const int last = s->group.id == 0;
     dpar_status status = DPAR_OK;
     int32_t lost;
     if (last && n->lent) {
-        return dpari_wrong(&c->why, "close: dpar_launch closes this communicator itself");
+        return dpari_wrong(&comm->why, "close: dpar_launch closes this communicator itself");
     }
     dpari_lock(n);
     s->closing = 1;
@@ -822,15 +822,15 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
         dpari_vote_cast(&s->group, DPARI_VOTE_LEAVES);
     }
     dpari_unlock(n);
-    if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
+    if (comm->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_CALL_BARRIER;
         leave.root = DPARI_CLOSE;
-        status = dpari_shm_run(c, &leave);
+        status = dpari_shm_run(comm, &leave);
     }
     if (last) {
-        dpari_shm_progress(c, 0);
+        dpari_shm_progress(comm, 0);
         while (n->open) {
             n->open->closing = 1;
             dpari_shm_lost(n->open);
@@ -839,7 +839,7 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
         dpari_node_close(n);
     } else {
         dpari_lock(n);
-        if (c->status == DPAR_OK) {
+        if (comm->status == DPAR_OK) {
             dpari_member_spare(s);
         }
         dpari_shm_drop(s);
@@ -848,9 +848,9 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *c)
     return lost ? DPAR_E_ARG : status;
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out);
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                dpar_why *why);
 
 static void dpari_engine_shm(dpar_engine *e)
@@ -873,14 +873,15 @@ static void dpari_engine_shm(dpar_engine *e)
     e->close = dpari_shm_close;
 }
 
-DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 {
-    return c->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)c)->world : NULL;
+    return comm->engine.run == dpari_shm_run ? ((const dpari_group *)(const void *)comm)->world
+                                             : NULL;
 }
 
-DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *c)
+DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *comm)
 {
-    const dpari_shm *s = dpari_shm_of(c);
+    const dpari_shm *s = dpari_shm_of(comm);
     return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
 }
 
@@ -1027,14 +1028,14 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
     return count;
 }
 
-static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
+static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
 {
     dpar_text t;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(&t, "split: rank %d has no memory for a communicator", rank);
-    if (rank == c->rank) {
+    if (rank == comm->rank) {
         dpar_text_put(&t, ": ");
-        dpari_put_lack(&t, dpari_group_of(c)->world);
+        dpari_put_lack(&t, dpari_group_of(comm)->world);
     }
     return DPAR_E_MEMORY;
 }
@@ -1042,8 +1043,8 @@ static dpar_status dpari_split_failed(dpar_comm *c, int32_t rank)
 static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
                                     dpar_comm **out)
 {
-    dpar_comm *c = &s->group.comm;
-    const int32_t n = c->size, me = c->rank;
+    dpar_comm *comm = &s->group.comm;
+    const int32_t n = comm->size, me = comm->rank;
     int32_t *world_rank = (int32_t *)(void *)(member + n);
     int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
     int64_t sequence = 0, id = 0;
@@ -1056,16 +1057,16 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     }
     status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
     if (status != DPAR_OK) {
-        return dpari_split_failed(c, me);
+        return dpari_split_failed(comm, me);
     }
-    (*out)->timeout_s = c->timeout_s;
+    (*out)->timeout_s = comm->timeout_s;
     dpari_shm_of(*out)->generation = s->generation;
     s->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
     return DPAR_OK;
 }
 
 /* Gathers the cards. The root DPARI_SPLIT keeps this from matching a user's all-gather. */
-static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
+static dpar_status dpari_split_gather(dpar_comm *comm, const dpari_card *mine, dpari_card *card)
 {
     dpar_call call;
     memset(&call, 0, sizeof call);
@@ -1075,16 +1076,16 @@ static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpar
     call.count = (int64_t)sizeof *mine;
     call.in = mine;
     call.out = card;
-    return dpari_shm_run(c, &call);
+    return dpari_shm_run(comm, &call);
 }
 
-static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key,
+static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_node *n = s->node;
-    const int64_t cards = c->size * (int64_t)sizeof(dpari_card);
-    const int64_t bytes = cards + c->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    const int64_t cards = comm->size * (int64_t)sizeof(dpari_card);
+    const int64_t bytes = cards + comm->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
     dpari_card mine;
     dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
     dpar_status status;
@@ -1097,15 +1098,15 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32
     dpari_unlock(n);
     mine.id = (int64_t)n->highest + 1;
     if (!card) {
-        return dpari_split_failed(c, c->rank); /* the others fail with a timeout */
+        return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
-    status = dpari_split_gather(c, &mine, card);
-    for (int32_t r = 0; r < c->size && status == DPAR_OK; r++) {
-        status = card[r].good ? DPAR_OK : dpari_split_failed(c, r);
+    status = dpari_split_gather(comm, &mine, card);
+    for (int32_t r = 0; r < comm->size && status == DPAR_OK; r++) {
+        status = card[r].good ? DPAR_OK : dpari_split_failed(comm, r);
     }
     if (status == DPAR_OK && color >= 0) {
         dpari_lock(n);
-        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + c->size), out);
+        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + comm->size), out);
         dpari_unlock(n);
     } else if (status == DPAR_OK) {
         *out = NULL;
@@ -1258,30 +1259,30 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
     return DPAR_OK;
 }
 
-static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *c, dpar_comm **out, int32_t *was,
+static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                dpar_why *why)
 {
-    dpari_shm *s = dpari_shm_of(c);
+    dpari_shm *s = dpari_shm_of(comm);
     dpari_group *g = &s->group;
     const int64_t floor_before = s->node->world->floor;
     const uint64_t *stay;
     dpar_status status;
     if (s->voted) {
-        return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", c->rank);
+        return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", comm->rank);
     }
     dpari_lock(s->node);
     status = dpari_shrink_vote(s, why);
     if (status == DPAR_OK) {
         dpari_shrink_wait(s);
         stay = dpari_vote_decide(g);
-        if (!dpari_vote_stays(stay, c->rank)) {
+        if (!dpari_vote_stays(stay, comm->rank)) {
             status = dpari_shrink_late(g, stay, why);
         } else {
             dpari_shrink_leave(g, stay, floor_before);
             status = dpari_shrink_make(s, stay, out, was);
             if (status != DPAR_OK) {
                 (void)dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
-                                c->rank);
+                                comm->rank);
             }
         }
     }

@@ -8,13 +8,13 @@
 #include "world.h"
 
 /* Returns the world of a communicator of this engine, or NULL if another engine made it. */
-DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm);
 /* Advances all posted operations by one step, for waits outside of this engine. */
-DPARI_API void dpari_shm_progress_all(dpar_comm *c);
+DPARI_API void dpari_shm_progress_all(dpar_comm *comm);
 
 /* Decides which rank prints an error for all. Returns 1 to the first rank of a world that calls
  * this, and again to the first one after each dpar_comm_shrink. Returns 0 to all others. */
-DPARI_API int dpari_shm_speaks(dpar_comm *c);
+DPARI_API int dpari_shm_speaks(dpar_comm *comm);
 
 /* ---- of this header's own modules ---- */
 

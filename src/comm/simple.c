@@ -37,47 +37,47 @@ static void dpari_main_write(dpar_text *t)
 }
 
 /* True if this rank prints the error for all ranks. */
-static int dpari_fail_speaks(dpar_comm *c)
+static int dpari_fail_speaks(dpar_comm *comm)
 {
-    dpar_comm *shared = dpari_world_of(c) != NULL ? c : c->node;
+    dpar_comm *shared = dpari_world_of(comm) != NULL ? comm : comm->node;
     if (shared != NULL && dpari_world_of(shared) != NULL) {
         return dpari_shm_speaks(shared);
     }
-    return c->rank == 0 || c->status == DPAR_OK;
+    return comm->rank == 0 || comm->status == DPAR_OK;
 }
 
 /* Prints "rank 2 of 4" and the text to stderr, if no rank has printed anything so far, and breaks
- * c. */
-static void dpari_fail_text(dpar_comm *c, const char *between, const char *text)
+ * comm. */
+static void dpari_fail_text(dpar_comm *comm, const char *between, const char *text)
 {
     char line[400];
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_text_print(&t, "rank %d failed: %s", c->rank, text);
+    dpari_text_print(&t, "rank %d failed: %s", comm->rank, text);
     dpar_text_init(&t, line, sizeof line);
-    dpari_text_print(&t, "rank %d of %d%s%s", c->rank, c->size, between, text);
-    if (dpari_fail_speaks(c)) {
+    dpari_text_print(&t, "rank %d of %d%s%s", comm->rank, comm->size, between, text);
+    if (dpari_fail_speaks(comm)) {
         dpari_main_write(&t);
     }
-    dpar_comm_abort(c, DPAR_E_PEER, why.text);
+    dpar_comm_abort(comm, DPAR_E_PEER, why.text);
 }
 
-DPAR_API DPARI_COLD int dpar_fail(dpar_comm *c, const dpar_why *why)
+DPAR_API DPARI_COLD int dpar_fail(dpar_comm *comm, const dpar_why *why)
 {
     const char *text = "";
     char line[400];
     dpar_text t;
     if (why != NULL) {
         text = why->text;
-    } else if (c != NULL) {
-        text = c->why.text;
+    } else if (comm != NULL) {
+        text = comm->why.text;
     }
     if (text[0] == 0) {
         text = "it failed without a message";
     }
-    if (c != NULL) {
-        dpari_fail_text(c, ": ", text);
+    if (comm != NULL) {
+        dpari_fail_text(comm, ": ", text);
         return 1;
     }
     dpar_text_init(&t, line, sizeof line);
@@ -404,34 +404,34 @@ DPAR_API DPARI_COLD int dpar_finalize(dpar_comm *world)
  */
 
 /* Returns NaN if the all-reduce fails. */
-DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *c, double x, int32_t op)
+DPARI_STATIC_NOINLINE double dpari_scalar(dpar_comm *comm, double x, int32_t op)
 {
     double all = 0.0;
-    if (dpar_all_reduce(c, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
+    if (dpar_all_reduce(comm, &x, &all, 1, DPAR_F64, op, NULL) != DPAR_OK) {
         const uint64_t nan = UINT64_C(0x7ff8000000000000);
         dpari_elements_bits(&all, &nan, 8);
     }
     return all;
 }
 
-DPAR_API double dpar_max(dpar_comm *c, double x)
+DPAR_API double dpar_max(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_MAX);
+    return dpari_scalar(comm, x, DPAR_MAX);
 }
 
-DPAR_API double dpar_min(dpar_comm *c, double x)
+DPAR_API double dpar_min(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_MIN);
+    return dpari_scalar(comm, x, DPAR_MIN);
 }
 
-DPAR_API double dpar_sum(dpar_comm *c, double x)
+DPAR_API double dpar_sum(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_SUM);
+    return dpari_scalar(comm, x, DPAR_SUM);
 }
 
-DPAR_API double dpar_mean(dpar_comm *c, double x)
+DPAR_API double dpar_mean(dpar_comm *comm, double x)
 {
-    return dpari_scalar(c, x, DPAR_AVG);
+    return dpari_scalar(comm, x, DPAR_AVG);
 }
 
 /* ---- comparing data of all ranks ------------------------------------------------------------- */
@@ -480,13 +480,14 @@ static uint64_t dpari_alike_hash(const unsigned char *at, int64_t n)
 }
 
 /* Tests whether elements [low, high) have the same hash on all ranks. Returns 1, 0, or an error. */
-static dpar_status dpari_alike_part(dpar_comm *c, const dpari_alike *s, int64_t low, int64_t high)
+static dpar_status dpari_alike_part(dpar_comm *comm, const dpari_alike *s, int64_t low,
+                                    int64_t high)
 {
     uint64_t in[2], out[2] = {0, 0};
     dpar_status st;
     in[0] = dpari_alike_hash(s->data + low * s->unit, (high - low) * s->unit);
     in[1] = ~in[0];
-    st = dpar_all_reduce(c, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
+    st = dpar_all_reduce(comm, in, out, 2, DPAR_U64, DPAR_MIN, NULL);
     return st != DPAR_OK ? st : out[0] == ~out[1];
 }
 
@@ -549,27 +550,27 @@ static void dpari_alike_say(dpar_why *found, int64_t at, int32_t type, const int
 }
 
 /* Finds the first element in which a rank differs from rank 0, by bisection. */
-static dpar_status dpari_alike_find(dpar_comm *c, const dpari_alike *s, dpar_why *found)
+static dpar_status dpari_alike_find(dpar_comm *comm, const dpari_alike *s, dpar_why *found)
 {
     int64_t low = 0, high = s->count, bits[2];
     int32_t mine, who = 0;
     dpar_status st = DPAR_OK;
     while (high - low > 1 && st >= 0) {
         const int64_t middle = low + (high - low) / 2;
-        st = dpari_alike_part(c, s, low, middle);
+        st = dpari_alike_part(comm, s, low, middle);
         low = st == 1 ? middle : low;
         high = st == 1 ? high : middle;
     }
     bits[0] = bits[1] = dpari_alike_bits(s, low);
     if (st >= 0) {
-        st = dpar_broadcast(c, &bits[0], 8, DPAR_U8, 0, NULL);
+        st = dpar_broadcast(comm, &bits[0], 8, DPAR_U8, 0, NULL);
     }
-    mine = bits[0] != bits[1] ? c->rank : c->size - 1;
+    mine = bits[0] != bits[1] ? comm->rank : comm->size - 1;
     if (st >= 0) {
-        st = dpar_all_reduce(c, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
+        st = dpar_all_reduce(comm, &mine, &who, 1, DPAR_I32, DPAR_MIN, NULL);
     }
     if (st >= 0) {
-        st = dpar_broadcast(c, &bits[1], 8, DPAR_U8, who, NULL);
+        st = dpar_broadcast(comm, &bits[1], 8, DPAR_U8, who, NULL);
     }
     if (st < 0) {
         return st;
@@ -594,13 +595,13 @@ static dpar_status dpari_alike_check(const dpari_alike *s, dpar_why *why)
     return DPAR_OK;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *data, int64_t count,
-                                                      int32_t type, dpar_why *why)
+DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *comm, const void *data,
+                                                      int64_t count, int32_t type, dpar_why *why)
 {
     dpari_alike s;
     dpar_why found;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_comm_check_equal: the communicator is NULL");
     }
     s.data = (const unsigned char *)data;
@@ -609,20 +610,20 @@ DPAR_API DPARI_COLD dpar_status dpar_comm_check_equal(dpar_comm *c, const void *
     s.unit = dpar_type_bytes(type);
     dpari_zero(&found, sizeof found);
     st = dpari_alike_check(&s, &found);
-    st = dpari_agree_on(c, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
+    st = dpari_agree_on(comm, st, "dpar_comm_check_equal", st == DPAR_OK ? dpari_alike_state : NULL,
                         &s, &found);
     if (st == DPAR_OK) {
-        st = dpari_alike_part(c, &s, 0, count);
+        st = dpari_alike_part(comm, &s, 0, count);
         if (st == 0) {
-            st = dpari_alike_find(c, &s, &found);
+            st = dpari_alike_find(comm, &s, &found);
         } else if (st == 1) {
             st = DPAR_OK;
         }
     }
     if (st != DPAR_OK) {
-        c->why = found.text[0] != 0 ? found : c->why;
+        comm->why = found.text[0] != 0 ? found : comm->why;
         if (why != NULL) {
-            *why = c->why;
+            *why = comm->why;
         }
     }
     return st;

@@ -969,7 +969,7 @@ enum { DPARI_DOCTOR_TRIPS = 64, DPARI_DOCTOR_BULK_TRIPS = 16, DPARI_DOCTOR_BULK 
 /* Measures half the time of a round trip of so many bytes, the median of several. The rank that
  * leads puts into the first byte whether another round trip follows. It ends after `most` of them
  * (at most 64) or after 20 ms. */
-static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int64_t bytes,
+static dpar_status dpari_doctor_trips(dpar_comm *comm, int32_t peer, int leads, int64_t bytes,
                                       int32_t most, char *buffer, double *seconds)
 {
     double took[DPARI_DOCTOR_TRIPS], began = dpari_os_now(), at;
@@ -980,14 +980,14 @@ static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int
         if (leads) {
             more = n + 1 < most && at - began < 20e-3;
             buffer[0] = (char)more;
-            st = dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            st = dpar_send(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
             if (st == DPAR_OK) {
-                st = dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+                st = dpar_recv(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
             }
         } else {
-            st = dpar_recv(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+            st = dpar_recv(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
             if (st == DPAR_OK) {
-                st = dpar_send(c, buffer, bytes, DPAR_U8, peer, 0, NULL);
+                st = dpar_send(comm, buffer, bytes, DPAR_U8, peer, 0, NULL);
             }
             more = buffer[0];
         }
@@ -1005,23 +1005,24 @@ static dpar_status dpari_doctor_trips(dpar_comm *c, int32_t peer, int leads, int
 }
 
 /* Measures the links of this rank, in rounds that barriers separate. */
-static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
+static dpar_status dpari_doctor_measure(dpar_comm *comm, const dpari_doctor_job *j,
                                         dpari_doctor_chart *mine, char *buffer)
 {
     const int32_t rounds = dpari_doctor_rounds(j);
     int32_t round;
-    dpar_status st = dpar_barrier(c, NULL);
+    dpar_status st = dpar_barrier(comm, NULL);
     for (round = 0; round < rounds && st == DPAR_OK; round++) {
-        const int32_t peer = dpari_doctor_meets(j, round, c->rank);
+        const int32_t peer = dpari_doctor_meets(j, round, comm->rank);
         if (peer >= 0) {
-            const int leads = dpari_doctor_leads(j, round, c->rank);
+            const int leads = dpari_doctor_leads(j, round, comm->rank);
             dpari_doctor_link got;
             double bulk = 0.0;
             got.peer = peer;
-            st = dpari_doctor_trips(c, peer, leads, 8, DPARI_DOCTOR_TRIPS, buffer, &got.latency_s);
+            st = dpari_doctor_trips(comm, peer, leads, 8, DPARI_DOCTOR_TRIPS, buffer,
+                                    &got.latency_s);
             if (st == DPAR_OK) {
-                st = dpari_doctor_trips(c, peer, leads, DPARI_DOCTOR_BULK, DPARI_DOCTOR_BULK_TRIPS,
-                                        buffer, &bulk);
+                st = dpari_doctor_trips(comm, peer, leads, DPARI_DOCTOR_BULK,
+                                        DPARI_DOCTOR_BULK_TRIPS, buffer, &bulk);
             }
             got.bytes_s = bulk > 0.0 ? (double)DPARI_DOCTOR_BULK / bulk : 0.0;
             if (leads) {
@@ -1029,7 +1030,7 @@ static dpar_status dpari_doctor_measure(dpar_comm *c, const dpari_doctor_job *j,
             }
         }
         if (st == DPAR_OK) {
-            st = dpar_barrier(c, NULL);
+            st = dpar_barrier(comm, NULL);
         }
     }
     return st;

@@ -51,7 +51,7 @@ struct dpari_attention_method {
     void (*state)(dpari_facts *f, const dpar_attention_desc *a);
     /* Takes the memory that the plan needs on this rank: its own state behind the plan (p->of_way),
      * and buffers where the arrays are. While bytes are counted, the rooms return NULL. */
-    dpar_status (*lay)(dpari_attention *p, const dpar_comm *c, dpari_room *behind,
+    dpar_status (*lay)(dpari_attention *p, const dpar_comm *comm, dpari_room *behind,
                        dpari_room *buffers, dpar_why *why);
     dpar_status (*init)(dpari_attention *p, dpar_why *why); /* collective, as those below */
     void (*push)(dpari_attention *p);                       /* between two blocks: local */

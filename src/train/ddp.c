@@ -131,12 +131,12 @@ static dpar_status dpari_ddp_judge(const dpar_ddp_desc *desc, dpar_why *why)
 }
 
 /* Checks that no two arrays overlap. Sorts them by address first (Shell's sort). */
-static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *c, const dpar_ddp_desc *desc,
+static DPARI_COLD dpar_status dpari_ddp_apart(dpar_comm *comm, const dpar_ddp_desc *desc,
                                               dpar_why *why)
 {
     const int64_t each = dpar_type_bytes(desc->type);
     void *const *const array = desc->arrays;
-    int32_t *at = (int32_t *)dpari_object_alloc(c, desc->params * (int64_t)sizeof *at);
+    int32_t *at = (int32_t *)dpari_object_alloc(comm, desc->params * (int64_t)sizeof *at);
     int32_t i, k, step, n = 0;
     dpar_status status = DPAR_OK;
     if (at == NULL) {
@@ -196,16 +196,16 @@ static dpar_buckets_desc dpari_ddp_bucketing(const dpar_ddp_desc *desc)
 
 /* True if the gradients in the wire type need a copy in memory. Ranks that share memory do not,
  * since their all-reduce rounds f32 while it adds. */
-static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_desc *desc)
+static int dpari_ddp_copies(const dpar_comm *comm, const dpar_ddp_desc *desc)
 {
     return dpari_ddp_rounds(desc) && (desc->type != DPAR_F32 || desc->hook != NULL ||
-                                      c->mem != NULL || dpari_world_of(c) == NULL);
+                                      comm->mem != NULL || dpari_world_of(comm) == NULL);
 }
 
 /* True if array i is sent from a copy, together with others of its bucket. */
-static int dpari_ddp_packs(const dpar_comm *c, const dpar_ddp_desc *desc, int32_t i)
+static int dpari_ddp_packs(const dpar_comm *comm, const dpar_ddp_desc *desc, int32_t i)
 {
-    if (desc->hook != NULL || dpari_ddp_copies(c, desc)) {
+    if (desc->hook != NULL || dpari_ddp_copies(comm, desc)) {
         return 1;
     }
     return desc->params > 1 && desc->count[i] * dpar_type_bytes(desc->type) < DPARI_DDP_SHORT;
@@ -216,7 +216,7 @@ static int dpari_ddp_packs(const dpar_comm *c, const dpar_ddp_desc *desc, int32_
 
 /* Places the parts of a ddp in memory and returns their total size; with memory NULL only
  * counts. */
-static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_ddp_desc *desc,
+static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *comm, const dpar_ddp_desc *desc,
                                  int32_t buckets, int64_t *bytes)
 {
     const int32_t params = desc->params;
@@ -225,10 +225,10 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
     dpari_room r;
     int32_t i;
     if (desc->gradients != NULL) {
-        works += c->size; /* zero1 divides buckets where shares end */
+        works += comm->size; /* zero1 divides buckets where shares end */
     }
     for (i = 0; desc->arrays != NULL && i < params; i++) {
-        works += !dpari_ddp_packs(c, desc, i);
+        works += !dpari_ddp_packs(comm, desc, i);
     }
     r.at = (unsigned char *)memory;
     r.used = 0;
@@ -255,7 +255,7 @@ static dpar_ddp *dpari_ddp_place(void *memory, const dpar_comm *c, const dpar_dd
 }
 
 /* Checks the descriptor, and counts the buckets and the bytes that a ddp takes. */
-static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int32_t *buckets,
+static dpar_status dpari_ddp_count(dpar_comm *comm, const dpar_ddp_desc *desc, int32_t *buckets,
                                    int64_t *bytes, dpar_why *why)
 {
     dpar_buckets_desc how;
@@ -264,7 +264,7 @@ static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int3
         return status;
     }
     if (desc->arrays != NULL && desc->params > 1) {
-        status = dpari_ddp_apart(c, desc, why);
+        status = dpari_ddp_apart(comm, desc, why);
         if (status != DPAR_OK) {
             return status;
         }
@@ -272,7 +272,7 @@ static dpar_status dpari_ddp_count(dpar_comm *c, const dpar_ddp_desc *desc, int3
     how = dpari_ddp_bucketing(desc);
     status = dpar_buckets_init(&how, NULL, NULL, 0, buckets, why);
     if (status == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, c, desc, *buckets, bytes);
+        (void)dpari_ddp_place(NULL, comm, desc, *buckets, bytes);
     }
     return status;
 }
@@ -669,20 +669,20 @@ DPARI_INTERNAL int64_t dpari_ddp_first(const dpar_zero1 *z)
 
 DPARI_INTERNAL dpar_status dpari_ddp_gather(const dpar_zero1 *z, void *data, uint64_t hash)
 {
-    dpar_comm *c = z->ddp->comm;
+    dpar_comm *comm = z->ddp->comm;
     dpar_call call;
     dpari_zero(&call, sizeof call);
     call.kind = DPAR_CALL_ALL_GATHER;
     call.type = z->ddp->desc.type;
     call.in = (const unsigned char *)data + dpari_ddp_first(z) * dpar_type_bytes(call.type);
     call.out = data;
-    call.variable_counts = z->share * c->size != z->ddp->elements;
+    call.variable_counts = z->share * comm->size != z->ddp->elements;
     call.count = z->share;
     if (call.variable_counts) {
-        call.count = z->count[c->rank];
+        call.count = z->count[comm->rank];
         call.out_count = z->count;
     }
-    return dpari_post_alike(c, &call, hash,
+    return dpari_post_alike(comm, &call, hash,
                             "zero1: rate, clip or the optimizer's numbers, or dpar_ddp_end", NULL);
 }
 

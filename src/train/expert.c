@@ -223,21 +223,22 @@ static void dpari_router_loads(const dpar_router *g, double *sums, dpar_router_l
 }
 
 /* Breaks the communicator with a message, so that the other ranks notice. */
-static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
+static DPARI_COLD dpar_status dpari_expert_wrong(dpar_comm *comm, const dpar_why *said,
+                                                 dpar_why *why)
 {
     dpar_why text;
     dpar_status st;
-    (void)dpari_wrong(&text, "rank %d: %s", c->rank, said->text);
-    st = dpari_comm_wrong_all(c, DPAR_E_ARG, &text);
+    (void)dpari_wrong(&text, "rank %d: %s", comm->rank, said->text);
+    st = dpari_comm_wrong_all(comm, DPAR_E_ARG, &text);
     if (why != NULL) {
-        *why = c->why;
+        *why = comm->why;
     }
     return st;
 }
 
 /* Adds the sums over all ranks. The hash makes engines that compare calls fail if the routers
  * differ. */
-static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *sums, int64_t n)
+static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *comm, double *sums, int64_t n)
 {
     uint64_t hash = dpari_hash(dpari_hash(dpari_hash(4, g->experts), g->choices), g->score);
     dpar_call call;
@@ -249,12 +250,12 @@ static dpar_status dpari_router_sum(const dpar_router *g, dpar_comm *c, double *
     call.op = DPAR_SUM;
     call.in = call.out = sums;
     call.count = n;
-    return dpari_post_alike(c, &call, hash,
+    return dpari_post_alike(comm, &call, hash,
                             "a router: experts, choices, score, type, normalise, scale or balance",
                             NULL);
 }
 
-DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
+DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *comm,
                                          const dpar_router_arrays *a, dpar_router_load *load)
 {
     const int64_t tokens = a != NULL ? a->tokens : 0;
@@ -267,15 +268,15 @@ DPAR_API dpar_status dpar_router_balance(const dpar_router *g, dpar_comm *c,
         st = dpari_router_chosen(g, tokens, a->chosen, &said);
     }
     if (st != DPAR_OK) {
-        return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
+        return comm != NULL ? dpari_expert_wrong(comm, &said, NULL) : st;
     }
     n = 2 * (int64_t)g->experts + 1;
     dpari_zero(a->sums, (size_t)n * sizeof *a->sums);
     dpari_router_add(g, tokens, a->logits, a->chosen, a->sums, a->scratch);
-    if (c != NULL) {
-        st = dpari_router_sum(g, c, a->sums, n);
+    if (comm != NULL) {
+        st = dpari_router_sum(g, comm, a->sums, n);
         if (st == DPAR_OK) {
-            st = dpari_do_wait(c); /* a device may still be writing page-locked sums */
+            st = dpari_do_wait(comm); /* a device may still be writing page-locked sums */
         }
     }
     if (st == DPAR_OK) {
@@ -503,7 +504,7 @@ static int32_t dpari_expert_weights(const dpar_experts_desc *l)
 
 /* Assigns memory from byte *used on to the buffers for rows and, on a device, to its copies of the
  * numbers of a routing. Advances *used. */
-static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned char *memory,
+static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *comm, unsigned char *memory,
                                  int64_t *used)
 {
     const dpar_experts_desc *l = &p->head.layer;
@@ -514,8 +515,8 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
     room.used = *used;
     p->packed = dpari_room_take(&room, most, row);
     p->staged =
-        p->head.count > 1 && c->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
-    if (c->mem != NULL) {
+        p->head.count > 1 && comm->size > 1 ? dpari_room_take(&room, p->head.max_rows, row) : NULL;
+    if (comm->mem != NULL) {
         p->place = (int32_t *)dpari_room_take(&room, most, 4);
         p->token = (int32_t *)dpari_room_take(&room, most, 4);
         p->choice = (int32_t *)dpari_room_take(&room, most, 4);
@@ -526,16 +527,16 @@ static void dpari_expert_buffers(dpari_experts *p, const dpar_comm *c, unsigned 
 
 /* Assigns memory to the arrays of the plan and returns the bytes used. With memory NULL it only
  * counts them. */
-static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned char *memory)
+static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *comm, unsigned char *memory)
 {
     const dpar_experts_desc *l = &p->head.layer;
-    const int64_t ranks = c->size, experts = l->experts.count;
+    const int64_t ranks = comm->size, experts = l->experts.count;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *p);
-    p->head.count = (int32_t)dpar_split_part_count(&l->experts, c->rank);
-    p->head.first = (int32_t)dpar_split_part_first(&l->experts, c->rank);
+    p->head.count = (int32_t)dpar_split_part_count(&l->experts, comm->rank);
+    p->head.first = (int32_t)dpar_split_part_first(&l->experts, comm->rank);
     p->head.max_rows = dpari_expert_most(l, p->head.count);
     p->slots = l->drop == DPAR_EXPERTS_DROP_POSITION ? l->choices : 1;
     p->sent_counts = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
@@ -552,20 +553,20 @@ static int64_t dpari_expert_lay(dpari_experts *p, const dpar_comm *c, unsigned c
     p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
     p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
     p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
-    if (c->mem != NULL) { /* the buffers are in the memory of the device */
+    if (comm->mem != NULL) { /* the buffers are in the memory of the device */
         p->span = (dpar_mem_span *)dpari_room_take(
             &used, dpari_most(ranks * p->head.count, DPARI_EXPERT_INDICES), sizeof *p->span);
         p->device_bytes = 0;
-        dpari_expert_buffers(p, c, (unsigned char *)p->device, &p->device_bytes);
+        dpari_expert_buffers(p, comm, (unsigned char *)p->device, &p->device_bytes);
     } else {
-        dpari_expert_buffers(p, c, memory, &used.used);
+        dpari_expert_buffers(p, comm, memory, &used.used);
     }
     return used.used;
 }
 
 /* Does the same for a routing. Other ranks read the first four arrays at the same offsets: the
  * first three have the same length on all ranks. */
-static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *c,
+static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm *comm,
                                         dpari_routing *r, unsigned char *memory)
 {
     const int64_t most = p->head.layer.max_tokens * p->head.layer.choices;
@@ -573,23 +574,24 @@ static int64_t dpari_expert_lay_routing(const dpari_experts *p, const dpar_comm 
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *r);
-    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
-    r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->send = (int64_t *)dpari_room_take(&used, comm->size, 8);
+    r->take = (int64_t *)dpari_room_take(&used, comm->size, 8);
     r->choice = (int32_t *)dpari_room_take(&used, most, 4);
-    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
+    r->row = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
     r->head.count = (int64_t *)dpari_room_take(&used, p->head.count, 8);
     r->head.first = (int64_t *)dpari_room_take(&used, p->head.count, 8);
     r->head.position = (int32_t *)dpari_room_take(&used, most, 4);
-    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->head.count, 8);
+    r->piece = (int64_t *)dpari_room_take(&used, comm->size * (int64_t)p->head.count, 8);
     r->start = (int64_t *)dpari_room_take(&used, p->head.layer.experts.count, 8);
     r->expert = (int32_t *)dpari_room_take(&used, most, 4);
-    r->token = c->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
+    r->token = comm->mem != NULL ? (int32_t *)dpari_room_take(&used, most, 4) : NULL;
     return used.used;
 }
 
 /* Checks a layer and counts the bytes of its plan (*bytes) and of a routing (*each). */
-static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_experts_desc *layer,
-                                                 int64_t *bytes, int64_t *each, dpar_why *why)
+static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *comm,
+                                                 const dpar_experts_desc *layer, int64_t *bytes,
+                                                 int64_t *each, dpar_why *why)
 {
     dpari_experts p;
     dpari_routing r;
@@ -601,15 +603,15 @@ static DPARI_COLD dpar_status dpari_expert_needs(const dpar_comm *c, const dpar_
     if (st != DPAR_OK) {
         return st;
     }
-    if (layer->experts.parts != c->size) {
+    if (layer->experts.parts != comm->size) {
         return dpari_wrong(why,
                            "experts: the split has %d parts, but the communicator has %d ranks",
-                           layer->experts.parts, c->size);
+                           layer->experts.parts, comm->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = *layer;
-    *bytes = dpari_expert_lay(&p, c, NULL);
-    *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    *bytes = dpari_expert_lay(&p, comm, NULL);
+    *each = dpari_expert_lay_routing(&p, comm, &r, NULL);
     return DPAR_OK;
 }
 
@@ -635,8 +637,8 @@ static void dpari_expert_state(dpari_facts *f, const void *given)
  * needed, and lays the plan out again with them. */
 static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
 {
-    dpar_comm *c = p->comm;
-    const dpar_mem *m = c->mem;
+    dpar_comm *comm = p->comm;
+    const dpar_mem *m = comm->mem;
     const dpar_mem_layers *l = (const dpar_mem_layers *)m->layers;
     dpar_status st;
     if (m->wait == NULL || m->span == NULL) {
@@ -646,17 +648,17 @@ static dpar_status dpari_expert_elsewhere(dpari_experts *p, dpar_why *why)
         return dpari_say(DPAR_E_UNKNOWN, why,
                          "experts: comm->mem->layers must have gather, combine and dot");
     }
-    st = dpar_comm_alloc(c, p->device_bytes, &p->device);
+    st = dpar_comm_alloc(comm, p->device_bytes, &p->device);
     if (st != DPAR_OK) {
         return dpari_say(st, why, "experts: no %ld bytes of the device's memory are free",
                          p->device_bytes);
     }
-    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
+    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
     return DPAR_OK;
 }
 
 /* Fills in a plan in its memory. each: bytes of a routing. */
-static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *c,
+static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm *comm,
                                                      const dpar_experts_desc *layer, int64_t each,
                                                      dpar_why *why)
 {
@@ -664,14 +666,14 @@ static DPARI_COLD dpar_status dpari_expert_fill_plan(dpari_experts *p, dpar_comm
     dpari_zero(p, sizeof *p);
     p->head.layer = *layer;
     p->head.routing_bytes = each;
-    p->comm = c;
+    p->comm = comm;
     p->tag = (int32_t)(dpari_facts_hash("experts", dpari_expert_state, &p->head.layer) >> 40);
-    (void)dpari_expert_lay(p, c, (unsigned char *)(void *)p);
-    for (i = 0; i < c->size; i++) {
+    (void)dpari_expert_lay(p, comm, (unsigned char *)(void *)p);
+    for (i = 0; i < comm->size; i++) {
         p->sent_number[i] = 1 + p->slots * dpar_split_part_count(&layer->experts, i);
         p->received_number[i] = 1 + (int64_t)p->slots * p->head.count;
     }
-    return c->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
+    return comm->mem != NULL ? dpari_expert_elsewhere(p, why) : DPAR_OK;
 }
 
 /* Frees the memory on the device, once its stream has finished with it. */
@@ -685,7 +687,7 @@ static DPARI_COLD dpar_status dpari_expert_give_back(dpari_experts *p)
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_experts_desc *layer,
+DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *comm, const dpar_experts_desc *layer,
                                                   dpar_experts_plan **plan, dpar_why *why)
 {
     void *memory = NULL;
@@ -693,29 +695,29 @@ DPAR_API DPARI_COLD dpar_status dpar_experts_make(dpar_comm *c, const dpar_exper
     int64_t need = 0, each = 0;
     int32_t own = 0;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_experts_make: the communicator is NULL");
     }
     st = plan == NULL ? dpari_wrong(why, "dpar_experts_make: the plan is NULL")
-                      : dpari_expert_needs(c, layer, &need, &each, why);
+                      : dpari_expert_needs(comm, layer, &need, &each, why);
     if (st == DPAR_OK) { /* memory allocated here also holds one routing */
         own = layer->memory == NULL && layer->bytes == 0;
         need = dpari_room_up(need);
-        st = dpari_object_memory(c, layer->memory, layer->bytes, own ? need + each : need,
+        st = dpari_object_memory(comm, layer->memory, layer->bytes, own ? need + each : need,
                                  "experts", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_experts *)memory : NULL;
     if (p != NULL) {
-        st = dpari_expert_fill_plan(p, c, layer, each, why);
+        st = dpari_expert_fill_plan(p, comm, layer, each, why);
     }
-    st = dpari_agree_on(c, st, "experts", dpari_expert_state, layer, why);
+    st = dpari_agree_on(comm, st, "experts", dpari_expert_state, layer, why);
     if (st != DPAR_OK) {
         if (p != NULL) {
             (void)dpari_expert_give_back(p);
         }
         return dpari_object_failed(st, layer != NULL ? layer->memory : NULL, memory, need, why);
     }
-    if (own && c->mem == NULL) {
+    if (own && comm->mem == NULL) {
         p->routing_memory = (unsigned char *)memory + need;
     }
     *plan = &p->head;
@@ -936,12 +938,12 @@ static void dpari_expert_sort(dpari_experts *p, int64_t tokens, int back)
 }
 
 /* Returns the sum of counts over the other ranks. */
-static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
+static int64_t dpari_expert_away(const dpar_comm *comm, const int64_t *counts)
 {
     int64_t n = 0;
     int32_t rank;
-    for (rank = 0; rank < c->size; rank++) {
-        n += rank != c->rank ? counts[rank] : 0;
+    for (rank = 0; rank < comm->size; rank++) {
+        n += rank != comm->rank ? counts[rank] : 0;
     }
     return n;
 }
@@ -1079,9 +1081,9 @@ static void dpari_expert_place(dpari_experts *p, dpari_routing *r, const int32_t
 }
 
 /* Returns st, with the communicator's message in why. */
-static dpar_status dpari_expert_ended(const dpar_comm *c, dpar_status st, dpar_why *why)
+static dpar_status dpari_expert_ended(const dpar_comm *comm, dpar_status st, dpar_why *why)
 {
-    return dpari_repeat(st, why, c->why.text);
+    return dpari_repeat(st, why, comm->why.text);
 }
 
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
@@ -1373,19 +1375,19 @@ static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
 static dpar_status dpari_expert_fits(const dpari_experts *p, const dpari_routing *r,
                                      const dpari_peers *peers, int back)
 {
-    dpar_comm *c = p->comm;
+    dpar_comm *comm = p->comm;
     const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
     dpar_why why;
     int32_t rank;
-    for (rank = 0; rank < c->size; rank++) {
+    for (rank = 0; rank < comm->size; rank++) {
         const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
-        if (theirs[c->rank] != take[rank]) {
+        if (theirs[comm->rank] != take[rank]) {
             (void)dpari_say(DPAR_E_MISMATCH, &why,
                             "rank %d sends %ld rows to rank %d, which expects %ld; their routings "
                             "must come from "
                             "the same call of dpar_experts_route",
-                            rank, theirs[c->rank], c->rank, take[rank]);
-            return dpari_comm_wrong_all(c, DPAR_E_MISMATCH, &why);
+                            rank, theirs[comm->rank], comm->rank, take[rank]);
+            return dpari_comm_wrong_all(comm, DPAR_E_MISMATCH, &why);
         }
     }
     return DPAR_OK;

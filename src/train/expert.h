@@ -4,10 +4,10 @@
  * results back, forward and backward. Each step gives what one rank with all tokens and all experts
  * would give. The experts themselves are yours:
  *
- *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, c->size, 1, &why);   layer: zeroed
+ *     dpar_split_init(&layer.experts, DPAR_SPLIT_EVEN, 64, comm->size, 1, &why);   layer: zeroed
  *     layer.choices = 2; layer.drop = DPAR_EXPERTS_DROP_NONE;
  *     layer.max_tokens = 4096; layer.width = 1024; layer.type = DPAR_F32;
- *     dpar_experts_make(c, &layer, &plan, &why);                     one plan for all such layers
+ *     dpar_experts_make(comm, &layer, &plan, &why);                  one plan for all such layers
  *
  *     route.tokens = tokens; route.logits = logits; ...              dpar_router_arrays
  *     dpar_router_forward(&router, &route, &why);                    choices and weights

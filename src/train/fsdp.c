@@ -559,13 +559,13 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
 }
 
 /* Lays out what was counted, in memory that has been provided. */
-static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *c, const dpar_fsdp_sizes *sizes,
+static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *comm, const dpar_fsdp_sizes *sizes,
                                     dpar_why *why)
 {
     int64_t plan;
     dpar_status st;
     dpari_fsdp_place(d, d, &plan);
-    d->shard = c;
+    d->shard = comm;
     d->replicas = d->desc.replicas;
     st = dpari_fsdp_lay(d, why);
     if (st != DPAR_OK) {
@@ -574,7 +574,7 @@ static dpar_status dpari_fsdp_build(dpar_fsdp *d, dpar_comm *c, const dpar_fsdp_
     return dpari_fsdp_take(d, sizes, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *comm, const dpar_fsdp_desc *desc,
                                                dpar_fsdp **fsdp, dpar_why *why)
 {
     dpar_fsdp counted, *d;
@@ -583,23 +583,23 @@ DPAR_API DPARI_COLD dpar_status dpar_fsdp_make(dpar_comm *c, const dpar_fsdp_des
     dpar_comm *replicas;
     void *memory = NULL;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_fsdp_make: the communicator is NULL");
     }
     replicas = desc != NULL ? desc->replicas : NULL;
     sizes.plan = 0;
     st = fsdp == NULL ? dpari_wrong(why, "dpar_fsdp_make: the result is NULL")
-                      : dpari_fsdp_plan(&counted, c->size, desc, &sizes, why);
+                      : dpari_fsdp_plan(&counted, comm->size, desc, &sizes, why);
     if (st == DPAR_OK) {
-        st = dpari_object_memory(c, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
+        st = dpari_object_memory(comm, desc->memory, desc->bytes, sizes.plan, "fsdp", &memory, why);
     }
     dpari_zero(&given, sizeof given);
     given.fsdp = &counted;
-    st = dpari_fsdp_agree(c, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
+    st = dpari_fsdp_agree(comm, replicas, st, "fsdp", dpari_fsdp_state, &given, why);
     if (st == DPAR_OK) {
         d = (dpar_fsdp *)memory;
         *d = counted;
-        st = dpari_fsdp_agree(c, replicas, dpari_fsdp_build(d, c, &sizes, why), "fsdp", NULL,
+        st = dpari_fsdp_agree(comm, replicas, dpari_fsdp_build(d, comm, &sizes, why), "fsdp", NULL,
                               &given, why);
         if (st == DPAR_OK) {
             *fsdp = d;

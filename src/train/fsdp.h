@@ -18,7 +18,7 @@
  *     desc.count = count;                        elements of each parameter
  *     desc.prefetch = 1;
  *     dpar_optimizer_init(&desc.optimizer, DPAR_OPTIMIZER_ADAMW);
- *     dpar_fsdp_make(c, &desc, &f, &why);
+ *     dpar_fsdp_make(comm, &desc, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);

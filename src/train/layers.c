@@ -762,14 +762,14 @@ DPAR_API DPARI_COLD dpar_mem_layers dpar_mem_host_layers(void)
 /* ---- operations in the memory of a communicator ---------------------------------------------- */
 
 /* Breaks a communicator whose memory has no table of layers. */
-static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
+static DPARI_COLD dpar_status dpari_do_without(dpar_comm *comm, const char *what)
 {
     dpar_why why;
-    if (c->status >= 0) {
+    if (comm->status >= 0) {
         (void)dpari_say(DPAR_E_UNKNOWN, &why,
                         "rank %d: comm->mem->layers is NULL, but the operation %s is needed",
-                        c->rank, what);
-        dpar_comm_abort(c, DPAR_E_UNKNOWN, why.text);
+                        comm->rank, what);
+        dpar_comm_abort(comm, DPAR_E_UNKNOWN, why.text);
     }
     return DPAR_E_UNKNOWN;
 }
@@ -777,17 +777,18 @@ static DPARI_COLD dpar_status dpari_do_without(dpar_comm *c, const char *what)
 /* Defines dpari_do_x, which runs operation x by the table of comm->mem, or of the host if that is
  * NULL. */
 #define DPARI_DO_LAYER(linkage, name)                                                              \
-    linkage dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)                 \
+    linkage dpar_status dpari_do_##name(dpar_comm *comm, const dpar_mem_##name *call)              \
     {                                                                                              \
-        const dpar_mem *m = c->mem;                                                                \
+        const dpar_mem *m = comm->mem;                                                             \
         const dpar_mem_layers *l = m != NULL ? (const dpar_mem_layers *)m->layers : NULL;          \
         if (m == NULL) {                                                                           \
             return dpari_mem_##name(NULL, call);                                                   \
         }                                                                                          \
         if (l == NULL) {                                                                           \
-            return dpari_do_without(c, #name);                                                     \
+            return dpari_do_without(comm, #name);                                                  \
         }                                                                                          \
-        return dpari_do_ended(c, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call), #name); \
+        return dpari_do_ended(comm, l->name == NULL ? DPAR_E_UNKNOWN : l->name(m->ctx, call),      \
+                              #name);                                                              \
     }
 DPARI_DO_LAYER(DPARI_INTERNAL, squares)
 DPARI_DO_LAYER(DPARI_INTERNAL, optimize)

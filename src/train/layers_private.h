@@ -9,25 +9,26 @@
 #include "../comm/comm.h"
 #include "layers.h"
 
-/* Run one operation in the memory of c. */
-DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call);
-DPARI_API dpar_status dpari_do_norm(dpar_comm *c, const dpar_mem_norm *call);
+/* Run one operation in the memory of comm. */
+DPARI_API dpar_status dpari_do_moments(dpar_comm *comm, const dpar_mem_moments *call);
+DPARI_API dpar_status dpari_do_norm(dpar_comm *comm, const dpar_mem_norm *call);
 
 /* ---- of this header's own modules ---- */
 
 /* Runs the operation in the memory of the host. */
 DPARI_INTERNAL dpar_status dpari_mem_attention_merge(void *ctx, const dpar_mem_attention_merge *m);
 
-/* Run one operation in the memory of c. */
-DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call);
-DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call);
-DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *c, const dpar_mem_round *call);
-DPARI_INTERNAL dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call);
-DPARI_INTERNAL dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *call);
-DPARI_INTERNAL dpar_status dpari_do_combine(dpar_comm *c, const dpar_mem_combine *call);
-DPARI_INTERNAL dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call);
-DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *c, const dpar_mem_cross_entropy *call);
-DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *c,
+/* Run one operation in the memory of comm. */
+DPARI_INTERNAL dpar_status dpari_do_squares(dpar_comm *comm, const dpar_mem_squares *call);
+DPARI_INTERNAL dpar_status dpari_do_optimize(dpar_comm *comm, const dpar_mem_optimize *call);
+DPARI_INTERNAL dpar_status dpari_do_round(dpar_comm *comm, const dpar_mem_round *call);
+DPARI_INTERNAL dpar_status dpari_do_gather(dpar_comm *comm, const dpar_mem_gather *call);
+DPARI_INTERNAL dpar_status dpari_do_scatter(dpar_comm *comm, const dpar_mem_scatter *call);
+DPARI_INTERNAL dpar_status dpari_do_combine(dpar_comm *comm, const dpar_mem_combine *call);
+DPARI_INTERNAL dpar_status dpari_do_dot(dpar_comm *comm, const dpar_mem_dot *call);
+DPARI_INTERNAL dpar_status dpari_do_cross_entropy(dpar_comm *comm,
+                                                  const dpar_mem_cross_entropy *call);
+DPARI_INTERNAL dpar_status dpari_do_attention_merge(dpar_comm *comm,
                                                     const dpar_mem_attention_merge *call);
 
 #endif

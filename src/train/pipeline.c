@@ -106,7 +106,7 @@ static int64_t dpari_pl_between(const dpar_pipeline_desc *o, const dpar_action *
  */
 
 /* Checks a descriptor, whose schedule has been made. */
-static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *o, dpar_why *why)
+static dpar_status dpari_pl_judge(const dpar_comm *comm, const dpar_pipeline_desc *o, dpar_why *why)
 {
     const dpar_schedule *s = o->schedule;
     int32_t i;
@@ -114,10 +114,10 @@ static dpar_status dpari_pl_judge(const dpar_comm *c, const dpar_pipeline_desc *
         const dpar_status st = dpar_schedule_check(s, NULL, NULL, 0, why);
         return st < 0 ? st : DPAR_E_ARG;
     }
-    if (s->ranks != c->size) {
+    if (s->ranks != comm->size) {
         return dpari_wrong(why,
                            "pipeline: the schedule is for %d ranks, but the communicator has %d",
-                           s->ranks, c->size);
+                           s->ranks, comm->size);
     }
     if (dpar_type_bytes(o->type) < 1) {
         return dpari_wrong(why, "pipeline: type is %s (%d), but must be a type of elements",
@@ -174,11 +174,11 @@ typedef struct dpari_pl_scratch {
 
 /* Places the parts of a pipeline in memory, p first, and returns their total size; with memory NULL
  * only counts. The schedule has been checked. */
-static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
+static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *comm,
                            const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
 {
-    const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
-    const int64_t messages = dpari_pl_count_messages(s, c->rank);
+    const int64_t n = s->begin[comm->rank + 1] - s->begin[comm->rank];
+    const int64_t messages = dpari_pl_count_messages(s, comm->rank);
     dpar_schedule_check_desc run;
     dpari_room r;
     r.at = (unsigned char *)memory;
@@ -494,7 +494,7 @@ static DPARI_COLD dpar_status dpari_pl_give_back(dpar_pipeline *p)
 
 /* Generates the schedule of desc->order and lowers it to the actions that there are callbacks for.
  * Stores it in the descriptor. *memory receives its memory, and stays NULL if there is no order. */
-static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_desc *desc,
+static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *comm, dpar_pipeline_desc *desc,
                                                  void **memory, dpar_why *why)
 {
     dpar_schedule_desc order;
@@ -512,7 +512,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     }
     dpari_zero(&order, sizeof order);
     dpari_zero(&how, sizeof how);
-    order.ranks = c->size;
+    order.ranks = comm->size;
     order.micro_batches = desc->micro_batches;
     how.passes = DPAR_LOWER_MESSAGES + (desc->reduce != NULL ? DPAR_LOWER_REDUCE : 0) +
                  (desc->unshard != NULL ? DPAR_LOWER_SHARDS : 0);
@@ -521,7 +521,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
         return st;
     }
     bytes = dpari_schedule_generate_bytes(&order, why);
-    room = bytes > 0 ? dpari_object_alloc(c, bytes) : NULL;
+    room = bytes > 0 ? dpari_object_alloc(comm, bytes) : NULL;
     if (bytes > 0 && room == NULL) {
         return dpari_say(DPAR_E_MEMORY, why,
                          "pipeline: no memory for the schedule, which needs %ld bytes", bytes);
@@ -529,7 +529,7 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
     st = dpar_schedule_generate(&plain, &order, room, room != NULL ? bytes : 0, why);
     if (st == DPAR_OK) {
         bytes = dpari_schedule_lower_bytes(&plain, &how, why);
-        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_object_alloc(c, head + bytes);
+        list = bytes < 0 ? NULL : (dpar_schedule *)dpari_object_alloc(comm, head + bytes);
         if (bytes < 0) {
             st = DPAR_E_ARG;
         } else if (list == NULL) {
@@ -546,25 +546,26 @@ static DPARI_COLD dpar_status dpari_pl_make_list(dpar_comm *c, dpar_pipeline_des
 }
 
 /* Checks a descriptor, makes its schedule and provides memory for the pipeline. */
-static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *c, dpar_pipeline_desc *desc, void **list,
-                                               void **memory, int64_t *need, dpar_why *why)
+static DPARI_COLD dpar_status dpari_pl_provide(dpar_comm *comm, dpar_pipeline_desc *desc,
+                                               void **list, void **memory, int64_t *need,
+                                               dpar_why *why)
 {
     dpar_pipeline counted;
     dpari_pl_scratch w;
-    dpar_status st = dpari_pl_make_list(c, desc, list, why);
+    dpar_status st = dpari_pl_make_list(comm, desc, list, why);
     if (st != DPAR_OK) {
         return st;
     }
-    st = dpari_pl_judge(c, desc, why);
+    st = dpari_pl_judge(comm, desc, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_pl_place(&counted, NULL, c, desc->schedule, &w, need);
-    return dpari_object_memory(c, desc->memory, desc->bytes, *need, "pipeline", memory, why);
+    dpari_pl_place(&counted, NULL, comm, desc->schedule, &w, need);
+    return dpari_object_memory(comm, desc->memory, desc->bytes, *need, "pipeline", memory, why);
 }
 
 /* Lays out a pipeline in its memory, opens it, and agrees with the other ranks on how that went. */
-static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
+static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *comm,
                                              const dpar_pipeline_desc *desc, dpar_why *why)
 {
     const int64_t *begin = desc->schedule->begin;
@@ -572,17 +573,17 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     int64_t needed;
     int32_t i;
     dpar_status st;
-    dpari_pl_place(p, p, c, desc->schedule, &w, &needed);
-    p->comm = c;
+    dpari_pl_place(p, p, comm, desc->schedule, &w, &needed);
+    p->comm = comm;
     p->desc = *desc;
-    p->list = desc->schedule->action + begin[c->rank];
-    for (i = 0; i < c->size; i++) {
+    p->list = desc->schedule->action + begin[comm->rank];
+    for (i = 0; i < comm->size; i++) {
         p->rank_actions[i] = begin[i + 1] - begin[i];
     }
     dpari_zero(p->work, (size_t)p->messages * sizeof *p->work);
-    st = dpari_agree(c, dpari_pl_open(p, &w, why), why);
+    st = dpari_agree(comm, dpari_pl_open(p, &w, why), why);
     if (st == DPAR_OK) {
-        st = dpari_agree(c, dpari_pl_tie(p, why), why);
+        st = dpari_agree(comm, dpari_pl_tie(p, why), why);
     }
     if (st != DPAR_OK) {
         (void)dpari_pl_give_back(p);
@@ -590,14 +591,14 @@ static DPARI_COLD dpar_status dpari_pl_begin(dpar_pipeline *p, dpar_comm *c,
     return st;
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipeline_desc *desc,
+DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *comm, const dpar_pipeline_desc *desc,
                                                    dpar_pipeline **out, dpar_why *why)
 {
     dpar_pipeline_desc full;
     void *list = NULL, *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "pipeline: the communicator is NULL");
     }
     dpari_zero(&full, sizeof full);
@@ -605,10 +606,10 @@ DPAR_API DPARI_COLD dpar_status dpar_pipeline_make(dpar_comm *c, const dpar_pipe
         full = *desc;
     }
     st = out == NULL ? dpari_wrong(why, "pipeline: the result is NULL")
-                     : dpari_pl_provide(c, &full, &list, &memory, &need, why);
-    st = dpari_agree_on(c, st, "pipeline", dpari_pl_state, &full, why);
+                     : dpari_pl_provide(comm, &full, &list, &memory, &need, why);
+    st = dpari_agree_on(comm, st, "pipeline", dpari_pl_state, &full, why);
     if (st == DPAR_OK) {
-        st = dpari_pl_begin((dpar_pipeline *)memory, c, &full, why);
+        st = dpari_pl_begin((dpar_pipeline *)memory, comm, &full, why);
     }
     if (st != DPAR_OK) {
         dpari_object_release(list);

@@ -6,7 +6,7 @@
  *     desc.order = "1f1b"; desc.micro_batches = micros;
  *     desc.type = DPAR_F32; desc.count = tokens * width;
  *     desc.forward = my_forward; desc.backward = my_backward;
- *     dpar_pipeline_make(c, &desc, &p, &why);
+ *     dpar_pipeline_make(comm, &desc, &p, &why);
  *     each step: dpar_pipeline_run(p, 1, &why);
  *     in my_forward, if it computes for long: dpar_pipeline_progress(p);
  *     dpar_pipeline_free(p);

@@ -442,19 +442,19 @@ static int32_t dpari_seq_home_buffer(int32_t ranks)
 
 /* Assigns memory to the buffers of the ring. Forward and backward use the same memory, because they
  * do not overlap. */
-static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_room *buffers)
+static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *comm, dpari_room *buffers)
 {
     const dpar_attention_desc *a = &p->head.layer;
     const int64_t sum = dpar_type_bytes(p->sums), type = dpar_type_bytes(a->type);
     int64_t most = 0, heads;
     dpari_room forward;
     int32_t i;
-    p->head.tokens = dpar_packed_rank_count(&a->tokens, c->rank, NULL);
-    for (i = 0; i < c->size; i++) {
+    p->head.tokens = dpar_packed_rank_count(&a->tokens, comm->rank, NULL);
+    for (i = 0; i < comm->size; i++) {
         most = dpari_most(most, dpar_packed_rank_count(&a->tokens, i, NULL));
     }
     heads = p->head.tokens * a->heads;
-    for (i = 0; i < 2 && c->size > 1; i++) {
+    for (i = 0; i < 2 && comm->size > 1; i++) {
         p->keys[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * type, 1);
     }
     forward = *buffers; /* forward's buffers; backward's are in the same place */
@@ -467,7 +467,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
     if (a->type != p->sums) {
         p->q_gradient = dpari_room_take(buffers, heads * a->width * sum, 1);
     }
-    for (i = 0; i < dpari_seq_home_buffer(c->size) + 1; i++) {
+    for (i = 0; i < dpari_seq_home_buffer(comm->size) + 1; i++) {
         p->gradients[i] = dpari_room_take(buffers, most * dpari_seq_each(a) * sum, 1);
     }
     buffers->used = dpari_most(buffers->used, forward.used);
@@ -475,7 +475,7 @@ static void dpari_seq_lay_ring(dpari_attention *p, const dpar_comm *c, dpari_roo
 
 /* Assigns memory to the parts of a plan and returns its size in *bytes. With memory NULL it only
  * counts. If comm->mem is a device, the buffers are on it: device_bytes bytes at p->device. */
-static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *memory,
+static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *comm, void *memory,
                                  int64_t *bytes, dpar_why *why)
 {
     const dpari_attention_method way = dpari_seq_way(&p->head.layer);
@@ -487,9 +487,9 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
     (void)dpari_room_take(&behind, 1, sizeof *p);
     (void)dpari_room_take(&there, 1, 1); /* so that the size on the device is never 0 */
     if (way.lay != NULL) {
-        st = way.lay(p, c, &behind, c->mem != NULL ? &there : &behind, why);
+        st = way.lay(p, comm, &behind, comm->mem != NULL ? &there : &behind, why);
     } else {
-        dpari_seq_lay_ring(p, c, c->mem != NULL ? &there : &behind);
+        dpari_seq_lay_ring(p, comm, comm->mem != NULL ? &there : &behind);
     }
     p->device_bytes = there.used;
     *bytes = behind.used;
@@ -497,8 +497,9 @@ static dpar_status dpari_seq_lay(dpari_attention *p, const dpar_comm *c, void *m
 }
 
 /* Checks a layer and counts the bytes of its plan. */
-static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_attention_desc *layer,
-                                              int64_t *need, dpar_why *why)
+static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *comm,
+                                              const dpar_attention_desc *layer, int64_t *need,
+                                              dpar_why *why)
 {
     dpari_attention p;
     dpar_status st;
@@ -509,14 +510,14 @@ static DPARI_COLD dpar_status dpari_seq_count(const dpar_comm *c, const dpar_att
     if (st != DPAR_OK) {
         return st;
     }
-    if (layer->tokens.ranks != c->size) {
+    if (layer->tokens.ranks != comm->size) {
         return dpari_wrong(why, "attention: tokens.ranks is %d, but the communicator has %d ranks",
-                           layer->tokens.ranks, c->size);
+                           layer->tokens.ranks, comm->size);
     }
     dpari_zero(&p, sizeof p);
     p.head.layer = dpari_seq_filled(layer);
     p.sums = dpari_seq_sums(layer->type);
-    return dpari_seq_lay(&p, c, NULL, need, why);
+    return dpari_seq_lay(&p, comm, NULL, need, why);
 }
 
 /* Lists what all ranks must give alike, for comparison. */
@@ -576,7 +577,7 @@ static void dpari_seq_give_back(dpari_attention *p)
 }
 
 /* Fills in a plan in its memory. */
-static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *c,
+static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm *comm,
                                                   const dpar_attention_desc *layer, dpar_why *why)
 {
     int64_t need;
@@ -584,35 +585,37 @@ static DPARI_COLD dpar_status dpari_seq_fill_plan(dpari_attention *p, dpar_comm 
     dpari_zero(p, sizeof *p);
     p->head.layer = dpari_seq_filled(layer);
     p->sums = dpari_seq_sums(layer->type);
-    p->comm = c;
-    st = dpari_seq_lay(p, c, p, &need, why);
-    if (st != DPAR_OK || c->mem == NULL) {
+    p->comm = comm;
+    st = dpari_seq_lay(p, comm, p, &need, why);
+    if (st != DPAR_OK || comm->mem == NULL) {
         return st;
     }
     return dpari_seq_elsewhere(p, why);
 }
 
-DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *c, const dpar_attention_desc *layer,
+DPAR_API DPARI_COLD dpar_status dpar_attention_make(dpar_comm *comm,
+                                                    const dpar_attention_desc *layer,
                                                     dpar_attention_plan **plan, dpar_why *why)
 {
     dpari_attention *p;
     void *memory = NULL;
     int64_t need = 0;
     dpar_status st;
-    if (c == NULL) {
+    if (comm == NULL) {
         return dpari_wrong(why, "dpar_attention_make: the communicator is NULL");
     }
     st = plan == NULL ? dpari_wrong(why, "dpar_attention_make: the plan is NULL")
-                      : dpari_seq_count(c, layer, &need, why);
+                      : dpari_seq_count(comm, layer, &need, why);
     if (st == DPAR_OK) {
-        st = dpari_object_memory(c, layer->memory, layer->bytes, need, "attention", &memory, why);
+        st =
+            dpari_object_memory(comm, layer->memory, layer->bytes, need, "attention", &memory, why);
     }
     p = st == DPAR_OK ? (dpari_attention *)memory : NULL;
     if (p != NULL) {
-        st = dpari_seq_fill_plan(p, c, layer, why);
+        st = dpari_seq_fill_plan(p, comm, layer, why);
     }
-    st = dpari_agree_on(c, st, "attention", dpari_seq_state, st == DPAR_OK ? &p->head.layer : NULL,
-                        why);
+    st = dpari_agree_on(comm, st, "attention", dpari_seq_state,
+                        st == DPAR_OK ? &p->head.layer : NULL, why);
     if (st == DPAR_OK) {
         const dpari_attention_method way = dpari_seq_way(&p->head.layer);
         st = way.init != NULL ? way.init(p, why) : DPAR_OK;

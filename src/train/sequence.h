@@ -6,10 +6,11 @@
  * tokens, what is sent when, the masks, and the sums of the softmax. The arithmetic of a block is
  * done by your kernel, or by the plain one of this file:
  *
- *     dpar_packed_init(&layer.tokens, docs, ends, c->size, DPAR_SPLIT_ZIGZAG, &why);  layer: zeroed
+ *     memset(&layer, 0, sizeof(layer));
+ *     dpar_packed_init(&layer.tokens, docs, ends, comm->size, DPAR_SPLIT_ZIGZAG, &why);
  *     layer.heads = 32; layer.groups = 8; layer.width = 128;
  *     layer.type = DPAR_F32; layer.causal = 1;
- *     dpar_attention_make(c, &layer, &plan, &why);
+ *     dpar_attention_make(comm, &layer, &plan, &why);
  *     arrays.q = ...                            plan->tokens rows each, the rank's own tokens
  *     dpar_attention_forward(plan, &arrays);    every layer, every step
  *     dpar_attention_backward(plan, &arrays);

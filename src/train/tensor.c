@@ -126,22 +126,22 @@ DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
 
 /* ---- functions of all layers ----------------------------------------------------------------- */
 
-DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *c,
+DPAR_API DPARI_COLD dpar_status dpar_tensor_parallel_init(dpar_tensor_parallel *t, dpar_comm *comm,
                                                           int32_t type, int64_t tokens,
                                                           int64_t *counts, dpar_why *why)
 {
     dpar_tensor_parallel made;
     dpar_status st;
-    if (t == NULL || c == NULL) {
+    if (t == NULL || comm == NULL) {
         return dpari_wrong(why, "layers: communicator or result is NULL");
     }
     if (!dpari_is_wide(type)) {
         return dpari_wrong(why, "layers: type is %s, but must be f64 or f32", dpar_type_name(type));
     }
     dpari_zero(&made, sizeof made);
-    st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, c->size, 1, why);
+    st = dpar_split_init(&made.tokens, DPAR_SPLIT_EVEN, tokens, comm->size, 1, why);
     if (st == DPAR_OK) {
-        made.comm = c;
+        made.comm = comm;
         made.type = type;
         made.counts = counts;
         *t = made;

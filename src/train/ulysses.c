@@ -142,22 +142,22 @@ static int64_t dpari_ulysses_sent(const dpari_ulysses *p, int back)
 }
 
 /* Assigns memory to an exchange: arrays of elements from `buffers`, the others from `behind`. */
-static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *c, dpari_room *behind,
+static void dpari_ulysses_lay_one(dpari_ulysses *p, const dpar_comm *comm, dpari_room *behind,
                                   dpari_room *buffers)
 {
     const dpari_ulysses_layer *u = &p->layer;
-    const int64_t counts = 8 * (int64_t)c->size, each = u->width * dpar_type_bytes(u->type);
-    p->tokens = dpar_split_part_count(&u->tokens, c->rank);
+    const int64_t counts = 8 * (int64_t)comm->size, each = u->width * dpar_type_bytes(u->type);
+    p->tokens = dpar_split_part_count(&u->tokens, comm->rank);
     p->whole = u->tokens.count;
     p->heads = dpari_ulysses_all(u);
-    p->mine = dpari_ulysses_heads(u, c->rank, &p->first);
+    p->mine = dpari_ulysses_heads(u, comm->rank, &p->first);
     p->send = (int64_t *)dpari_room_take(behind, counts, 1);
     p->send_at = (int64_t *)dpari_room_take(behind, counts, 1);
     p->receive = (int64_t *)dpari_room_take(behind, counts, 1);
     p->receive_at = (int64_t *)dpari_room_take(behind, counts, 1);
     p->cuts = (int64_t *)dpari_room_take(behind, counts + 8, 1);
-    p->piece = (const void **)dpari_room_take(behind, 2 * c->size, sizeof *p->piece);
-    p->peer = (dpari_peer *)dpari_room_take(behind, c->size, sizeof *p->peer);
+    p->piece = (const void **)dpari_room_take(behind, 2 * comm->size, sizeof *p->piece);
+    p->peer = (dpari_peer *)dpari_room_take(behind, comm->size, sizeof *p->peer);
     p->packed = dpari_room_take(buffers, p->tokens * dpari_ulysses_held(u) * each, 1);
     if (!dpari_split_in_order(&u->tokens)) {
         p->ordered = dpari_room_take(buffers, p->whole * p->mine * each, 1);
@@ -588,10 +588,10 @@ static int64_t dpari_ulysses_kept(const dpari_attention *one, void *memory,
 /* Fills in attention on this rank, which has all tokens and this rank's heads, and assigns memory
  * to its buffers. */
 static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_ulysses_layer *q,
-                                          const dpar_comm *c, dpari_ulysses_state *s,
+                                          const dpar_comm *comm, dpari_ulysses_state *s,
                                           dpari_room *buffers, dpar_why *why)
 {
-    const dpar_heads_share share = dpar_heads_local(&q->heads, c->rank);
+    const dpar_heads_share share = dpar_heads_local(&q->heads, comm->rank);
     const dpar_packed *t = &p->head.layer.tokens;
     const size_t type = (size_t)dpar_type_bytes(p->head.layer.type);
     const size_t sum = (size_t)dpar_type_bytes(p->sums);
@@ -621,7 +621,7 @@ static dpar_status dpari_ulysses_lay_here(const dpari_attention *p, const dpari_
 
 /* Lays out the part of a plan that belongs to this method. With memory NULL (behind->at) it only
  * counts bytes, and works on local variables in place of the state. */
-static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *c,
+static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_comm *comm,
                                                 dpari_room *behind, dpari_room *buffers,
                                                 dpar_why *why)
 {
@@ -642,7 +642,7 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         e->comm = p->comm;
         st = dpari_ulysses_of(&p->head.layer, i, &e->layer, why);
         if (st == DPAR_OK) {
-            dpari_ulysses_lay_one(e, c, behind, buffers);
+            dpari_ulysses_lay_one(e, comm, behind, buffers);
         }
     }
     if (narrow == 2) {
@@ -650,10 +650,10 @@ static DPARI_COLD dpar_status dpari_ulysses_lay(dpari_attention *p, const dpar_c
         s->of[DPAR_ATTENTION_OUT] = s->of[DPAR_ATTENTION_Q];
     }
     if (st == DPAR_OK) {
-        st = dpari_ulysses_lay_here(p, &q, c, s, buffers, why);
+        st = dpari_ulysses_lay_here(p, &q, comm, s, buffers, why);
     }
     if (st == DPAR_OK) {
-        p->head.tokens = dpar_split_part_count(&q.tokens, c->rank);
+        p->head.tokens = dpar_split_part_count(&q.tokens, comm->rank);
         p->head.saved_bytes = dpari_ulysses_kept(&s->one, NULL, &x);
     }
     return st;

@@ -138,12 +138,12 @@ static DPARI_COLD dpar_status dpari_zero1_judge(const dpar_ddp *d, dpari_zero1_g
 /* Frees the memory of a zero1. */
 static DPARI_COLD void dpari_zero1_release(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->comm;
+    dpar_comm *comm = z->ddp->comm;
     if (z->moment[0] != NULL) {
-        dpar_comm_release(c, z->moment[0]);
+        dpar_comm_release(comm, z->moment[0]);
     }
-    if (z->pinned && c->mem->unpin != NULL) {
-        (void)c->mem->unpin(c->mem->ctx, z->squares);
+    if (z->pinned && comm->mem->unpin != NULL) {
+        (void)comm->mem->unpin(comm->mem->ctx, z->squares);
     }
     dpari_object_release(z->squares);
     dpari_object_release(z);
@@ -192,16 +192,16 @@ static DPARI_COLD dpar_zero1 *dpari_zero1_lay(dpar_ddp *d, const dpari_zero1_giv
 /* Allocates the optimizer's state, which begins as zeros. */
 static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
 {
-    dpar_comm *c = z->ddp->comm;
-    const int64_t each = z->count[c->rank] * dpar_type_bytes(z->moment_type);
+    dpar_comm *comm = z->ddp->comm;
+    const int64_t each = z->count[comm->rank] * dpar_type_bytes(z->moment_type);
     void *memory = NULL;
     dpar_status status;
-    z->squares = (double *)dpari_object_alloc(c, (int64_t)sizeof *z->squares);
+    z->squares = (double *)dpari_object_alloc(comm, (int64_t)sizeof *z->squares);
     if (z->squares == NULL) {
         return DPAR_E_MEMORY;
     }
-    if (c->mem != NULL && c->mem->pin != NULL) {
-        status = c->mem->pin(c->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
+    if (comm->mem != NULL && comm->mem->pin != NULL) {
+        status = comm->mem->pin(comm->mem->ctx, z->squares, (int64_t)sizeof *z->squares);
         if (status != DPAR_OK) {
             return status;
         }
@@ -210,7 +210,7 @@ static DPARI_COLD dpar_status dpari_zero1_fill(dpar_zero1 *z)
     if (z->moments == 0) {
         return DPAR_OK;
     }
-    status = dpar_comm_alloc(c, dpari_most(64, each * z->moments), &memory);
+    status = dpar_comm_alloc(comm, dpari_most(64, each * z->moments), &memory);
     z->moment[0] = (unsigned char *)memory;
     if (status == DPAR_OK && z->moments > 1) {
         z->moment[1] = z->moment[0] + each;
@@ -297,7 +297,7 @@ DPAR_API DPARI_COLD void *dpar_zero1_state(dpar_zero1 *zero1, int32_t array, int
 /* Computes the factor of the gradients that limits their norm to `clip`. Waits for a device. */
 static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor)
 {
-    dpar_comm *c = z->ddp->comm;
+    dpar_comm *comm = z->ddp->comm;
     dpar_mem_squares s;
     double sum = 0.0;
     dpar_status status = DPAR_OK;
@@ -308,18 +308,18 @@ static dpar_status dpari_zero1_factor(dpar_zero1 *z, double clip, double *factor
     dpari_zero(&s, sizeof s);
     s.type = z->ddp->desc.type;
     s.in = z->ddp->buffer + dpari_ddp_first(z) * dpar_type_bytes(s.type);
-    s.count = z->count[c->rank];
+    s.count = z->count[comm->rank];
     s.sum = z->squares;
     *s.sum = 0.0;
     if (s.count > 0) {
-        status = dpari_do_squares(c, &s);
+        status = dpari_do_squares(comm, &s);
     }
     if (status == DPAR_OK) {
-        status = dpari_do_wait(c);
+        status = dpari_do_wait(comm);
     }
     if (status == DPAR_OK) {
         const double mine = *s.sum; /* both arrays of the all-reduce are in the host's memory */
-        status = dpar_all_reduce(c, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+        status = dpar_all_reduce(comm, &mine, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
     *factor = dpar_optimizer_clip(dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum, clip);
     return status;
@@ -380,11 +380,11 @@ static dpar_status dpari_zero1_update_all(dpar_zero1 *z, const dpar_mem_optimize
 }
 
 /* Appends to the message in why. */
-static DPARI_COLD void dpari_zero1_add(dpar_comm *c, const char *by, const char *more)
+static DPARI_COLD void dpari_zero1_add(dpar_comm *comm, const char *by, const char *more)
 {
-    const dpar_why said = c->why;
+    const dpar_why said = comm->why;
     dpar_text t;
-    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
     dpari_text_print(&t, "%s%s%s", said.text, by, more);
 }
 
@@ -419,16 +419,17 @@ static dpar_status dpari_zero1_check(const dpar_zero1 *z, double rate, double cl
 
 /* Ends a step that this rank rejects. It takes part in a collective, so that the ranks that call
  * something else notice. If all ranks reject the step, nothing has happened. */
-static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *c, dpar_status st, const dpar_why *own)
+static DPARI_COLD dpar_status dpari_zero1_refuse(dpar_comm *comm, dpar_status st,
+                                                 const dpar_why *own)
 {
     dpar_why why = *own;
-    st = dpari_agree_on(c, st, "zero1 refused", NULL, NULL, &why);
-    if (c->status == DPAR_OK) {
-        c->why = *own;
+    st = dpari_agree_on(comm, st, "zero1 refused", NULL, NULL, &why);
+    if (comm->status == DPAR_OK) {
+        comm->why = *own;
     } else {
-        (void)dpari_repeat(st, &why, c->why.text);
-        c->why = *own;
-        dpari_zero1_add(c, "; ", why.text);
+        (void)dpari_repeat(st, &why, comm->why.text);
+        comm->why = *own;
+        dpari_zero1_add(comm, "; ", why.text);
     }
     return st;
 }
@@ -447,19 +448,19 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
 {
     dpar_zero1 *const z = zero1;
     dpar_mem_optimize call;
-    dpar_comm *c;
+    dpar_comm *comm;
     dpar_why why;
     dpar_status status;
     if (z == NULL) {
         return DPAR_E_ARG;
     }
-    c = z->ddp->comm;
-    if (c->status != DPAR_OK) {
-        return c->status;
+    comm = z->ddp->comm;
+    if (comm->status != DPAR_OK) {
+        return comm->status;
     }
     status = dpari_zero1_check(z, rate, clip, &why);
     if (status != DPAR_OK) {
-        return dpari_zero1_refuse(c, status, &why);
+        return dpari_zero1_refuse(comm, status, &why);
     }
     if (!z->ddp->ended) {
         status = dpari_ddp_finish(z->ddp, 1);
@@ -481,11 +482,11 @@ DPAR_API DPARI_COLD dpar_status dpar_zero1_step(dpar_zero1 *zero1, double rate, 
         return status;
     }
     status = dpari_ddp_gather(z, z->weights, dpari_zero1_alike(z->optimizer, rate, clip));
-    if (status == DPAR_E_MISMATCH && c->status == status) {
-        why = c->why;
-        (void)dpari_optimizer_say(&c->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ",
-                                  rate, clip);
-        dpari_zero1_add(c, "", why.text);
+    if (status == DPAR_E_MISMATCH && comm->status == status) {
+        why = comm->why;
+        (void)dpari_optimizer_say(
+            &comm->why, "zero1: on this rank the rate is %.9g, the clip %.9g. ", rate, clip);
+        dpari_zero1_add(comm, "", why.text);
     }
     return status;
 }
