@@ -161,7 +161,7 @@ $(B)/scale: bench/scale.c bench/scale_lines.h bench/scale_lists.h bench/scale_re
 	$(LINK)
 $(B)/loop: bench/loop.c commands/measure.h commands/options.h $(B)/libdpar.a
 	$(LINK)
-$(B)/accuracy: bench/accuracy.c tests/memory_rows.h tests/net_rows.h $(B)/libdpar.a
+$(B)/accuracy: bench/accuracy.c tests/lib/memory_rows.h tests/lib/net_rows.h $(B)/libdpar.a
 	$(LINK)
 $(B)/host_kernels: bench/host_kernels.c $(B)/libdpar.a
 	$(CC) -O3 -march=native -fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math \

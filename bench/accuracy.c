@@ -6,8 +6,8 @@
  *
  * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
  * constant are marked and never counted. --data DIR scores other tables of the same columns. */
-#include "../tests/memory_rows.h"
-#include "../tests/net_rows.h"
+#include "../tests/lib/memory_rows.h"
+#include "../tests/lib/net_rows.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -469,7 +469,7 @@ static void load_torchtitan(const char *dir)
         int gpus = count_of(&t, "gpus", 1), h200 = strcmp(text_of(&t, "gpu"), "H200") == 0;
         int compiled = strcmp(text_of(&t, "compile"), "yes") == 0;
         int fp8 = strcmp(text_of(&t, "fp8"), "none") != 0;
-        /* until 2025 the loss was not compiled with the layers (tests/memory_rows.h) */
+        /* until 2025 the loss was not compiled with the layers (tests/lib/memory_rows.h) */
         snprintf(work, sizeof work, "llama-3-8b,seq=%d,stack=%s%s", count_of(&t, "seq", 8192),
                  compiled ? "torchtitan" : "torch",
                  strcmp(text_of(&t, "date"), "2025-03") < 0 ? ",loss=eager" : "");

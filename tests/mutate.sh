@@ -48,7 +48,7 @@ for module in "$@"; do
     for test in $tests; do
         [ ! -e "$work/$test.test.o" ] || continue
         case $beside in *" $module "*) continue ;; esac
-        $CC -O2 -DCHECK_STOP "-I$work/inc" -Itests -c "tests/index/$test.c" -o "$work/$test.test.o" || exit 1
+        $CC -O2 -DCHECK_STOP "-I$work/inc" -Itests/lib -c "tests/index/$test.c" -o "$work/$test.test.o" || exit 1
     done
     cp "$work/o/$module.o" "$work/whole.o"
     list_mutants "$source" > "$work/mutants"
@@ -66,7 +66,7 @@ for module in "$@"; do
         *" $module "*)
             rm -f "$work/o/$module.o"
             $CC -O1 -w -U__SIZEOF_INT128__ -DCHECK_STOP "-DMUTANT=\"$work/$module.c\"" "-I$work/inc" \
-                -Itests -Isrc/index -c "tests/index/$module.c" -o "$work/$module.test.o" 2> /dev/null ;;
+                -Itests/lib -Isrc/index -c "tests/index/$module.c" -o "$work/$module.test.o" 2> /dev/null ;;
         *)
             $CC -O1 -w -U__SIZEOF_INT128__ -Isrc/index -c -o "$work/o/$module.o" -x c - \
                 < "$work/$module.c" 2> /dev/null ;;

@@ -43,7 +43,7 @@ holds() {
 for each in dpar dpar_schedule dpar_cost dpar_comm dpar_halo dpar_train; do
     echo '#include "mutated.h"' > "$work/inc/$each.h"
 done
-flags="-O1 -w -Werror=implicit-function-declaration -D_GNU_SOURCE -DCHECK_STOP -I$work/inc -Itests -I."
+flags="-O1 -w -Werror=implicit-function-declaration -D_GNU_SOURCE -DCHECK_STOP -I$work/inc -Itests/lib -I."
 for each in $stands_on $beside; do
     for c in src/"$each"/*.c; do
         $CC $flags -c "$c" -o "$work/other/$each+$(basename "$c" .c).o" || exit 1

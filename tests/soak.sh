@@ -15,7 +15,7 @@ shift $(($# < 2 ? $# : 2))
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 # as a user's program of one file: the compiler sees all of dpar, and what it says a user sees
-one_file='-D_GNU_SOURCE -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I. -Itests'
+one_file='-D_GNU_SOURCE -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I. -Itests/lib'
 $CC $CFLAGS -Wall -Wextra -Werror -Wno-unused-function $one_file tests/soak.c -o "$work/soak" -lm || exit 1
 
 # What is broken on purpose, the row of the table that must say so, words for the soak.

@@ -7,7 +7,7 @@
 . tests/compile/common.sh
 [ "$DPAR_DIR" = "$PWD" ] || { echo 'only for src/'; exit 77; }
 have gcc && have gcov || { echo 'gcc with gcov: not found'; exit 77; }
-flags='-O0 -g0 --coverage -D_GNU_SOURCE -include tests/coverage.h'
+flags='-O0 -g0 --coverage -D_GNU_SOURCE -include tests/lib/coverage.h'
 mkdir "$work/o" "$work/text"
 
 # A part of the headers is enough for the units that reach no further.
@@ -17,7 +17,7 @@ part() {
     try gcc $flags "-D$(implements "$1")" -x c -c "$1.h" -o "$work/o/$1.o"
 }
 build() { # source, result
-    try gcc $flags -I. -Itests "$1" $(code_of "$1" "$work/dpar.a") -o "$work/o/$2" -lm
+    try gcc $flags -I. -Itests/lib "$1" $(code_of "$1" "$work/dpar.a") -o "$work/o/$2" -lm
 }
 unit() {
     name=$(echo "$1" | tr '/.' '__') # two folders have a selftest.c

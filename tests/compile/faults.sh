@@ -36,7 +36,7 @@ words() {
 build() {
     tool=${1%%:*} name=${1#*:}
     source=$(echo tests/*/ranks/$name.c)
-    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests $source \
+    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests/lib $source \
         $(code_of "$source" "$work/dpar.${tool%%,*}.a") -o "$work/$name.${tool%%,*}" -lm
 }
 sanitized() {
@@ -70,9 +70,9 @@ for tool in $tools; do
     case " $(echo $all)" in *" $tool:"*) ;; *) continue ;; esac
     library "$work/dpar.${tool%%,*}.a" $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all
 done
-try $CC $flags $reached -I"$DPAR_DIR" -Itests tests/comm/ranks/faults.c -o "$work/faults" -lm
+try $CC $flags $reached -I"$DPAR_DIR" -Itests/lib tests/comm/ranks/faults.c -o "$work/faults" -lm
 [ -z "$all" ] || in_pairs build $all
-try $CC $flags $reached -I"$DPAR_DIR" -Itests tests/comm/ranks/shrink.c -o "$work/shrink" -lm
+try $CC $flags $reached -I"$DPAR_DIR" -Itests/lib tests/comm/ranks/shrink.c -o "$work/shrink" -lm
 try timeout 600 "$work/shrink" $((rounds / 3)) "${FAULT_SEED:-1}"
 try timeout 1200 "$work/faults" "$rounds" "${FAULT_SEED:-1}"
 try timeout 600 "$work/faults" $((rounds / 3)) "${FAULT_SEED:-1}" 0 halo

@@ -9,12 +9,12 @@ fuzz() {
     [ "$name" != judges ] || [ "${DPAR_PARTS_OF:-1}" -eq 1 ] || return 0
     case " $(echo $searched) " in *" $1 "*) ;; *) case $name in halo | shapes | inits) return 0 ;; esac ;; esac
     try $CC -g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
-        -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests "$1" -o "$work/$name" -lm
+        -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests/lib "$1" -o "$work/$name" -lm
     case $name in halo | inits | judges) runs=20000 ;; *) runs=200000 ;; esac
     try "$work/$name" "${FUZZ_RUNS:-$runs}"
     case " $(echo $searched) " in *" $1 "*) ;; *) return 0 ;; esac
     if have clang && clang -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests "$1" -o "$work/lib_$name" -lm 2> /dev/null; then
+        -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests/lib "$1" -o "$work/lib_$name" -lm 2> /dev/null; then
         mkdir -p "$work/corpus_$name"
         kept=tests/fuzz/corpus/$name
         [ -d "$kept" ] || kept=

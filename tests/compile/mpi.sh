@@ -63,7 +63,7 @@ programs='tests/comm/ranks/collectives tests/comm/ranks/messages tests/comm/rank
     tests/debug/ranks/doctor_together tests/train/ranks/sequence tests/train/ranks/expert tests/train/ranks/pipeline tests/train/ranks/wire'
 link() {
     name=${1##*/} code=$(code_of "$1.c" "$work/engine.o $work/dpar.a")
-    try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI -I"$DPAR_DIR" -I. -Itests \
+    try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI -I"$DPAR_DIR" -I. -Itests/lib \
         "$1.c" $code -o "$work/$name" -lm
 }
 

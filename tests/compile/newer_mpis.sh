@@ -12,7 +12,7 @@ export DPAR_PARTS_OF="${DPAR_PARTS_OF:-4}" DPAR_PART="${DPAR_PART:-3}" DPAR_MPI=
 mkdir -p build/mpis "$work/bin"
 mpis=$PWD/build/mpis
 PATH=$work/bin:$PATH
-try $CC -O1 -D_GNU_SOURCE $reached -I"$DPAR_DIR" -I. -Itests tests/comm/ranks/launch.c -o "$work/launch" -lm
+try $CC -O1 -D_GNU_SOURCE $reached -I"$DPAR_DIR" -I. -Itests/lib tests/comm/ranks/launch.c -o "$work/launch" -lm
 
 # folder, packages: what their wheels put into a prefix, there (pip --target leaves lib out)
 fetch() {

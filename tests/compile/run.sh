@@ -14,13 +14,13 @@ build() {
     example) try $CC -std=c99 $strict_c -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$work/example.c" -o "$work/example" ;;
     *)
         source=$(echo tests/*/ranks/$1.c)
-        try $CC -O2 -D_GNU_SOURCE -I"$DPAR_DIR" -Itests "$source" $(code_of "$source" "$work/dpar.a") -o "$work/$1" -lm
+        try $CC -O2 -D_GNU_SOURCE -I"$DPAR_DIR" -Itests/lib "$source" $(code_of "$source" "$work/dpar.a") -o "$work/$1" -lm
         ;;
     esac
 }
 # The same tests in memory that the CPU does not reach.
 build_device() {
-    try $CC -O2 -D_GNU_SOURCE -DDEVICE_MEMORY -I"$DPAR_DIR" -Itests tests/*/ranks/$1.c "$work/dpar.a" \
+    try $CC -O2 -D_GNU_SOURCE -DDEVICE_MEMORY -I"$DPAR_DIR" -Itests/lib tests/*/ranks/$1.c "$work/dpar.a" \
         -o "$work/$1_device" -lm
 }
 quickly() {

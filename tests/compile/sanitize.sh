@@ -12,7 +12,7 @@ flags='-g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all'
 library "$work/dpar.a" $CC $flags
 unit() {
     name=$(basename "$1" .c)
-    try $CC $flags -I"$DPAR_DIR" -I"$root" -Itests "$1" $(code_of "$1" "$work/dpar.a") -o "$work/test_$name" -lm
+    try $CC $flags -I"$DPAR_DIR" -I"$root" -Itests/lib "$1" $(code_of "$1" "$work/dpar.a") -o "$work/test_$name" -lm
     try "$work/test_$name"
 }
 tests=

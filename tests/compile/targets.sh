@@ -88,7 +88,7 @@ build() {
     shift 2
     math=-lm
     case $tests in selftest) math= ;; esac
-    try $compiler $flags -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests "$@" $source $link -o "$program" $math
+    try $compiler $flags -D_GNU_SOURCE $reached -I"$DPAR_DIR" -Itests/lib "$@" $source $link -o "$program" $math
 }
 on_it() {  timeout "${TARGET_SECONDS:-900}" $run "$1" < /dev/null; }
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../layout_oracle.h"
+#include "layout_oracle.h"
 #include "layout_bytes.h"
 
 static void check_rank(const dpar_layout *l, int rank)

@@ -3,7 +3,7 @@
 #ifndef DPAR_LAYOUT_BYTES_H
 #define DPAR_LAYOUT_BYTES_H
 
-#include "../axes.h"
+#include "axes.h"
 #include "must.h"
 
 typedef struct bytes {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../layout_oracle.h"
+#include "layout_oracle.h"
 #include "layout_bytes.h"
 
 enum { RANKS = 16, MOST = 12, LISTS = 20000 };

@@ -3,7 +3,7 @@
 #ifndef GPU_APART_H
 #define GPU_APART_H
 
-#include "../check.h"
+#include "check.h"
 #include "cuda_runtime.h"
 
 #include <cstdio>

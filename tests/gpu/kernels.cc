@@ -6,8 +6,8 @@
  * last place of f64, or f32 where results are that. Then the kernels that know types and alignment
  * (aligned.h), index math past 2^31 as pure functions, errors, launch counts, graphs.
  *
- *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
- *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests -I. tests/gpu/kernels.cc -o kernels -ldl
+ *     g++ -std=c++17 -Itests/gpu/fake -Itests/lib -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
+ *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests/lib -I. tests/gpu/kernels.cc -o kernels -ldl
  *
  * Arguments: a seed; "few": an eighth of the random cases; "big": arrays of more than 2^31 elements
  * alone (big.h; 35 GB are enough for all), or, with an exponent behind it, of more than 2^that. */
@@ -18,8 +18,8 @@
 #include "dpar_cuda.h"
 
 #include "check.h"
-#include "../random_bits.h"
-#include "../optimizers.h"
+#include "random_bits.h"
+#include "optimizers.h"
 #include "samples.h"
 
 #include <functional>

@@ -3,7 +3,7 @@
  * the version that is there; two ranks, each with a device or with a sentence why not. */
 #include "dpar_nccl.h"
 
-#include "../check.h"
+#include "check.h"
 
 #include <cuda.h>
 #include <stddef.h>

@@ -11,7 +11,7 @@
 #include "dpar_mpi.h"
 #endif
 
-#include "../check.h"
+#include "check.h"
 
 #include <sched.h>
 #include <signal.h>

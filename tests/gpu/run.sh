@@ -21,7 +21,7 @@ build) bin=$2 ;;
 sources) sources && exit ;;
 esac
 mkdir -p "$bin"
-include="-I$DPAR_DIR -I. -Itests"
+include="-I$DPAR_DIR -I. -Itests/lib"
 cxx_flags="-std=c++17 -O1 -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas -Wno-missing-field-initializers -pthread"
 export FAKE_LIBRARIES="$bin" FAKE_NCCL_DIR="$bin/meet" FAKE_NCCL_DEADLINE=60
 mkdir -p "$bin/meet"

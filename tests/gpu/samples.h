@@ -20,7 +20,7 @@
 
 #include <cuda_runtime.h>
 
-#include "../optimizers.h"
+#include "optimizers.h"
 
 #include <algorithm>
 #include <functional>

@@ -14,8 +14,8 @@
 
 #include "dpar_cuda.h"
 
-#include "../check.h"
-#include "../halo_plans.h"
+#include "check.h"
+#include "halo_plans.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

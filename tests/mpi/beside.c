@@ -3,7 +3,7 @@
  * on while a rank blocks in another call, of another communicator, or in a close; a close waits for
  * those that still take messages. Nothing here has any reason to wait for a deadline. */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 #include <dirent.h>
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
 #include "dpar_halo.h"
 /* the grid's call stands in dpar_mpi.h behind that */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 #include <stdlib.h>
 
 enum { N0 = 13, N1 = 17 }; /* cells of the communicator's dims */

@@ -3,7 +3,7 @@
  * themselves, each element checked by what its sender and place make it; ranks that expect
  * something else are told. mpirun -n 5 deals */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 
 enum { RANKS = 64, ROUNDS = 60 };
 

@@ -6,7 +6,7 @@
  * turned, ragged: on a part of the communicator; two: messages of 300 to 600 bytes go in two parts.
  * With -DDPAR_MPI_LIMIT=7 every count above 7 takes the way of counts past 2^31 - 1. */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 #include <stdlib.h>
 
 enum { MOST = 6000, MIXED = 2 };

@@ -4,7 +4,7 @@
  * of it ends in SIGBUS. What does not fit any more is refused with a sentence.
  *     unshare -m sh -c 'mount -t tmpfs -o size=64k none /dev/shm && mpirun -np 4 full 64' */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 #include <errno.h>
 #include <linux/audit.h>
 #include <linux/filter.h>

@@ -8,7 +8,7 @@
  *   DPAR_MPI_NODE=2 mpirun --mca orte_enable_recovery 1 -np 4 gone killed|aborts|other|late
  *   mpirun --mca orte_enable_recovery 1 -np 4 gone one_node */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 #include <signal.h>
 #include <stdlib.h>
 

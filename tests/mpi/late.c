@@ -3,7 +3,7 @@
  * an abort, errors of MPI. Three ranks or more. Each part has its own communicator, which is broken
  * by it; whoever was late comes in the end, so that MPI_Finalize finds nothing pending. */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>

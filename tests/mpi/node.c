@@ -3,7 +3,7 @@
  * nodes had two ranks), none (flat); their order, splits, memory, closing; and what describes it.
  */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 
 static void describes(dpar_comm *c, const char *part)
 {

@@ -2,7 +2,7 @@
 /* What reductions promise in bits: rank order where it was asked for, NaN in MAX and MIN, one
  * rounding of 16-bit floats, and the conversions themselves, all 65536 of them. */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 #include <stdlib.h>
 
 static dpar_comm *c;

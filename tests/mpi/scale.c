@@ -17,7 +17,7 @@
 #include "bench/scale_lists.h"
 #include "dpar_halo.h"
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 
 enum { MOST = 64, SENDS = 0, GETS = 1 };
 

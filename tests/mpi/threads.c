@@ -8,7 +8,7 @@
  *
  * A progress thread is refused over messages of MPI, with what it would take. */
 #include "dpar_mpi.h"
-#include "../teams.h"
+#include "teams.h"
 
 static dpar_comm *made(void)
 {

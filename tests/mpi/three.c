@@ -2,7 +2,7 @@
 /* A code that has MPI: the three lines, what is refused, groups, memory, the report. Also compiled
  * as C++. */
 #include "dpar_mpi.h"
-#include "../check.h"
+#include "check.h"
 
 static void three_lines(void)
 {

@@ -3,7 +3,8 @@
  * blocking and posted, on 1 to 8 ranks, against the serial reference of run_oracle.h. The short run
  * thins: each (kind, type, op) has every small size, with the other choices rotating; sizes from
  * 64 KiB on meet only some types. The long run has all sizes to 64 MiB.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/collectives.c -o collectives && ./collectives
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/collectives.c -o collectives
+ *     ./collectives
  *     mpicc -DUSE_MPI ... && mpirun -n 4 ./collectives */
 #include "run_oracle.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Wrong arguments: each gives its status and a sentence, writes nothing, and leaves the
  * communicator as good as before. Also registered memory's promises, and aborting. cc
- * -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/errors.c -o errors && ./errors */
+ * -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/errors.c -o errors && ./errors */
 #include "run_oracle.h"
 
 static void expect(oracle *o, const char *what, long long got, long long want)

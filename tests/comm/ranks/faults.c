@@ -5,7 +5,7 @@
  * status and a sentence that names the culprit; later calls say the same; what had come before was
  * right; no process, no file in /dev/shm and no descriptor is left. With `halo` most operations are
  * halo exchanges, forward and adjoint, in every way; and a rank may plan something else.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/faults.c -o faults -lm
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/faults.c -o faults -lm
  *     ./faults ROUNDS [SEED [FIRST [halo]]]     (FIRST and ROUNDS 1: one round again)
  * Needs Linux (/proc). */
 #include "dpar_halo.h"

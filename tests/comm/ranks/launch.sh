@@ -6,9 +6,9 @@
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 started=
 trap 'for p in $started; do kill -9 "$p" 2> /dev/null; done; rm -rf "$work"' EXIT
-$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/launch.c -o "$work/launch" -lm &
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/launch.c -o "$work/launch" -lm &
 compiles=$!
-$CC $CFLAGS -DDPARI_MEET_NAMED -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/launch.c \
+$CC $CFLAGS -DDPARI_MEET_NAMED -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/launch.c \
     -o "$work/named" -lm || exit 1
 wait $compiles || exit 1
 $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. commands/doctor.c -o "$work/doctor" || exit 1

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Messages: tags out of order, a thousand unexpected ones, to oneself, large ones both ways at
  * once, every neighbour in one batch, a ring of all sizes, random traffic.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/messages.c -o messages && ./messages */
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/messages.c -o messages
+ *     ./messages */
 #include "run_oracle.h"
 
 /* One message and this rank's end of it. Its content is told by `start` and who sends. */

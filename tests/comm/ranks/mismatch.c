@@ -2,7 +2,8 @@
 /* Each way in which ranks can disagree about an operation ends in DPAR_E_MISMATCH on all ranks,
  * long before the deadline, with one sentence that names both sides; later calls return the same.
  * Odd one out is the first rank, one in the middle or the last.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/mismatch.c -o mismatch && ./mismatch */
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/mismatch.c -o mismatch
+ *     ./mismatch */
 #include "run_oracle.h"
 
 /* What most ranks call, what the odd one calls, and words of the sentence. */

@@ -11,5 +11,5 @@ if [ "$(uname -s)" != Linux ]; then
     exit 77
 fi
 case $1 in fixed) pie='-fno-pie -no-pie' ;; placed) pie='-fPIE -pie' ;; *) echo 'fixed or placed?' >&2; exit 2 ;; esac
-$CC $CFLAGS $pie -DDPAR_STATIC -D_GNU_SOURCE -I. -Itests tests/comm/ranks/namespaces.c -o "$work/namespaces" -lm -pthread || exit 1
+$CC $CFLAGS $pie -DDPAR_STATIC -D_GNU_SOURCE -I. -Itests/lib tests/comm/ranks/namespaces.c -o "$work/namespaces" -lm -pthread || exit 1
 timeout 900 "$work/namespaces" $2

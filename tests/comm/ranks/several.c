@@ -2,7 +2,8 @@
 /* Several things at once: works in flight on one communicator and on two, waited for in other
  * orders on each rank; posted collectives beside blocking ones and beside messages; a progress
  * thread; and communicators split from others.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/several.c -o several && ./several */
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/several.c -o several
+ *     ./several */
 #include "run_oracle.h"
 
 enum { FLIGHTS = 6, ROOM = 1 << 20 };

@@ -3,7 +3,7 @@
  * (dpar_comm_shrink): all with the same ranks, in their old order; every collective and message
  * over it is right, and the launcher leaves them alone. In random rounds ranks are killed one after
  * the other and several at a time, in the middle of whatever they do, also of the shrink. cc
- * -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/shrink.c -o shrink -lm
+ * -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/shrink.c -o shrink -lm
  *     ./shrink [ROUNDS [SEED [FIRST]]]
  * Needs Linux (/proc, /dev/shm). */
 #include "run_oracle.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* simple: one number from all ranks, memory, and whether all have the same. The sums are exact in
  * binary; the sentence of dpar_comm_check_equal is put together here from what was changed on which
- * rank. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/simple.c -o simple -lm && ./simple */
+ * rank.
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/simple.c -o simple -lm
+ *     ./simple */
 #include "rank_program.h"
 
 /* Numbers that are exact: sum of rank + 0.5 is n (n - 1) / 2 + n / 2 = n^2 / 2. */

@@ -3,7 +3,8 @@
  * continued later goes on, however long it stood still: nobody was late. A single rank that is
  * stopped is late, and is named.
  *
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/comm/ranks/suspended.c -o suspended && ./suspended
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/comm/ranks/suspended.c -o suspended
+ *     ./suspended
  *
  * The deadline is 3 s. Rank 1 comes 3 s after the others by the clock of the wall, 0.6 s of which
  * the job runs: 0.6 + 0.25 (what counts of a gap, see dpari_os_suspended) is less than 3, and the

@@ -5,7 +5,7 @@
  * (cube_space.h): the same number wherever that place is held, with the sign of the direction. Two
  * fields of vectors, and two of scalars on the same points, in Fortran's order and with other
  * widths. Then the adjoint's dot product, poison, the checks, plans of shared points and narrower
- * ones. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_cgrid.c -o halo_cgrid
+ * ones. cc -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/halo/ranks/halo_cgrid.c -o halo_cgrid
  *     ./halo_cgrid [threads] [long] [RANKS|FROM-TO] [seed=S]   long: every way for every case */
 #include "dpar_debug.h"
 #include "halo_plans.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Halo exchanges, what halo_oracle does not foretell: assembly of nodes against a serial loop over
  * all cells, two widths over one array, refusals, a device that fails; one
- * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests
+ * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests/lib
  * tests/halo/ranks/halo_more.c
  *     ./halo_more [processes|threads] [ranks]        without: both, 1 to 8 and 1 to 4 */
 #include "dpar_spatial.h"

@@ -7,7 +7,7 @@
  * ranks that are killed or late at a random moment of an exchange. Plans of shared points and plans
  * over narrower halos are foretold by the same words, with other points; fields in the memory of a
  * device, which traps all accesses outside of its table's functions, like any other. cc
- * -DDPAR_IMPLEMENTATION -I. -Itests tests/halo/ranks/halo_oracle.c -o halo_oracle
+ * -DDPAR_IMPLEMENTATION -I. -Itests/lib tests/halo/ranks/halo_oracle.c -o halo_oracle
  *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
 #include "dpar_debug.h"
 #include "axes.h"
