@@ -1175,7 +1175,7 @@ DPARI_API void dpari_rest_drop(dpar_comm *comm, const void *operation);
 
 /* world - the ranks that share one mapping: their states, their memory, how one rank waits for
  * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
- * engine; group.h, coll.h, p2p.h and shm.h build on it.
+ * engine; group.h, collectives.h, p2p.h and shm.h build on it.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *
@@ -1415,16 +1415,16 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 /* ==== comm/group.h ==== */
 
 /* group - a communicator of the shared-memory engine: its ranks, the memory through which they
- * synchronise, how it breaks, and messages about that. Private. coll.c explains the words that the
- * ranks publish. coll.c and p2p.c advance the operations of a group step by step; shm.c decides
- * when to take steps and how long to wait. */
+ * synchronise, how it breaks, and messages about that. Private. collectives.c explains the words
+ * that the ranks publish. collectives.c and p2p.c advance the operations of a group step by step;
+ * shm.c decides when to take steps and how long to wait. */
 
 enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
 
 /* What a rank publishes when it enters a collective. */
 typedef struct dpari_entry {
     uint64_t word;        /* sequence << 32 | fingerprint of the call */
-    uint64_t payload[15]; /* small input, or a dpari_offer (coll.c) */
+    uint64_t payload[15]; /* small input, or a dpari_offer (collectives.c) */
 } dpari_entry;
 
 typedef struct dpari_word {
@@ -1463,7 +1463,7 @@ typedef struct dpari_vote {
  * tables and slots follow it (dpari_table, dpari_staging). */
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
-    dpari_word a, b, c;            /* progress inside a collective (coll.c) */
+    dpari_word a, b, c;            /* progress inside a collective (collectives.c) */
     dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
     dpari_word up_last, down_last; /* the same for the last words of a collective */
     dpari_abort abort;             /* the one of rank 0 counts */
@@ -2492,9 +2492,9 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, d
 
 /* gate - how the ranks of a large group learn, by levels, that all have arrived. Private.
  *
- * In a step of a collective, every rank publishes a word (coll.c), and a rank may proceed once all
- * words are published. To look at each of them costs each of n ranks n - 1 cache lines of other
- * cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
+ * In a step of a collective, every rank publishes a word (collectives.c), and a rank may proceed
+ * once all words are published. To look at each of them costs each of n ranks n - 1 cache lines of
+ * other cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
  * last-level cache if the ranks are bound to one. The first rank of a cluster leads it:
  *
  *     1. it looks at the words of its cluster, and publishes `up` when all are there;
@@ -2548,10 +2548,10 @@ DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_wor
 /* Returns the result in `down` for a rank that has passed by levels, or NULL if there is none. */
 DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
 
-/* ==== comm/coll.h ==== */
+/* ==== comm/collectives.h ==== */
 
 /* coll - the collectives of a group over shared memory, as steps that never wait. Private. The
- * protocol is described at the top of coll.c and modelled in tests/model. */
+ * protocol is described at the top of collectives.c and modelled in tests/model. */
 
 /* Advances `k`, the first collective in the queue, as far as is possible without waiting. Its phase
  * is 0 at the start. Returns DPAR_OK if it is done, DPAR_MORE if it waits for others (g->blocker
@@ -4108,7 +4108,7 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_os_why(dpar_why *why, const char *wh
  * close to the bandwidth of the memory. There is one loop for each type and operation, in plain C
  * or in vector types of the compiler. Conversions are also compiled for vectors of 32 bytes, which
  * are used if the CPU has them. Large copies may use streaming stores, which bypass the caches.
- * Called by coll.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
+ * Called by collectives.c, p2p.c, mem.c, points_list.c and the strategies of dpar_train.h. */
 
 /* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
  * over elements further below. */
@@ -9044,7 +9044,7 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
  * methods.
  *
  * Each size class keeps the time per byte of both. The faster one is used, and now and then the
- * other one is tried again, less often the longer it has been slower. Called by coll.c and
+ * other one is tried again, less often the longer it has been slower. Called by collectives.c and
  * p2p.c. */
 
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
@@ -10719,8 +10719,8 @@ DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, i
  * A group finds the memory of each member, breaks on all ranks if one fails, and decides which
  * ranks continue when it shrinks. Most of the file writes error messages: which rank is missing,
  * where each rank waits, and which rank is the cause. The last part is the wait of an exchange
- * (halo, points) for one peer, with the same deadline and messages. Called by coll.c, p2p.c, shm.c,
- * and by the exchanges of dpar_halo.h and dpar_points.h. */
+ * (halo, points) for one peer, with the same deadline and messages. Called by collectives.c, p2p.c,
+ * shm.c, and by the exchanges of dpar_halo.h and dpar_points.h. */
 
 /* ---- the memory that follows a member ---------------------------------------------------------
  */
@@ -11173,9 +11173,9 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
 /* ==== comm/gate.c ==== */
 
 /* Tells the ranks of a large group that all have arrived, by levels. gate.h has the idea and the
- * protocol; coll.c calls it while it waits for words.
+ * protocol; collectives.c calls it while it waits for words.
  *
- * One line of each kind is enough, or two by parity, as for the entries of coll.c:
+ * One line of each kind is enough, or two by parity, as for the entries of collectives.c:
  *
  * `up` of k + 1 is written once the leader's cluster has entered k + 1, while another leader may
  * still read `up` of k. Therefore there are two. `up` of k + 2 is written once all have entered k +
@@ -11425,7 +11425,7 @@ DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dp
     dpari_publish(g->world, dpari_gate_down(g, me, which), target);
 }
 
-/* ==== comm/coll.c ==== */
+/* ==== comm/collectives.c ==== */
 
 /* Implements the collectives of the shared-memory engine as steps that never wait. shm.c calls the
  * steps, and decides when and for how long to wait between them.
@@ -13839,13 +13839,13 @@ DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
 /* ==== comm/shm.c ==== */
 
 /* Implements the shared-memory engine: its table of functions, posted work, waiting, and what
- * happens if a rank does not arrive. The collectives are in coll.c, messages in p2p.c, and how a
- * communicator breaks in group.c.
+ * happens if a rank does not arrive. The collectives are in collectives.c, messages in p2p.c, and
+ * how a communicator breaks in group.c.
  *
- * Operations are state machines that never block (coll.c, p2p.c), and this file advances them.
- * Collectives of a communicator run in the order in which they were posted. Between looks a waiting
- * rank spins, then sleeps. Now and then it checks whether the others are alive and the deadline has
- * passed.
+ * Operations are state machines that never block (collectives.c, p2p.c), and this file advances
+ * them. Collectives of a communicator run in the order in which they were posted. Between looks a
+ * waiting rank spins, then sleeps. Now and then it checks whether the others are alive and the
+ * deadline has passed.
  *
  * A member (a rank's part of a communicator) is never returned to the heap, because a slow peer may
  * still read its words after the last operation. It is kept for the next communicator of its rank,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Tells the ranks of a large group that all have arrived, by levels. gate.h has the idea and the
- * protocol; coll.c calls it while it waits for words.
+ * protocol; collectives.c calls it while it waits for words.
  *
- * One line of each kind is enough, or two by parity, as for the entries of coll.c:
+ * One line of each kind is enough, or two by parity, as for the entries of collectives.c:
  *
  * `up` of k + 1 is written once the leader's cluster has entered k + 1, while another leader may
  * still read `up` of k. Therefore there are two. `up` of k + 2 is written once all have entered k +

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* gate - how the ranks of a large group learn, by levels, that all have arrived. Private.
  *
- * In a step of a collective, every rank publishes a word (coll.c), and a rank may proceed once all
- * words are published. To look at each of them costs each of n ranks n - 1 cache lines of other
- * cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
+ * In a step of a collective, every rank publishes a word (collectives.c), and a rank may proceed
+ * once all words are published. To look at each of them costs each of n ranks n - 1 cache lines of
+ * other cores. More than 16 ranks are therefore divided into clusters of at most 8, which share a
  * last-level cache if the ranks are bound to one. The first rank of a cluster leads it:
  *
  *     1. it looks at the words of its cluster, and publishes `up` when all are there;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* group - a communicator of the shared-memory engine: its ranks, the memory through which they
- * synchronise, how it breaks, and messages about that. Private. coll.c explains the words that the
- * ranks publish. coll.c and p2p.c advance the operations of a group step by step; shm.c decides
- * when to take steps and how long to wait. */
+ * synchronise, how it breaks, and messages about that. Private. collectives.c explains the words
+ * that the ranks publish. collectives.c and p2p.c advance the operations of a group step by step;
+ * shm.c decides when to take steps and how long to wait. */
 #ifndef DPARI_COMM_GROUP_H
 #define DPARI_COMM_GROUP_H
 
@@ -15,7 +15,7 @@ enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
 /* What a rank publishes when it enters a collective. */
 typedef struct dpari_entry {
     uint64_t word;        /* sequence << 32 | fingerprint of the call */
-    uint64_t payload[15]; /* small input, or a dpari_offer (coll.c) */
+    uint64_t payload[15]; /* small input, or a dpari_offer (collectives.c) */
 } dpari_entry;
 
 typedef struct dpari_word {
@@ -54,7 +54,7 @@ typedef struct dpari_vote {
  * tables and slots follow it (dpari_table, dpari_staging). */
 typedef struct dpari_member {
     dpari_entry entry[2];          /* by parity of the sequence number */
-    dpari_word a, b, c;            /* progress inside a collective (coll.c) */
+    dpari_word a, b, c;            /* progress inside a collective (collectives.c) */
     dpari_entry up[2], down;       /* entries that a cluster's leader passes on (gate.h) */
     dpari_word up_last, down_last; /* the same for the last words of a collective */
     dpari_abort abort;             /* the one of rank 0 counts */

@@ -3,7 +3,7 @@
  * methods.
  *
  * Each size class keeps the time per byte of both. The faster one is used, and now and then the
- * other one is tried again, less often the longer it has been slower. Called by coll.c and
+ * other one is tried again, less often the longer it has been slower. Called by collectives.c and
  * p2p.c. */
 #include "pace_private.h"
 

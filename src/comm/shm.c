@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Implements the shared-memory engine: its table of functions, posted work, waiting, and what
- * happens if a rank does not arrive. The collectives are in coll.c, messages in p2p.c, and how a
- * communicator breaks in group.c.
+ * happens if a rank does not arrive. The collectives are in collectives.c, messages in p2p.c, and
+ * how a communicator breaks in group.c.
  *
- * Operations are state machines that never block (coll.c, p2p.c), and this file advances them.
- * Collectives of a communicator run in the order in which they were posted. Between looks a waiting
- * rank spins, then sleeps. Now and then it checks whether the others are alive and the deadline has
- * passed.
+ * Operations are state machines that never block (collectives.c, p2p.c), and this file advances
+ * them. Collectives of a communicator run in the order in which they were posted. Between looks a
+ * waiting rank spins, then sleeps. Now and then it checks whether the others are alive and the
+ * deadline has passed.
  *
  * A member (a rank's part of a communicator) is never returned to the heap, because a slow peer may
  * still read its words after the last operation. It is kept for the next communicator of its rank,
@@ -14,7 +14,7 @@
 #include "shm.h"
 
 #include "../base/inner.h"
-#include "coll.h"
+#include "collectives.h"
 #include "comm.h"
 #include "engine.h"
 #include "gate.h"

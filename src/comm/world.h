@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* world - the ranks that share one mapping: their states, their memory, how one rank waits for
  * another, and what each rank did last. Private. It is the lowest layer of the shared-memory
- * engine; group.h, coll.h, p2p.h and shm.h build on it.
+ * engine; group.h, collectives.h, p2p.h and shm.h build on it.
  *
  *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
  *

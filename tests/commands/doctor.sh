@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The doctor's command line: what it says, exit codes, one sentence for bad input. What it finds: tests/debug/doctor.c.
+# The doctor's command line: what it says, exit codes, one sentence for bad input. What it finds: tests/debug/checkup.c.
 : "${CC:=cc}" "${CFLAGS:=-O1}"
 [ -e build/libdpar.a ] || make -s build/libdpar.a || exit 1
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1

@@ -65,6 +65,7 @@ in_pairs part $headers
 try ar rc "$work/dpar.a" "$work"/o/*.o
 : "${COVERAGE:=index schedule cost comm halo points train spatial debug}"
 for folder in $COVERAGE; do
+    case $folder in index) in_pairs unit tests/base/*.c ;; esac
     in_pairs unit $(ls tests/$folder/*.c 2> /dev/null)
     awk -v folder="$folder" '$2 == folder && $5 == "ranks"' tests/list > "$work/programs"
     while read -r level folder lane name command; do

@@ -11,12 +11,12 @@ $CC -fsanitize=address,undefined "$work/probe.c" -o "$work/probe" 2> /dev/null |
 flags='-g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all'
 library "$work/dpar.a" $CC $flags
 unit() {
-    name=$(basename "$1" .c)
+    name=$(echo "$1" | tr '/.' '__')
     try $CC $flags -I"$DPAR_DIR" -I"$root" -Itests/lib "$1" $(code_of "$1" "$work/dpar.a") -o "$work/test_$name" -lm
     try "$work/test_$name"
 }
 tests=
-for test in ${DPAR_UNITS:-$(some_of tests/index/*.c tests/schedule/*.c tests/cost/*.c tests/comm/*.c tests/train/*.c tests/debug/*.c)}; do
+for test in ${DPAR_UNITS:-$(some_of tests/base/*.c tests/index/*.c tests/schedule/*.c tests/cost/*.c tests/comm/*.c tests/train/*.c tests/debug/*.c)}; do
     # the longest first
     if looks_inside "$test"; then tests="$test $tests"; else tests="$tests $test"; fi
 done

@@ -70,7 +70,7 @@ expect_edit() {
     header=${4:-dpar}
     sed "$3" "$header.h" > "$broken/$header.h"
     cmp -s "$header.h" "$broken/$header.h" && { echo "$1: the edit for '$2' no longer matches"; exit 1; }
-    if DPAR_DIR=$broken DPAR_UNITS=tests/index/base.c FUZZ_TARGETS=tests/fuzz/json.c FUZZ_RUNS=20000 FUZZ_SECONDS=5 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
+    if DPAR_DIR=$broken DPAR_UNITS=tests/base/base.c FUZZ_TARGETS=tests/fuzz/json.c FUZZ_RUNS=20000 FUZZ_SECONDS=5 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
         echo "$1 does not notice: $2"; exit 1
     fi
     cp "$header.h" "$broken/$header.h"

@@ -148,7 +148,7 @@ tests_of() { # all or quick
     selftest | syntax) echo $tests; return ;;
     esac
     echo golden selftest
-    for unit in tests/index/*.c tests/schedule/*.c; do
+    for unit in tests/base/*.c tests/index/*.c tests/schedule/*.c; do
         unit=${unit#tests/} unit=${unit%.c}
         # compiled for seconds, or emulated for a minute
         case $1:$unit in
@@ -190,13 +190,13 @@ table)
     for each in $parts; do
         target $each
         [ -n "$(ls $results/$each 2> /dev/null)" ] || { echo "| $what | $compiler${run:+, ${run%% *}} | did not run |"; continue; }
-        files=$(ls $results/$each | grep -c -e ^index_ -e ^schedule_)
+        files=$(ls $results/$each | grep -c -e ^base_ -e ^index_ -e ^schedule_)
         checks=$(cat $results/$each/* | sed -n 's/^\([0-9]*\) checks, 0 failed.*/\1/p' | awk '{ s += $1 } END { printf "%d", s }')
         case $tests in
         syntax) said='compiled, `dpar_cost.h` too' ;;
         selftest) said="$(sed -n 's/.*data and stack: \([0-9]*\) bytes.*/selftest, \1 bytes of RAM/p' $results/$each/selftest)" ;;
         *)
-            all=$(ls tests/index/*.c tests/schedule/*.c | wc -l)
+            all=$(ls tests/base/*.c tests/index/*.c tests/schedule/*.c | wc -l)
             said="$files of $all test programs, $checks checks"
             more=$(ls $results/$each | sed -n 's/:.*//; s/^comm_//p; s/^ranks_//p' | sort -u | tr '\n' ' ')
             [ -z "$more" ] || said="$said, with those of comm and halo: ${more% }"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* planner, calibrate, plan_show: the walk against a naive nested loop over dpar_plan_price; fronts,
- * neighbours, nearest, smallest; a fit that finds known constants again; valid pictures. */
+/* The walk against a naive nested loop over dpar_plan_price; fronts, neighbours, nearest, smallest. */
 #include "dpar_cost.h"
 
 #include <stdlib.h>
@@ -613,129 +612,6 @@ static void test_neighbours(void)
     }
 }
 
-/* Measurements made by the model with other constants: the fit must find those again. */
-static void test_fit(void)
-{
-    static dpar_measurement m[24];
-    dpar_calibration cal, truth;
-    dpar_why why;
-    double error = 1.0;
-    int i;
-    set("llama-3-8b", "1x8:a100-80", "megatron");
-    dpar_calibration_init(&cal, DPAR_GEN_AMPERE);
-    truth = cal;
-    truth.value[DPAR_CAL_GEMM] = 0.6;
-    truth.value[DPAR_CAL_HBM] = 0.65;
-    for (i = 0; i < 24; i++) {
-        dpar_cluster machine = c;
-        dpar_job j = job;
-        dpar_step_cost t;
-        machine.cal = truth;
-        j.cluster = &machine;
-        m[i].work = &w;
-        m[i].cluster = &c;
-        m[i].recipe = job.recipe;
-        m[i].strategy = plain_strategy();
-        m[i].strategy.tp = 1 << i % 4;
-        m[i].strategy.dp = 8 >> i % 4;
-        m[i].strategy.micro_batch = 1 << i / 4 % 3;
-        m[i].strategy.recompute = i / 12 ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        dpari_step_of(&j, &m[i].strategy, &t);
-        m[i].seconds = t.total;
-        m[i].weight = 1.0;
-    }
-    CHECK_INT(
-        dpar_calibration_fit(&cal, m, 24, 1u << DPAR_CAL_GEMM | 1u << DPAR_CAL_HBM, &error, &why),
-        DPAR_OK);
-    CHECK_NEAR(cal.value[DPAR_CAL_GEMM], 0.6, 0.02);
-    CHECK_NEAR(cal.value[DPAR_CAL_HBM], 0.65, 0.1); /* memory-bound work is the lesser part */
-    CHECK(error < 0.01);
-    CHECK_INT(cal.rows, 24);
-    CHECK(cal.error[DPAR_CAL_GEMM] < 0.1);
-    cal.value[DPAR_CAL_HBM] = 1.5; /* beyond what a fit would give: not asked for, it stays */
-    CHECK_INT(dpar_calibration_fit(&cal, m, 24, 1u << DPAR_CAL_GEMM, NULL, &why), DPAR_OK);
-    CHECK_NEAR(cal.value[DPAR_CAL_HBM], 1.5, 0.0);
-    CHECK_INT(dpar_calibration_fit(&cal, m, 0, 1, &error, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_calibration_fit(&cal, m, 1, 0, &error, &why), DPAR_E_ARG);
-    m[3].seconds = HUGE_VAL - HUGE_VAL;
-    CHECK_INT(dpar_calibration_fit(&cal, m, 24, 1, &error, &why), DPAR_E_ARG);
-}
-
-/* Is it JSON? Read with our own strict reader; also that no text is cut. */
-static void test_show(void)
-{
-    static char text[200000];
-    static dpar_plan top[3], front[8];
-    static dpar_planner p;
-    dpar_plan_rejection r[12];
-    dpar_plan_draw_desc report;
-    dpar_planner_desc q;
-    dpar_text t;
-    dpari_json j;
-    dpari_json_item item;
-    dpar_strategy back = plain_strategy();
-    dpar_why why;
-    int depth = 0, plans = 0;
-    size_t i;
-    memset(&q, 0, sizeof q);
-    q.global_batch = 128;
-    q.fixed = plain_strategy();
-    set("mixtral-8x7b", "4x8:h100-80", "megatron");
-    CHECK_INT(search(&q, &p, top, 3, front, 8, 1 << 20), DPAR_DONE);
-    memset(&report, 0, sizeof report);
-    report.job = &job;
-    report.plan = top;
-    report.plan_count = p.top_count;
-    report.front = front;
-    report.front_count = p.front_count;
-    report.rejected = r;
-    report.rejected_count = dpar_plan_neighbours(&job, top, 128, r, 12);
-    report.rejected_by_rule = p.rejected;
-    report.note = "a \"quoted\" note\\ with\ttab";
-    dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_JSON, NULL), DPAR_OK);
-    CHECK(t.used < sizeof text);
-    dpari_json_init(&j, text, t.used);
-    do {
-        CHECK_INT(dpari_json_next(&j, &item, &why), DPAR_OK);
-        if (item.key != NULL && item.key_length == 5 && memcmp(item.key, "mfu\"", 4) == 0) {
-            plans++;
-        }
-        depth = item.depth > depth ? item.depth : depth;
-    } while (item.kind != DPARI_JSON_END);
-    CHECK(depth == 4);
-    (void)plans;
-    dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_SVG, NULL), DPAR_OK);
-    CHECK(strncmp(text, "<svg", 4) == 0 && strcmp(text + t.used - 7, "</svg>\n") == 0);
-    CHECK(strstr(text, "nan") == NULL && strstr(text, "inf") == NULL);
-    dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_CSV, NULL), DPAR_OK);
-    for (i = 0, depth = 0; i < t.used; i++) {
-        depth += text[i] == '\n';
-    }
-    CHECK_INT(depth, 1 + p.top_count);
-    dpar_text_init(&t, text, sizeof text);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_TEXT, NULL), DPAR_OK);
-    CHECK_INT(dpar_plan_draw(&t, &report, DPAR_PLAN_DRAW_EXPLAIN, NULL), DPAR_OK);
-    CHECK(strstr(text, "mixtral-8x7b") != NULL && strstr(text, "optimizer") != NULL);
-    i = t.used;
-    CHECK_INT(dpar_plan_draw(&t, &report, 6, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "format 6: 0 to 5");
-    CHECK_INT(t.used, i);
-    for (i = 0; (int)i < p.top_count; i++) { /* what is shown reads back */
-        dpar_text_init(&t, text, sizeof text);
-        dpar_strategy_write(&top[i].strategy, &t);
-        back = plain_strategy();
-        CHECK_INT(dpar_strategy_read(&back, text, t.used, NULL, &why), DPAR_OK);
-        if (back.shard == 0) {
-            back.shard = top[i].strategy.shard;
-        }
-        back.cp_kind = top[i].strategy.cp_kind;
-        CHECK(memcmp(&back, &top[i].strategy, sizeof back) == 0);
-    }
-}
-
 int main(void)
 {
     test_walk();
@@ -747,7 +623,5 @@ int main(void)
     test_smallest();
     test_nothing_fits();
     test_neighbours();
-    test_fit();
-    test_show();
     return CHECK_DONE();
 }

@@ -82,7 +82,7 @@ linked() { # name, and how to compile it: with both objects
         -lnccl -lcudart -lstdc++ -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
 examples=$(cd apps && ls | sed -n 's/\.cu$//p')
-rank_tests='tensor sequence ddp ddp_arrays zero1 fsdp pipeline spatial expert move'
+rank_tests='tensor sequence ulysses window_attention ddp ddp_arrays zero1 fsdp pipeline spatial expert move'
 
 build() {
     case $1 in
@@ -363,7 +363,7 @@ case " $programs " in *' nccl '*) items='nccl:0 nccl:3 nccl_21805:2 nccl_22105:7
 case " $programs " in
 *' planet '*)
     for name in $rank_tests; do items="$items $name:0 $name:2"; done
-    items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) sequence:4 examples:0 examples:1 gpt:0 gpt:1 several:1" # 4 ranks, of which some have no tokens
+    items="$items $(some_of strict:0 strict:2 strict:0 strict:2 | sort -u) sequence:4 ulysses:4 window_attention:4 examples:0 examples:1 gpt:0 gpt:1 several:1" # 4 ranks, of which some have no tokens
     ;;
 esac
 case " $programs " in *' kernels '*) items="$items kernels:0 kernels:1 core:1 big:0 gpu_kernels:1" ;; esac

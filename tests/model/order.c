@@ -264,7 +264,8 @@ static void with(int t, int reg)
     program[t][length[t] - 1].reg = reg;
 }
 
-/* p2p.c, coll.c: cells that are used again. 0 writes, 1 reads and says how far it has come. */
+/* p2p.c, collectives.c: cells that are used again. Rank 0 writes, rank 1 reads and reports how far it
+ * has come. */
 static void ring(void)
 {
     enum { CELLS = 2, MESSAGES = 5, CELL = 0, WORD = 2, CONSUMED = 4 };
@@ -281,7 +282,7 @@ static void ring(void)
     }
 }
 
-/* coll.c: two lines a rank by the parity of the operation; all wait for all words, then read.
+/* collectives.c: two lines a rank by the parity of the operation; all wait for all words, then read.
  * Nothing says that a line was read but the next word of its reader. */
 static void entry(void)
 {

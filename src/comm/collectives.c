@@ -25,7 +25,7 @@
  *
  * Each word has one writer and only grows. A published word makes everything visible that its
  * writer wrote before, so release and acquire are sufficient. */
-#include "coll.h"
+#include "collectives.h"
 
 #include "../base/inner.h"
 #include "engine.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* large: operations on so much at once that the CPU is asked for wider vectors (dpari_lanes_for),
+/* operations on so much at once that the CPU is asked for wider vectors (dpari_lanes_for),
  * against the same ones row by row, which tests/train/layers.c and sequence.c hold against libm:
  * equal bits, whatever the CPU has. Lengths are odd: ends of rows, too. */
 #include "dpar_train.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* points_part: the curve by what makes it one. Cells of a grid that begins at 0 fill the first
+/* The Hilbert curve by its properties. Cells of a grid that begins at 0 fill the first
  * places, each once, and those that follow each other have a side in common, in 2 and 3 dims and on
  * every level. */
 #include "dpar_points.h"

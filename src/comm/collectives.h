@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* coll - the collectives of a group over shared memory, as steps that never wait. Private. The
- * protocol is described at the top of coll.c and modelled in tests/model. */
-#ifndef DPARI_COMM_COLL_H
-#define DPARI_COMM_COLL_H
+ * protocol is described at the top of collectives.c and modelled in tests/model. */
+#ifndef DPARI_COMM_COLLECTIVES_H
+#define DPARI_COMM_COLLECTIVES_H
 
 #include "group.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* doctor_together: what dpar_doctor says to ranks that ask together. Rank 0 hears it all, the
+/* doctor_ranks: what dpar_doctor says to ranks that ask together. Rank 0 hears it all, the
  * others how many things are wrong; a complaint is counted; messages of each level are measured; a
  * deadline that differs is found; the ranks stay together, and what they have sent is not counted.
- *     ./doctor_together [processes|threads] [ranks]        without: both, 1 to 4 and 1 to 2 */
+ *     ./doctor_ranks [processes|threads] [ranks]        without: both, 1 to 4 and 1 to 2 */
 #include "dpar_debug.h"
 #include "rank_program.h"
 

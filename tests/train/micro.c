@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* formats: blocks in the formats of tensor cores (layers.h), in the host's memory. Values of codes
+/* Blocks in the formats of tensor cores (layers.h), in the host's memory. Values of codes
  * by the definition of OCP's 8-bit floats and Microscaling Formats 1.0; codes by a search of the
- * nearest among all, in double; scales by log2 and by that search; rounding by lot by the sentence
+ * nearest among all, in double; scales by log2 and by that search; stochastic rounding by the rule
  * in layers.h. Ties and their neighbours, blocks of zeros, with NaN, too large and too small for
  * their scale, ends of odd length; what lies behind an output stays. */
 #include "dpar_train.h"
