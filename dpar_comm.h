@@ -1045,7 +1045,7 @@ DPARI_API int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *
 DPARI_API void dpari_os_join(dpari_thread thread);
 
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
-DPARI_API void dpari_os_error(dpar_text *t, int number);
+DPARI_API void dpari_os_error(dpar_text *text, int number);
 
 /* ==== comm/pace.h ==== */
 
@@ -1101,10 +1101,10 @@ static inline int32_t dpari_tag_compared(int32_t tag)
 }
 /* Appends "the planning of a halo exchange (all-reduce #12)" and returns 1, or returns 0 if the tag
  * does not name a plan. */
-DPARI_API int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
+DPARI_API int dpari_planning_text(dpar_text *text, int32_t kind, int64_t sequence, int32_t tag);
 /* Appends "all-reduce #12 of 100 f32", "send of 5 i8 to 2" or "split #3". Used by the engines over
  * MPI and NCCL. */
-DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+DPARI_API void dpari_operation_text(dpar_text *text, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
 /* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
 DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,
@@ -1309,8 +1309,9 @@ enum {
 };
 enum {
     DPARI_MAX_USED = 1 << 16, /* the most allocations that one rank may have at a time */
-    DPARI_DUMPED = 1024 /* the most of them that are in core files, because each may split a
-                           mapping and the system limits the number of mappings */
+    /* The most of them that are in core files, because each may split a mapping and the system
+     * limits the number of mappings. */
+    DPARI_DUMPED = 1024
 };
 
 /* What dpari_world_close does with the segment: leaves it, closes it, or only closes the file, so
@@ -1358,14 +1359,15 @@ typedef struct dpari_world {
 /* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
  * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
  * O(log allocations). */
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
+DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
+                               int64_t *within);
 /* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes);
 /* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
+DPARI_API void *dpari_at(const dpari_world *world, uint64_t ref);
 /* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
  * (...)". */
-DPARI_API void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
+DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -1392,25 +1394,25 @@ typedef struct dpari_wait {
     double looked;   /* last look at the clock */
 } dpari_wait;
 /* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+DPARI_API dpar_status dpari_wait_turn(dpari_world *world, dpari_wait *waiting, int32_t peer);
 /* Publishes that this rank waits, and for which rank (-1 if for several). Called after a turn that
  * returned DPAR_MORE. */
-DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
+DPARI_API void dpari_wait_says(dpari_world *world, int32_t needs);
+DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting);
 
 /* Stores the word and wakes the ranks that sleep until this rank publishes something. */
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value);
 
 /* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
-DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank);
 /* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
  * (...))". */
-DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank);
 /* Decides which rank prints a report. Returns 1 for the first caller in this world with this turn
  * (1, 2, ...), unless a later turn has begun, otherwise 0. */
-DPARI_API int dpari_world_speaks(dpari_world *w, uint32_t turn);
+DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
@@ -1527,10 +1529,10 @@ typedef struct dpari_piece {
 
 /* Breaks the communicator on all ranks with this status and text, unless another rank was first.
  * Returns the status that counts. */
-DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
+DPARI_API dpar_status dpari_group_break(dpari_group *group, dpar_status status, const char *text);
 /* Copies the abort record, if it is set, into comm.status and comm.why. Returns comm.status, so
  * DPAR_OK if the communicator is not broken. */
-DPARI_API dpar_status dpari_group_broken(dpari_group *g);
+DPARI_API dpar_status dpari_group_broken(dpari_group *group);
 
 /* ---- finding the rank that all wait for ----
  *
@@ -1538,32 +1540,32 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g);
  * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
  * function follows the chain of waits from a rank on, within the communicator, until it reaches
  * such a rank. *links is the number of steps. All ranks are numbers of the world. */
-DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
+DPARI_API int32_t dpari_group_culprit(const dpari_group *group, int32_t world_rank, double quiet,
                                       int32_t *links);
 /* Makes messages name the ranks as "rank number[r] on place". Used by an engine for several nodes
  * that runs this one within each node. NULL for number keeps their own numbers. Both arrays must
  * exist as long as the communicator. */
 DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const char *place);
 /* Appends " on n2" if the group has such a place. */
-DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
+DPARI_API void dpari_put_place(dpar_text *text, const dpari_group *group);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
-DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *t);
+DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *text);
 /* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
 DPARI_API dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
-DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
+DPARI_API int dpari_group_closes(const dpari_group *group, int32_t world_rank);
 /* Returns the seconds without a report after which a rank counts as quiet: a quarter of the
  * deadline, but at least 0.06 and at most 1. */
 DPARI_API double dpari_quiet(double timeout);
 /* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
  * has reported within the last `quiet` seconds. If so, *sequence is the number of that
  * collective. */
-DPARI_API int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+DPARI_API int dpari_group_crossed(const dpari_group *group, int32_t world_rank, double quiet,
                                   int64_t *sequence);
 /* Appends the collective of dpari_group_crossed: " called barrier #7". */
-DPARI_API void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+DPARI_API void dpari_put_crossed(dpar_text *text, const dpari_group *group, int32_t world_rank,
                                  int64_t sequence);
 
 /* ---- an exchange waits for one of its peers ---- */
@@ -1588,7 +1590,7 @@ typedef struct dpari_peer_wait {
 } dpari_peer_wait;
 /* Checks in a wait whether to give up. Fails with DPAR_E_PEER if the peer has ended or closes the
  * communicator, or with the status of a broken communicator. */
-DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
+DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);
 /* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
  * has not begun this exchange and waits in a collective that this rank has not called, and
  * DPAR_E_TIMEOUT after the deadline; p->who is then the late rank. */
@@ -1739,14 +1741,14 @@ typedef struct dpari_stride {
  * F16, BF16} of which one is F32. If op is not DPAR_COPY, or negate or through is set, they must be
  * types that can be reduced. No element of `to` may occur twice, and no offset may overflow 63 bits
  * in bytes. O(dims^2). */
-DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+DPARI_API void dpari_stride_prepare(dpari_stride *stride, const dpari_stride_piece *piece);
 
 /* Runs a prepared copy. to, from: the addresses of index 0 of the box on both sides, aligned to
  * their types; with negative steps, elements precede them. The two sides must not overlap. Combines
  * values as dpari_kern_reduce does, `to` first: 16-bit floats in f32, rounded to nearest even. A
  * NaN that results from a narrowing conversion, SUM, MAX or MIN is the quiet one. Copies keep every
  * bit. Local. */
-DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void *from);
 
 /* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
@@ -1760,13 +1762,13 @@ typedef struct dpari_stride_rows {
     int zeroes;
 } dpari_stride_rows;
 
-/* Moves the rows of k by a loop of strided_loops.h. k->zeroes may be set only if the loop can do
+/* Moves the rows of k by a loop of strided_loops.h. rows->zeroes may be set only if the loop can do
  * it. */
-DPARI_API void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
+DPARI_API void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop);
 
 /* Prefetches `bytes` bytes of the side that another core has, `after` bytes after the position of a
  * walk. */
-DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes);
 
 /* Runs one piece, or two of the same shape in turns: `part` rows of each, `turn` runs of a row. */
@@ -1911,7 +1913,7 @@ DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int3
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
 DPARI_API dpar_status dpari_do_wait(dpar_comm *comm);
 DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *spans, int32_t n);
-DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *r);
+DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *reduce);
 DPARI_API dpar_status dpari_do_finite(dpar_comm *comm, const dpar_mem_finite *f);
 /* Breaks comm if the operation `what` of its table returned an error st. Returns st. */
 DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what);
@@ -1933,7 +1935,7 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_typ
 
 /* Adds a number to a hash. */
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
-DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
 
 /* Makes all ranks fail if one has failed. A rank that has failed passes its status, and keeps it
  * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
@@ -1960,11 +1962,11 @@ typedef struct dpari_facts {
 typedef void dpari_state(dpari_facts *f, const void *given);
 
 /* Add one fact. */
-DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
-DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
-DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
+DPARI_API void dpari_fact(dpari_facts *facts, const char *name, int64_t index, int64_t value);
+DPARI_API void dpari_fact_type(dpari_facts *facts, const char *name, int64_t index, int32_t type);
+DPARI_API void dpari_fact_real(dpari_facts *facts, const char *name, int64_t index, double value);
 /* For a value that is too long for a message, which then names only the ranks. */
-DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
+DPARI_API void dpari_fact_hash(dpari_facts *facts, const char *name, int64_t index, uint64_t hash);
 
 /* Returns the hash of all facts of this kind of plan, which is never 0. */
 DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);
@@ -2056,17 +2058,17 @@ typedef struct dpari_peers {
  * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get E_MISMATCH.
  *
  * Collective: an all-gather of 32 bytes for each rank, which comm->sent does not count. Over
- * another engine, or if a rank works in the memory of a device, p->direct is 0; another engine
+ * another engine, or if a rank works in the memory of a device, peers->direct is 0; another engine
  * exchanges nothing. Errors as in comm.h. */
-DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
+DPARI_API dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm *comm, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
-DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
+DPARI_API const void *dpari_peers_at(const dpari_peers *peers, int32_t rank, int32_t i);
 /* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
  * comm->sent counts as an all-to-all. Collective: a barrier. */
-DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
+DPARI_API dpar_status dpari_peers_close(const dpari_peers *peers, int64_t sent);
 /* True if so many bytes should be written with streaming stores, which bypass the cache. */
-DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes);
 
 /* ==== comm/job.h ==== */
 
@@ -2235,7 +2237,7 @@ DPARI_INTERNAL uint64_t dpari_os_pids(void);
 /* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
 DPARI_INTERNAL int64_t dpari_os_addresses(void);
 /* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
-DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *t);
+DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 /* Replaces small pages in a range by large ones, where whole large pages fit and the system can do
@@ -2304,128 +2306,131 @@ DPARI_INTERNAL dpar_status dpari_os_why(dpar_why *why, const char *what, int64_t
 
 /* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
  * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
-DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
                                               const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and passed on as `fd`, which belongs to the segment from
  * here on. Checks size, magic and version before it uses any other field. */
-DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
-DPARI_INTERNAL void dpari_segment_close(dpari_segment *s);
+DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
+DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
 /* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
  * DPARI_OWNS_x. Returns NULL if there is no memory. */
-DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me, int32_t own,
                                              const dpar_world_desc *options);
 /* Announces this rank to the others and publishes `member`, the ref of its first shared structure
  * (not 0). Returns when all ranks have arrived, so that their `member` can be read. Fails with
  * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
  * DPAR_E_SYSTEM. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *world, uint64_t member, dpar_why *why);
 /* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
  * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
  * DPARI_RANK_LEFT. */
-DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *segment, int32_t rank, int32_t ending);
 /* True if any rank has printed an error. */
-DPARI_INTERNAL int dpari_segment_said(const dpari_segment *s);
+DPARI_INTERNAL int dpari_segment_said(const dpari_segment *segment);
 /* True if the rank has left in order, by closing the world's communicator. */
-DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *segment, int32_t rank);
 /* True if others continue without the rank (dpar_comm_shrink). */
-DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank);
 /* Returns a number that changes with each operation that the rank begins, and while it waits. */
-DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank);
 /* Announces that this rank leaves, and frees its view of the world. */
-DPARI_INTERNAL void dpari_world_close(dpari_world *w);
+DPARI_INTERNAL void dpari_world_close(dpari_world *world);
 
 /* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
- * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets w->lacks
- * and w->number. */
-DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+ * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
+ * world->lacks and world->number. */
+DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
                                             void **memory);
-DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory);
-/* Appends the reason of the last failed allocation, with numbers. If w is NULL or w->lacks is
+DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
+/* Appends the reason of the last failed allocation, with numbers. If w is NULL or world->lacks is
  * DPARI_LACKS_NOTHING, private memory could not be allocated. */
-DPARI_INTERNAL void dpari_put_lack(dpar_text *t, const dpari_world *w);
+DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
 /* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
-DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *segment, uint64_t ref, void *to,
                                       int64_t bytes);
 
 /* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
-DPARI_INTERNAL double dpari_beat_age(dpari_world *w, int32_t rank);
+DPARI_INTERNAL double dpari_beat_age(dpari_world *world, int32_t rank);
 /* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
  * PID namespace), ...". */
-DPARI_INTERNAL void dpari_put_unread(dpar_text *t, dpari_world *w);
+DPARI_INTERNAL void dpari_put_unread(dpar_text *text, dpari_world *world);
 
 /* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
  * when it enters. */
-DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *world, int32_t reader, int32_t rank);
 /* Copies from a rank's private memory. Returns 0, or -1 and errno. After a failure
  * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
-DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+DPARI_INTERNAL int dpari_world_read(dpari_world *world, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
 /* Wakes all ranks, after an event that concerns all of them. */
-DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s);
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment);
 
 /* Does what dpari_put_ending does, but does not wait. */
-DPARI_INTERNAL void dpari_put_end(dpar_text *t, const dpari_rank *r);
+DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
 
 /* Begins a record of an operation. Returns its number for dpari_flight_end. */
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call);
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
 /* Copies the record of an operation to *out. Returns 0 if there is none, or none any more. */
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
 /* Copies a record that may be written at the same time, word by word so that no word is torn. */
 DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 /* Sets the state of a record, unless a newer record has replaced it. */
-DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
+DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state);
 /* Appends "all-reduce #12 (1024 f32, sum)". */
-DPARI_INTERNAL void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+DPARI_INTERNAL void dpari_flight_text(dpar_text *text, const dpari_flight *flight);
 /* Appends the last operation of a rank and its state: " (in all-reduce #12 (...))". */
-DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_INTERNAL void dpari_put_last(dpar_text *text, const dpari_world *world, int32_t rank);
 
 /* ==== comm/group.h ==== */
 
 /* Publishes this rank's vote. If it stays, the other fields of the vote are filled in before. */
-DPARI_INTERNAL void dpari_vote_cast(dpari_group *g, uint64_t word);
+DPARI_INTERNAL void dpari_vote_cast(dpari_group *group, uint64_t word);
 /* Counts the ranks that have voted or, if `look` is set, ended. */
-DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *g, int look);
+DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *group, int look);
 /* Returns the list that counts. Proposes the list of this rank if there is none yet. */
-DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *g);
-DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *g);
+DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *group);
+DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *group);
 DPARI_INTERNAL int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
 /* The memory of a member: the struct, two tables of pieces (one for each parity), and the staging
  * memory, which is two slots. */
-DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w);
-DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
-DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank);
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *world);
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *group, int32_t rank, int64_t parity);
+DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank);
 
 /* Breaks the communicator because a rank that operation k needs has ended or left. */
-DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work, int32_t rank);
 /* Breaks the communicator because dpari_at returned NULL for a ref that operation k needs. */
-DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
+DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
+                                               uint64_t ref);
 /* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
  * not. */
-DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
+DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *segment, dpar_why *why);
 
 /* ---- messages ---- */
 
 /* Appends "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
-DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
+DPARI_INTERNAL void dpari_put_work(dpar_text *text, const dpari_group *group,
+                                   const dpar_work *work);
 /* Appends "all-reduce #12 (4 f32, sum)". */
-DPARI_INTERNAL void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
+DPARI_INTERNAL void dpari_put_flight_of(dpar_text *text, const dpari_group *group,
+                                        const dpari_flight *flight);
 /* Appends "rank 2 (6 in the world)" or "rank 6 on n2". */
-DPARI_INTERNAL void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
+DPARI_INTERNAL void dpari_put_rank(dpar_text *text, const dpari_group *group, int32_t rank);
 
 /* Returns the number in the communicator of a rank of the world, or -1 if it is not in it. */
-DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *group, int32_t world_rank);
 
 /* ==== comm/shm.h ==== */
 
 /* Joins the world of a segment as rank `me` and makes its communicator. Returns when all ranks have
  * arrived. Fails with DPAR_E_TIMEOUT (the message names the missing ranks) or DPAR_E_PEER (a rank
  * died). own: DPARI_OWNS_x; on failure, the segment is left to the caller. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *segment, int32_t me, int32_t own,
                                           const dpar_world_desc *options, dpar_comm **comm,
                                           dpar_why *why);
 /* lent: 1 if dpar_launch closes the world's communicator and the user must not, otherwise 0. */
@@ -2449,7 +2454,7 @@ DPARI_INTERNAL void dpari_kern_fetch_beside(void *to, const void *from, void *to
 /* ==== comm/mem_private.h ==== */
 
 /* dpar_mem.reduce in the host's memory. */
-DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
+DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
 
 /* ==== comm/job.h ==== */
 
@@ -2484,9 +2489,9 @@ DPARI_INTERNAL dpar_status dpari_job_from(const dpari_site *site, dpar_launcher_
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
 /* Chooses the method of the next copy: the ring if it is clearly faster, otherwise the kernel, and
  * now and then the other one, in case it has become faster. */
-DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p);
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
 /* Records the time of a copy. */
-DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
 
 /* ==== comm/gate.h ==== */
 
@@ -2511,8 +2516,8 @@ DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, d
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
 /* Returns the word of this kind that a rank publishes for the collective k. */
-DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                             int32_t which);
+DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *group, const dpar_work *work,
+                                             int32_t rank, int32_t which);
 
 /* How far a rank has looked; all zero before the first look. */
 typedef struct dpari_watch {
@@ -2529,36 +2534,37 @@ enum {
 
 /* Divides a group into clusters, equally on all its ranks. tables: [dpari_gate_bytes] memory. */
 DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size);
-DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables);
+DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables);
 /* Looks once, by levels, whether all words `which` of k have reached the target. Returns 1 if they
  * have, 0 if not yet, and -1 if the caller must look at all words, from cursor 0 on. Entries are
  * equal to the target, or of a later collective. */
-DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
+DPARI_INTERNAL int dpari_gate_look(dpari_group *group, const dpar_work *work, dpari_watch *at,
                                    int32_t which, uint64_t target);
 /* Publishes the words of a leader that has passed, by levels or not: `up`, unless it is published
  * already, then `down` with `result` (`bytes` of it). Other ranks do nothing. */
-DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
-                                    int32_t which, uint64_t target, const void *result,
-                                    int64_t bytes);
+DPARI_INTERNAL void dpari_gate_tell(dpari_group *group, const dpar_work *work,
+                                    const dpari_watch *at, int32_t which, uint64_t target,
+                                    const void *result, int64_t bytes);
 
 /* Returns the inline data of a rank in collective k, which all have entered with the word `target`.
  * It is in the line of the rank's leader if it fits there, otherwise in the rank's entry. */
-DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                            uint64_t target);
+DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *group, const dpar_work *work,
+                                            int32_t rank, uint64_t target);
 /* Returns the result in `down` for a rank that has passed by levels, or NULL if there is none. */
-DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at);
+DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *group, const dpari_watch *at);
 
 /* ==== comm/collectives.h ==== */
 
 /* coll - the collectives of a group over shared memory, as steps that never wait. Private. The
  * protocol is described at the top of collectives.c and modelled in tests/model. */
 
-/* Advances `k`, the first collective in the queue, as far as is possible without waiting. Its phase
- * is 0 at the start. Returns DPAR_OK if it is done, DPAR_MORE if it waits for others (g->blocker
- * says for which rank), or a negative status if it failed. */
-DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k);
+/* Advances `work`, the first collective in the queue, as far as is possible without waiting. Its
+ * phase is 0 at the start. Returns DPAR_OK if it is done, DPAR_MORE if it waits for others
+ * (group->blocker says for which rank), or a negative status if it failed. */
+DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *work);
 /* True if that rank has not yet done what k waits for. */
-DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank);
+DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work *work,
+                                      int32_t rank);
 
 /* ==== comm/p2p.h ==== */
 
@@ -2571,20 +2577,20 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channels */
 
 /* Returns NULL if there is no memory. */
-DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w);
-DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p);
+DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *world);
+DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p);
 /* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
  * channel then refers to k until it is done. */
-DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
-                                           dpar_work *k);
-/* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank g->blocker,
- * or a negative status if it failed. */
-DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
+DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p2p, dpari_group *group,
+                                           const dpar_call *call, dpar_work *work);
+/* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank
+ * group->blocker, or a negative status if it failed. */
+DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p2p, dpari_group *group, dpar_work *work);
 /* Advances the messages of all channels. */
-DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p);
+DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p2p);
 /* Removes the messages of a group that is broken or closed, because they cannot end any more.
  * Returns how many there were. */
-DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
+DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group);
 
 /* ==== comm/meet.h ==== */
 
@@ -2737,12 +2743,12 @@ DPARI_STRIDE_INLINE void dpari_stride_ask_lines(const unsigned char *at, int64_t
 
 /* Prefetches the lines that are written next. Stores wait for their lines one after the other,
  * whereas prefetches run in parallel. */
-DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows,
-                                          int64_t n)
+DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *stride, unsigned char *to,
+                                          int64_t rows, int64_t n)
 {
-    const int64_t step = s->dim[0].to;
+    const int64_t step = stride->dim[0].to;
     int64_t row, i;
-    for (row = 0; row < rows; row++, to += s->dim[1].to) {
+    for (row = 0; row < rows; row++, to += stride->dim[1].to) {
         const unsigned char *t = to;
         for (i = n; i > 0; i--, t += step) {
             dpari_stride_ask_line(t);
@@ -3017,22 +3023,22 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 #endif
 
 /* Sets the steps of the two innermost dims in k, and what becomes 0. */
-DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
+DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
 {
-    k->to_step = s->dim[0].to;
-    k->from_step = s->dim[0].from;
-    k->to_row = s->dim[1].to;
-    k->from_row = s->dim[1].from;
-    k->run = s->run;
-    k->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
-    if (s->beside != 0) {
-        k->zero = k->to + s->beside;
-        k->zero_step = k->to_step;
-        k->zero_row = k->to_row;
+    rows->to_step = stride->dim[0].to;
+    rows->from_step = stride->dim[0].from;
+    rows->to_row = stride->dim[1].to;
+    rows->from_row = stride->dim[1].from;
+    rows->run = stride->run;
+    rows->zeroes = stride->beside != 0 || (stride->clear && dpari_stride_zeroes(stride->loop));
+    if (stride->beside != 0) {
+        rows->zero = rows->to + stride->beside;
+        rows->zero_step = rows->to_step;
+        rows->zero_row = rows->to_row;
     } else {
-        k->zero = dpari_stride_writable(k->from);
-        k->zero_step = k->from_step;
-        k->zero_row = k->from_row;
+        rows->zero = dpari_stride_writable(rows->from);
+        rows->zero_step = rows->from_step;
+        rows->zero_row = rows->from_row;
     }
 }
 
@@ -6193,15 +6199,15 @@ static void dpari_stride_ask_to_read(const unsigned char *f)
 
 /* ---- loops over runs ---- */
 
-DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_t loop, int zero)
+DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *rows, int32_t loop, int zero)
 {
     const int apart = dpari_stride_sums(loop);
-    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;
-    const int64_t zero_step = k->zero_step, last = k->run - dpari_stride_width(loop);
-    unsigned char *to = k->to, *z_row = k->zero;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, to_step = rows->to_step, from_step = rows->from_step;
+    const int64_t zero_step = rows->zero_step, last = rows->run - dpari_stride_width(loop);
+    unsigned char *to = rows->to, *z_row = rows->zero;
+    const unsigned char *from = rows->from;
     int64_t row, i;
-    for (row = k->rows; row > 0; row--) {
+    for (row = rows->rows; row > 0; row--) {
         unsigned char *t = to, *z = z_row;
         const unsigned char *f = from;
         for (i = n; i > 0; i--) {
@@ -6210,9 +6216,9 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
             f += from_step;
             z += apart ? zero_step : 0;
         }
-        to += k->to_row;
-        from += k->from_row;
-        z_row += apart ? k->zero_row : 0;
+        to += rows->to_row;
+        from += rows->from_row;
+        z_row += apart ? rows->zero_row : 0;
     }
 }
 
@@ -6243,13 +6249,14 @@ dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
     dpari_stride_copy(t + last, &a, 32);
 }
 
-DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *rows)
 {
-    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, to_step = rows->to_step, from_step = rows->from_step,
+                  run = rows->run;
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t row, i;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         unsigned char *t = to;
         const unsigned char *f = from;
         for (i = n; i > 0; i--, t += to_step, f += from_step) {
@@ -6259,13 +6266,14 @@ DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_row
 }
 #endif
 
-static void dpari_stride_long_rows(const dpari_stride_rows *k)
+static void dpari_stride_long_rows(const dpari_stride_rows *rows)
 {
-    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, to_step = rows->to_step, from_step = rows->from_step,
+                  run = rows->run;
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t row, i;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         unsigned char *t = to;
         const unsigned char *f = from;
         for (i = n; i > 0; i--, t += to_step, f += from_step) {
@@ -6274,10 +6282,10 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
     }
 }
 
-DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop)
 {
-    const dpari_stride_rows r = *k; /* a copy, so that the loops need not read it again */
-    switch (2 * loop + k->zeroes) {
+    const dpari_stride_rows r = *rows; /* a copy, so that the loops need not read it again */
+    switch (2 * loop + rows->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
     case 2 * id + 1: dpari_stride_rows_of(&r, id, 1); break;
@@ -6286,9 +6294,9 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k
         DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
 #if DPARI_STRIDE_WIDE
-    case 2 * DPARI_STRIDE_MIDDLE: dpari_stride_middle_rows(k); break;
+    case 2 * DPARI_STRIDE_MIDDLE: dpari_stride_middle_rows(rows); break;
 #endif
-    default: dpari_stride_long_rows(k); break;
+    default: dpari_stride_long_rows(rows); break;
     }
 }
 
@@ -6347,58 +6355,59 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
 }
 
 /* Copies to a dense buffer, whose rows follow each other; the next function copies from one. */
-static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
+static void dpari_stride_gather(void *dense, const dpari_stride_rows *rows, int32_t size)
 {
-    dpari_stride_rows g = *k;
+    dpari_stride_rows g = *rows;
     g.to = (unsigned char *)dense;
     g.to_step = g.run = size;
-    g.to_row = k->n * size;
+    g.to_row = rows->n * size;
     dpari_stride_move(&g, dpari_stride_loop_of(size));
 }
 
-static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, int32_t size)
+static void dpari_stride_scatter(const dpari_stride_rows *rows, const void *dense, int32_t size)
 {
-    dpari_stride_rows g = *k;
+    dpari_stride_rows g = *rows;
     g.from = (const unsigned char *)dense;
     g.from_step = g.run = size;
-    g.from_row = k->n * size;
+    g.from_row = rows->n * size;
     dpari_stride_move(&g, dpari_stride_loop_of(size));
 }
 
 /* Converts, negates and combines at most DPARI_STRIDE_ROOM elements in a buffer. */
-static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
+static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
-    const int32_t from_size = dpar_type_bytes(s->from_type), to_size = dpar_type_bytes(s->to_type);
-    const int64_t count = k->n * k->rows;
+    const int32_t from_size = dpar_type_bytes(stride->from_type),
+                  to_size = dpar_type_bytes(stride->to_type);
+    const int64_t count = rows->n * rows->rows;
     const void *in[2];
     void *out = room[1], *value = room[0];
-    dpari_stride_rows target = *k;
-    dpari_stride_gather(value, k, from_size);
-    if (s->through != s->from_type) {
-        dpari_kern_convert(room[1], s->through, room[0], s->from_type, count);
+    dpari_stride_rows target = *rows;
+    dpari_stride_gather(value, rows, from_size);
+    if (stride->through != stride->from_type) {
+        dpari_kern_convert(room[1], stride->through, room[0], stride->from_type, count);
         value = room[1];
         out = room[0];
     }
-    if (s->through != s->to_type) {
+    if (stride->through != stride->to_type) {
         void *before = value;
-        dpari_kern_convert(out, s->to_type, value, s->through, count);
+        dpari_kern_convert(out, stride->to_type, value, stride->through, count);
         value = out;
         out = before;
     }
-    if (s->negate) {
-        dpari_stride_negate(value, count, s->to_type);
+    if (stride->negate) {
+        dpari_stride_negate(value, count, stride->to_type);
     }
-    if (s->op != DPAR_COPY) {
-        target.from = k->to;
-        target.from_step = k->to_step;
-        target.from_row = k->to_row;
+    if (stride->op != DPAR_COPY) {
+        target.from = rows->to;
+        target.from_step = rows->to_step;
+        target.from_row = rows->to_row;
         dpari_stride_gather(out, &target, to_size);
         in[0] = out;
         in[1] = value;
-        dpari_kern_reduce(&value, 1, in, 2, count, s->to_type, s->op, 0);
+        dpari_kern_reduce(&value, 1, in, 2, count, stride->to_type, stride->op, 0);
     }
-    dpari_stride_scatter(k, value, to_size);
+    dpari_stride_scatter(rows, value, to_size);
 }
 
 /* Adds rows with the results of dpari_kern_reduce but without the cost of a call, because rows of a
@@ -6414,45 +6423,45 @@ typedef struct dpari_stride_sides {
 } dpari_stride_sides;
 
 /* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
-DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *d, const unsigned char *end,
+DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *sides, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
-    for (; end - d->f >= width; d->t += width, d->f += width) {
+    for (; end - sides->f >= width; sides->t += width, sides->f += width) {
         if (width == 16) {
-            dpari_stride_sum_run(d->t, d->f, 0, 16, 1, f64);
+            dpari_stride_sum_run(sides->t, sides->f, 0, 16, 1, f64);
         } else if (f64) {
-            dpari_stride_sum_f64(d->t, d->f);
+            dpari_stride_sum_f64(sides->t, sides->f);
         } else {
-            dpari_stride_sum_f32(d->t, d->f);
+            dpari_stride_sum_f32(sides->t, sides->f);
         }
-        if (d->zero) {
-            dpari_stride_zero_run(dpari_stride_writable(d->f), 0, width, 1);
+        if (sides->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(sides->f), 0, width, 1);
         }
     }
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *d, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *sides, int32_t f64)
 {
-    for (; d->end - d->f >= 64; d->t += 64, d->f += 64) {
+    for (; sides->end - sides->f >= 64; sides->t += 64, sides->f += 64) {
         const dpari_stride_u2 a =
-            dpari_stride_plus(dpari_stride_get(d->t, 16), dpari_stride_get(d->f, 16), f64);
-        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(d->t + 16, 16),
-                                                    dpari_stride_get(d->f + 16, 16), f64);
-        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(d->t + 32, 16),
-                                                    dpari_stride_get(d->f + 32, 16), f64);
-        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(d->t + 48, 16),
-                                                    dpari_stride_get(d->f + 48, 16), f64);
+            dpari_stride_plus(dpari_stride_get(sides->t, 16), dpari_stride_get(sides->f, 16), f64);
+        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(sides->t + 16, 16),
+                                                    dpari_stride_get(sides->f + 16, 16), f64);
+        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(sides->t + 32, 16),
+                                                    dpari_stride_get(sides->f + 32, 16), f64);
+        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(sides->t + 48, 16),
+                                                    dpari_stride_get(sides->f + 48, 16), f64);
         const dpari_stride_u2 all =
             dpari_stride_plus(dpari_stride_plus(a, b, f64), dpari_stride_plus(c, e, f64), f64);
         if (dpari_stride_any(dpari_stride_nan(all, f64))) {
             break;
         }
-        dpari_stride_put(d->t, a, 16);
-        dpari_stride_put(d->t + 16, b, 16);
-        dpari_stride_put(d->t + 32, c, 16);
-        dpari_stride_put(d->t + 48, e, 16);
-        if (d->zero) {
-            dpari_stride_zero_run(dpari_stride_writable(d->f), 48, 16, 4);
+        dpari_stride_put(sides->t, a, 16);
+        dpari_stride_put(sides->t + 16, b, 16);
+        dpari_stride_put(sides->t + 32, c, 16);
+        dpari_stride_put(sides->t + 48, e, 16);
+        if (sides->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(sides->f), 48, 16, 4);
         }
     }
 }
@@ -6467,71 +6476,72 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE int dpari_stride_nan_wide(const dpari_s
     return __builtin_expect(__builtin_ia32_movmskps256(mask) != 0, 0) != 0;
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stride_sides *d,
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stride_sides *sides,
                                                                       int32_t f64)
 {
     const dpari_stride_u4 zero = {0, 0, 0, 0};
     unsigned char *read;
-    for (; d->end - d->f >= 128; d->t += 128, d->f += 128) {
-        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
-        const dpari_stride_u4 b = dpari_stride_met_wide(d->t + 32, d->f + 32, f64);
-        const dpari_stride_u4 c = dpari_stride_met_wide(d->t + 64, d->f + 64, f64);
-        const dpari_stride_u4 e = dpari_stride_met_wide(d->t + 96, d->f + 96, f64);
+    for (; sides->end - sides->f >= 128; sides->t += 128, sides->f += 128) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(sides->t, sides->f, f64);
+        const dpari_stride_u4 b = dpari_stride_met_wide(sides->t + 32, sides->f + 32, f64);
+        const dpari_stride_u4 c = dpari_stride_met_wide(sides->t + 64, sides->f + 64, f64);
+        const dpari_stride_u4 e = dpari_stride_met_wide(sides->t + 96, sides->f + 96, f64);
         const dpari_stride_u4 ab = dpari_stride_plus_wide(&a, &b, f64);
         const dpari_stride_u4 ce = dpari_stride_plus_wide(&c, &e, f64);
         const dpari_stride_u4 all = dpari_stride_plus_wide(&ab, &ce, f64);
         if (dpari_stride_nan_wide(&all, f64)) {
             break;
         }
-        dpari_stride_copy(d->t, &a, 32);
-        dpari_stride_copy(d->t + 32, &b, 32);
-        dpari_stride_copy(d->t + 64, &c, 32);
-        dpari_stride_copy(d->t + 96, &e, 32);
-        if (d->zero) {
-            read = dpari_stride_writable(d->f);
+        dpari_stride_copy(sides->t, &a, 32);
+        dpari_stride_copy(sides->t + 32, &b, 32);
+        dpari_stride_copy(sides->t + 64, &c, 32);
+        dpari_stride_copy(sides->t + 96, &e, 32);
+        if (sides->zero) {
+            read = dpari_stride_writable(sides->f);
             dpari_stride_copy(read, &zero, 32);
             dpari_stride_copy(read + 32, &zero, 32);
             dpari_stride_copy(read + 64, &zero, 32);
             dpari_stride_copy(read + 96, &zero, 32);
         }
     }
-    for (; d->end - d->f >= 32; d->t += 32, d->f += 32) {
-        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
+    for (; sides->end - sides->f >= 32; sides->t += 32, sides->f += 32) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(sides->t, sides->f, f64);
         if (dpari_stride_nan_wide(&a, f64)) {
             break;
         }
-        dpari_stride_copy(d->t, &a, 32);
-        if (d->zero) {
-            dpari_stride_copy(dpari_stride_writable(d->f), &zero, 32);
+        dpari_stride_copy(sides->t, &a, 32);
+        if (sides->zero) {
+            dpari_stride_copy(dpari_stride_writable(sides->f), &zero, 32);
         }
     }
 }
 #endif
 
-/* Begins a row of `bytes` bytes at d->t and d->f. width: bytes of the vectors that are aligned. */
-DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
+/* Begins a row of `bytes` bytes at sides->t and sides->f. width: bytes of the vectors that are
+ * aligned. */
+DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *sides, int64_t bytes,
                                                   int32_t width, int32_t f64)
 {
-    const uintptr_t first = (0 - (uintptr_t)d->t) % (uintptr_t)width;
-    d->end = d->f + bytes;
-    dpari_stride_dense_by(d, d->f + dpari_least((int64_t)first, bytes), f64 ? 8 : 4, f64);
+    const uintptr_t first = (0 - (uintptr_t)sides->t) % (uintptr_t)width;
+    sides->end = sides->f + bytes;
+    dpari_stride_dense_by(sides, sides->f + dpari_least((int64_t)first, bytes), f64 ? 8 : 4, f64);
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_dense_end(dpari_stride_sides *d, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_dense_end(dpari_stride_sides *sides, int32_t f64)
 {
-    dpari_stride_dense_by(d, d->end, 16, f64);
-    dpari_stride_dense_by(d, d->end, f64 ? 8 : 4, f64);
+    dpari_stride_dense_by(sides, sides->end, 16, f64);
+    dpari_stride_dense_by(sides, sides->end, f64 ? 8 : 4, f64);
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *rows, int32_t f64)
 {
-    const int64_t bytes = k->n * (f64 ? 8 : 4);
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t bytes = rows->n * (f64 ? 8 : 4);
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     dpari_stride_sides d;
     int64_t row;
-    d.zero = k->zeroes;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    d.zero = rows->zeroes;
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         d.t = to;
         d.f = from;
         dpari_stride_dense_begin(&d, bytes, 16, f64);
@@ -6540,27 +6550,27 @@ DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_dense_f32(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f32(const dpari_stride_rows *rows)
 {
-    dpari_stride_dense_of(k, 0);
+    dpari_stride_dense_of(rows, 0);
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_dense_f64(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f64(const dpari_stride_rows *rows)
 {
-    dpari_stride_dense_of(k, 1);
+    dpari_stride_dense_of(rows, 1);
 }
 
 #if DPARI_STRIDE_WIDE
-DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_stride_rows *k,
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_stride_rows *rows,
                                                                    int32_t f64, int zero)
 {
-    const int64_t bytes = k->n * (f64 ? 8 : 4);
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t bytes = rows->n * (f64 ? 8 : 4);
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     dpari_stride_sides d;
     int64_t row;
     d.zero = zero;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         d.t = to;
         d.f = from;
         dpari_stride_dense_begin(&d, bytes, 32, f64);
@@ -6569,26 +6579,26 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_s
     }
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f32(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f32(const dpari_stride_rows *rows)
 {
-    dpari_stride_wide_of(k, 0, 0);
+    dpari_stride_wide_of(rows, 0, 0);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f64(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f64(const dpari_stride_rows *rows)
 {
-    dpari_stride_wide_of(k, 1, 0);
-}
-
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
-dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
-{
-    dpari_stride_wide_of(k, 0, 1);
+    dpari_stride_wide_of(rows, 1, 0);
 }
 
 DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
-dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
+dpari_stride_wide_zero_f32(const dpari_stride_rows *rows)
 {
-    dpari_stride_wide_of(k, 1, 1);
+    dpari_stride_wide_of(rows, 0, 1);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_wide_zero_f64(const dpari_stride_rows *rows)
+{
+    dpari_stride_wide_of(rows, 1, 1);
 }
 #endif
 
@@ -6596,14 +6606,14 @@ typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
 /* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
  * must agree with k->zeroes. */
-static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *stride, int clear)
 {
-    const int32_t f64 = s->to_type == DPAR_F64;
-    if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
+    const int32_t f64 = stride->to_type == DPAR_F64;
+    if (stride->op != DPAR_SUM || (!f64 && stride->to_type != DPAR_F32)) {
         return NULL;
     }
 #if DPARI_STRIDE_WIDE
-    if (s->wide) {
+    if (stride->wide) {
         if (clear) {
             return f64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
         }
@@ -6626,20 +6636,20 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
 }
 
 /* Adds rows through the buffer `room`, and sets to 0 what was read. */
-static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
+static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
-    const int64_t bytes = k->n * size;
-    dpari_stride_rows aside = *k;
+    const int64_t bytes = rows->n * size;
+    dpari_stride_rows aside = *rows;
     aside.to = room;
     aside.to_row = bytes;
-    aside.zero = dpari_stride_writable(k->from);
-    aside.zero_row = k->from_row;
+    aside.zero = dpari_stride_writable(rows->from);
+    aside.zero_row = rows->from_row;
     aside.run = bytes % 16 == 0 ? 16 : 8;
     aside.to_step = aside.from_step = aside.zero_step = aside.run;
     aside.n = bytes / aside.run;
     dpari_stride_move(&aside, bytes % 16 == 0 ? DPARI_STRIDE_16 : DPARI_STRIDE_8);
-    aside = *k;
+    aside = *rows;
     aside.from = room;
     aside.from_row = bytes;
     aside.zeroes = 0;
@@ -6649,34 +6659,35 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
 /* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
  * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
  * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
-static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
+static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t size = dpar_type_bytes(s->to_type), most = (int64_t)sizeof room / size;
-    dpari_stride_loop *add = dpari_stride_dense_loop(s, 0), *both = dpari_stride_dense_loop(s, 1);
-    dpari_stride_rows some = *k;
+    const int64_t size = dpar_type_bytes(stride->to_type), most = (int64_t)sizeof room / size;
+    dpari_stride_loop *add = dpari_stride_dense_loop(stride, 0),
+                      *both = dpari_stride_dense_loop(stride, 1);
+    dpari_stride_rows some = *rows;
     int64_t at, row, group;
-    if (k->to_row != k->from_row || k->n * size % 8 != 0 ||
-        ((uintptr_t)k->to - (uintptr_t)k->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
+    if (rows->to_row != rows->from_row || rows->n * size % 8 != 0 ||
+        ((uintptr_t)rows->to - (uintptr_t)rows->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
             2 * DPARI_STRIDE_WITHIN) {
-        both(k);
+        both(rows);
         return;
     }
-    for (at = 0; at < k->n; at += some.n) {
-        some.n = dpari_least(k->n - at, most);
+    for (at = 0; at < rows->n; at += some.n) {
+        some.n = dpari_least(rows->n - at, most);
         group = most / some.n;
-        for (row = 0; row < k->rows; row += some.rows) {
-            some.to = k->to + at * size + row * k->to_row;
-            some.from = k->from + at * size + row * k->from_row;
-            some.rows = dpari_least(k->rows - row, group);
+        for (row = 0; row < rows->rows; row += some.rows) {
+            some.to = rows->to + at * size + row * rows->to_row;
+            some.from = rows->from + at * size + row * rows->from_row;
+            some.rows = dpari_least(rows->rows - row, group);
             if (dpari_stride_twins(some.to, some.from)) {
                 dpari_stride_add_aside(&some, room, add, size);
                 continue;
             }
-            while (some.rows < k->rows - row &&
-                   !dpari_stride_twins(some.to + some.rows * k->to_row,
-                                       some.from + some.rows * k->from_row)) {
-                some.rows = dpari_least(k->rows - row, some.rows + group);
+            while (some.rows < rows->rows - row &&
+                   !dpari_stride_twins(some.to + some.rows * rows->to_row,
+                                       some.from + some.rows * rows->from_row)) {
+                some.rows = dpari_least(rows->rows - row, some.rows + group);
             }
             both(&some);
         }
@@ -6685,28 +6696,28 @@ static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_r
 #endif
 
 /* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
-static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
+static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t row;
 #if DPARI_STRIDE_VECTOR
-    dpari_stride_loop *loop = dpari_stride_dense_loop(s, 0);
-    if (loop && k->zeroes) {
-        dpari_stride_dense_clear(s, k);
+    dpari_stride_loop *loop = dpari_stride_dense_loop(stride, 0);
+    if (loop && rows->zeroes) {
+        dpari_stride_dense_clear(stride, rows);
         return 1;
     }
     if (loop) {
-        loop(k);
+        loop(rows);
         return 1;
     }
 #endif
-    for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
+    for (row = 0; row < rows->rows; row++, to += rows->to_row, from += rows->from_row) {
         const void *in[2];
         void *out = to;
         in[0] = to;
         in[1] = from;
-        dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
+        dpari_kern_reduce(&out, 1, in, 2, rows->n, stride->to_type, stride->op, 0);
     }
     return 0;
 }
@@ -6714,17 +6725,18 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 /* ---- the walk ---- */
 
 /* Sets to 0 what was read, which is still in the cache. */
-DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
+DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int64_t run,
+                                             int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
-    dpari_stride_rows z = *k;
-    const unsigned char *from = k->from;
+    dpari_stride_rows z = *rows;
+    const unsigned char *from = rows->from;
     int64_t at;
     z.from = zero;
     z.from_step = z.from_row = 0;
     z.zeroes = 0;
-    z.to_step = k->from_step;
-    z.to_row = k->from_row;
+    z.to_step = rows->from_step;
+    z.to_row = rows->from_row;
     for (at = 0; at < run; at += z.run) {
         z.run = run - at < DPARI_STRIDE_ZEROS ? run - at : DPARI_STRIDE_ZEROS;
         z.to = dpari_stride_writable(from + at);
@@ -6735,56 +6747,58 @@ DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t
 /* Packs runs into lines that another core has used last. They are gathered in a local buffer while
  * those lines are fetched, and then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK
  * bytes. */
-static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
+static void dpari_stride_pack(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    dpari_stride_rows nearby = *k;
-    const int64_t row = k->n * s->run;
-    dpari_stride_ask_lines(k->to, k->rows * row);
+    dpari_stride_rows nearby = *rows;
+    const int64_t row = rows->n * stride->run;
+    dpari_stride_ask_lines(rows->to, rows->rows * row);
     nearby.to = room;
     nearby.to_row = row;
-    dpari_stride_move(&nearby, s->loop);
-    dpari_stride_copy(k->to, room, k->rows * row);
+    dpari_stride_move(&nearby, stride->loop);
+    dpari_stride_copy(rows->to, room, rows->rows * row);
 }
 
 /* Runs `rows` rows of n runs. */
-static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
-                              int64_t rows, int64_t n)
+static void dpari_stride_some(const dpari_stride *stride, unsigned char *to,
+                              const unsigned char *from, int64_t rows, int64_t n)
 {
     dpari_stride_rows k;
     k.to = to;
     k.from = from;
     k.rows = rows;
     k.n = n;
-    dpari_stride_steps(s, &k);
-    if (s->packs) {
-        dpari_stride_pack(s, &k);
+    dpari_stride_steps(stride, &k);
+    if (stride->packs) {
+        dpari_stride_pack(stride, &k);
         return;
     }
-    switch (s->loop) {
+    switch (stride->loop) {
     case DPARI_STRIDE_DENSE:
-        k.zeroes = s->clear;
-        if (dpari_stride_dense(s, &k)) {
+        k.zeroes = stride->clear;
+        if (dpari_stride_dense(stride, &k)) {
             return;
         }
         break;
-    case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
-    default: dpari_stride_move(&k, s->loop); break;
+    case DPARI_STRIDE_BUFFER: dpari_stride_small(stride, &k); break;
+    default: dpari_stride_move(&k, stride->loop); break;
     }
-    if (s->clear && !dpari_stride_zeroes(s->loop)) {
-        dpari_stride_wipe(
-            &k, s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type), s->loop);
+    if (stride->clear && !dpari_stride_zeroes(stride->loop)) {
+        dpari_stride_wipe(&k,
+                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run
+                                                              : dpar_type_bytes(stride->from_type),
+                          stride->loop);
     }
 }
 
-DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes)
 {
-    const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
-    const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
-    at += s->back ? -after : after;
+    const int64_t line = stride->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
+    const unsigned char *at = stride->ahead == DPARI_STRIDE_TO ? to : from;
+    at += stride->back ? -after : after;
     for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
-        if (s->ahead == DPARI_STRIDE_FROM) {
+        if (stride->ahead == DPARI_STRIDE_FROM) {
             dpari_stride_ask_to_read(at);
         } else {
             dpari_stride_ask_line(at);
@@ -6851,15 +6865,15 @@ DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **t
     }
 }
 
-DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void *from)
 {
-    unsigned char *t = (unsigned char *)to + s->to_start;
-    const unsigned char *f = (const unsigned char *)from + s->from_start;
-    if (s->simple) {
-        dpari_stride_ask_ahead(s, t, f, 0, s->first);
-        dpari_stride_some(s, t, f, s->dim[1].count, s->dim[0].count);
-    } else if (s->loop != DPARI_STRIDE_NONE) {
-        dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
+    unsigned char *t = (unsigned char *)to + stride->to_start;
+    const unsigned char *f = (const unsigned char *)from + stride->from_start;
+    if (stride->simple) {
+        dpari_stride_ask_ahead(stride, t, f, 0, stride->first);
+        dpari_stride_some(stride, t, f, stride->dim[1].count, stride->dim[0].count);
+    } else if (stride->loop != DPARI_STRIDE_NONE) {
+        dpari_stride_walk(&stride, &t, &f, 1, stride->part, stride->turn);
     }
 }
 
@@ -6867,53 +6881,54 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 
 /* Lists the dims of more than one element, with steps in bytes, ordered by step from the smallest
  * one. Dims that go backwards on both sides are reversed. */
-static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
+static void dpari_stride_sort(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
+    const int64_t to_size = dpar_type_bytes(piece->to_type),
+                  from_size = dpar_type_bytes(piece->from_type);
     int32_t d, i;
-    for (d = p->dims - 1; d >= 0; d--) {
-        const int64_t n = p->extent[d];
-        int64_t to = p->to[d] * to_size, from = p->from[d] * from_size;
+    for (d = piece->dims - 1; d >= 0; d--) {
+        const int64_t n = piece->extent[d];
+        int64_t to = piece->to[d] * to_size, from = piece->from[d] * from_size;
         if (n == 1) {
             continue;
         }
         if (to < 0 && from <= 0) {
-            s->to_start += (n - 1) * to;
-            s->from_start += (n - 1) * from;
+            stride->to_start += (n - 1) * to;
+            stride->from_start += (n - 1) * from;
             to = -to;
             from = -from;
         }
-        for (i = s->dims;
-             i > 0 && dpari_stride_size(s->dim[i - 1].to) + dpari_stride_size(s->dim[i - 1].from) >
-                          dpari_stride_size(to) + dpari_stride_size(from);
+        for (i = stride->dims; i > 0 && dpari_stride_size(stride->dim[i - 1].to) +
+                                                dpari_stride_size(stride->dim[i - 1].from) >
+                                            dpari_stride_size(to) + dpari_stride_size(from);
              i--) {
-            s->dim[i] = s->dim[i - 1];
+            stride->dim[i] = stride->dim[i - 1];
         }
-        s->dim[i].count = n;
-        s->dim[i].to = to;
-        s->dim[i].from = from;
-        s->dims++;
+        stride->dim[i].count = n;
+        stride->dim[i].to = to;
+        stride->dim[i].from = from;
+        stride->dims++;
     }
 }
 
 /* Removes dim d. */
-DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *stride, int32_t d)
 {
-    for (s->dims--; d < s->dims; d++) {
-        s->dim[d] = s->dim[d + 1];
+    for (stride->dims--; d < stride->dims; d++) {
+        stride->dim[d] = stride->dim[d + 1];
     }
 }
 
 /* Merges a dim with the one below it if it continues where that one ends on both sides. */
-static void dpari_stride_merge(dpari_stride *s)
+static void dpari_stride_merge(dpari_stride *stride)
 {
     int32_t d = 0;
-    while (d + 1 < s->dims) {
-        if (s->dim[d + 1].to == s->dim[d].count * s->dim[d].to &&
-            s->dim[d + 1].from == s->dim[d].count * s->dim[d].from) {
-            const int64_t n = s->dim[d].count * s->dim[d + 1].count;
-            dpari_stride_drop(s, d + 1);
-            s->dim[d].count = n;
+    while (d + 1 < stride->dims) {
+        if (stride->dim[d + 1].to == stride->dim[d].count * stride->dim[d].to &&
+            stride->dim[d + 1].from == stride->dim[d].count * stride->dim[d].from) {
+            const int64_t n = stride->dim[d].count * stride->dim[d + 1].count;
+            dpari_stride_drop(stride, d + 1);
+            stride->dim[d].count = n;
         } else {
             d++;
         }
@@ -6922,18 +6937,19 @@ static void dpari_stride_merge(dpari_stride *s)
 
 /* Exchanges a dim of less than 8 elements with the next one if that is longer, because a short loop
  * is slow. */
-DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *stride, int32_t d)
 {
-    if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
-        const dpari_stride_dim first = s->dim[d];
-        s->dim[d] = s->dim[d + 1];
-        s->dim[d + 1] = first;
+    if (stride->dims > d + 1 && stride->dim[d].count < 8 &&
+        stride->dim[d + 1].count > stride->dim[d].count) {
+        const dpari_stride_dim first = stride->dim[d];
+        stride->dim[d] = stride->dim[d + 1];
+        stride->dim[d + 1] = first;
     }
 }
 
 /* Chooses the loop for a box that is not just copied. `together` is set if the innermost dim is
  * contiguous. */
-static int32_t dpari_stride_choose(const dpari_stride *s, int together)
+static int32_t dpari_stride_choose(const dpari_stride *stride, int together)
 {
     static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
                                                    DPARI_STRIDE_SUM_F32_2, DPARI_STRIDE_SUM_F32_3,
@@ -6943,157 +6959,163 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
                                                    DPARI_STRIDE_SUM_F64_2, DPARI_STRIDE_SUM_F64_4,
                                                    DPARI_STRIDE_SUM_F64_4, DPARI_STRIDE_SUM_F64_7,
                                                    DPARI_STRIDE_SUM_F64_7, DPARI_STRIDE_SUM_F64_7};
-    const int plain =
-        s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
-    if (plain && together && s->dim[0].count >= DPARI_STRIDE_FULL) {
+    const int plain = stride->op != DPAR_COPY && stride->from_type == stride->to_type &&
+                      stride->through == stride->to_type && !stride->negate;
+    if (plain && together && stride->dim[0].count >= DPARI_STRIDE_FULL) {
         return DPARI_STRIDE_DENSE;
     }
-    if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
-        if (s->to_type == DPAR_F64) {
-            return f64[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
+    if (plain && DPARI_STRIDE_ADDS && stride->op == DPAR_SUM) {
+        if (stride->to_type == DPAR_F64) {
+            return f64[DPARI_STRIDE_VECTOR && together ? stride->dim[0].count : 1];
         }
-        if (s->to_type == DPAR_F32) {
-            return f32[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
+        if (stride->to_type == DPAR_F32) {
+            return f32[DPARI_STRIDE_VECTOR && together ? stride->dim[0].count : 1];
         }
     }
     return DPARI_STRIDE_BUFFER;
 }
 
-static void dpari_stride_turn_back(dpari_stride *s)
+static void dpari_stride_turn_back(dpari_stride *stride)
 {
     int32_t d;
-    for (d = 0; d < s->dims; d++) {
-        if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
+    for (d = 0; d < stride->dims; d++) {
+        if (stride->loop == DPARI_STRIDE_DENSE && d == 0) {
             continue;
         }
-        s->to_start += (s->dim[d].count - 1) * s->dim[d].to;
-        s->from_start += (s->dim[d].count - 1) * s->dim[d].from;
-        s->dim[d].to = -s->dim[d].to;
-        s->dim[d].from = -s->dim[d].from;
+        stride->to_start += (stride->dim[d].count - 1) * stride->dim[d].to;
+        stride->from_start += (stride->dim[d].count - 1) * stride->dim[d].from;
+        stride->dim[d].to = -stride->dim[d].to;
+        stride->dim[d].from = -stride->dim[d].from;
     }
 }
 
 /* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
  * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
  * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
-static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
+static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
+                                       int64_t room)
 {
-    const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);
-    const int64_t bytes = s->elements * size;
-    s->ahead = p->ahead;
-    s->back = p->back;
-    if (s->ahead == 0 || bytes < DPARI_STRIDE_AHEAD / 2) {
+    const int32_t size =
+        dpar_type_bytes(piece->ahead == DPARI_STRIDE_TO ? piece->to_type : piece->from_type);
+    const int64_t bytes = stride->elements * size;
+    stride->ahead = piece->ahead;
+    stride->back = piece->back;
+    if (stride->ahead == 0 || bytes < DPARI_STRIDE_AHEAD / 2) {
         return room;
     }
-    if (s->loop == DPARI_STRIDE_LONG || s->loop == DPARI_STRIDE_MIDDLE) {
-        s->first = s->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
+    if (stride->loop == DPARI_STRIDE_LONG || stride->loop == DPARI_STRIDE_MIDDLE) {
+        stride->first =
+            stride->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
         return room;
     }
-    s->packs = p->ahead == DPARI_STRIDE_TO && !p->back && s->loop < DPARI_STRIDE_LONG &&
-               bytes <= DPARI_STRIDE_PACKED && s->dim[0].to == s->run &&
-               s->dim[0].count * s->run <= DPARI_STRIDE_PACK &&
-               (s->dims < 2 || s->dim[1].to == s->dim[0].count * s->run);
-    if (s->packs) {
-        return dpari_least(room, DPARI_STRIDE_PACK / s->run);
+    stride->packs = piece->ahead == DPARI_STRIDE_TO && !piece->back &&
+                    stride->loop < DPARI_STRIDE_LONG && bytes <= DPARI_STRIDE_PACKED &&
+                    stride->dim[0].to == stride->run &&
+                    stride->dim[0].count * stride->run <= DPARI_STRIDE_PACK &&
+                    (stride->dims < 2 || stride->dim[1].to == stride->dim[0].count * stride->run);
+    if (stride->packs) {
+        return dpari_least(room, DPARI_STRIDE_PACK / stride->run);
     }
-    if (s->loop != DPARI_STRIDE_DENSE) {
-        s->first = DPARI_STRIDE_AHEAD;
-        s->each = s->loop == DPARI_STRIDE_BUFFER ? size : s->run;
-        return s->loop == DPARI_STRIDE_BUFFER ? room : dpari_least(room, DPARI_STRIDE_TURN);
+    if (stride->loop != DPARI_STRIDE_DENSE) {
+        stride->first = DPARI_STRIDE_AHEAD;
+        stride->each = stride->loop == DPARI_STRIDE_BUFFER ? size : stride->run;
+        return stride->loop == DPARI_STRIDE_BUFFER ? room : dpari_least(room, DPARI_STRIDE_TURN);
     }
     return room;
 }
 
-static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
+static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int32_t size = dpar_type_bytes(s->from_type);
-    const int together =
-        s->dims > 0 && s->dim[0].to == dpar_type_bytes(s->to_type) && s->dim[0].from == size;
+    const int32_t size = dpar_type_bytes(stride->from_type);
+    const int together = stride->dims > 0 &&
+                         stride->dim[0].to == dpar_type_bytes(stride->to_type) &&
+                         stride->dim[0].from == size;
     int64_t room = INT64_MAX;
-    s->run = together ? s->dim[0].count * size : size;
-    if (s->op == DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type &&
-        !s->negate) {
+    stride->run = together ? stride->dim[0].count * size : size;
+    if (stride->op == DPAR_COPY && stride->from_type == stride->to_type &&
+        stride->through == stride->to_type && !stride->negate) {
         if (together) {
-            dpari_stride_drop(s, 0);
+            dpari_stride_drop(stride, 0);
         }
-        s->loop = p->wide && s->run > 64 && s->run <= DPARI_STRIDE_LONGEST
-                      ? DPARI_STRIDE_MIDDLE
-                      : dpari_stride_loop_of(s->run);
+        stride->loop = piece->wide && stride->run > 64 && stride->run <= DPARI_STRIDE_LONGEST
+                           ? DPARI_STRIDE_MIDDLE
+                           : dpari_stride_loop_of(stride->run);
     } else {
-        s->loop = dpari_stride_choose(s, together);
-        if (dpari_stride_sums(s->loop)) {
-            if (s->loop != DPARI_STRIDE_SUM_F32 && s->loop != DPARI_STRIDE_SUM_F64) {
-                dpari_stride_drop(s, 0);
+        stride->loop = dpari_stride_choose(stride, together);
+        if (dpari_stride_sums(stride->loop)) {
+            if (stride->loop != DPARI_STRIDE_SUM_F32 && stride->loop != DPARI_STRIDE_SUM_F64) {
+                dpari_stride_drop(stride, 0);
             } else {
-                s->run = size;
+                stride->run = size;
             }
         }
     }
-    if (dpari_stride_sums(s->loop) && !s->clear) {
-        s->beside = p->beside * size;
+    if (dpari_stride_sums(stride->loop) && !stride->clear) {
+        stride->beside = piece->beside * size;
     }
-    if (s->loop == DPARI_STRIDE_DENSE) {
-        dpari_stride_lengthen(s, 1);
-    } else if (s->run <= 64) {
-        dpari_stride_lengthen(s, 0);
+    if (stride->loop == DPARI_STRIDE_DENSE) {
+        dpari_stride_lengthen(stride, 1);
+    } else if (stride->run <= 64) {
+        dpari_stride_lengthen(stride, 0);
     }
-    for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
-        s->dim[d].count = 1;
-        s->dim[d].to = s->dim[d].from = 0;
+    for (int32_t d = stride->dims; d < DPARI_STRIDE_DIMS; d++) {
+        stride->dim[d].count = 1;
+        stride->dim[d].to = stride->dim[d].from = 0;
     }
-    if (s->loop == DPARI_STRIDE_BUFFER) {
+    if (stride->loop == DPARI_STRIDE_BUFFER) {
         room = DPARI_STRIDE_ROOM;
-    } else if (s->clear) {
+    } else if (stride->clear) {
         room = DPARI_STRIDE_NEAR;
-        if (s->loop == DPARI_STRIDE_DENSE) {
+        if (stride->loop == DPARI_STRIDE_DENSE) {
             room = DPARI_STRIDE_NEAR_BYTES / size;
-        } else if (s->run > DPARI_STRIDE_NEAR_BYTES / DPARI_STRIDE_NEAR) {
-            room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
+        } else if (stride->run > DPARI_STRIDE_NEAR_BYTES / DPARI_STRIDE_NEAR) {
+            room = 1 + DPARI_STRIDE_NEAR_BYTES / stride->run;
         }
     }
-    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_SOME &&
-        dpari_stride_size(s->dim[0].to) >= 64 && dpari_stride_size(s->dim[0].from) < 64) {
-        s->asks = 1;
+    if (stride->loop < DPARI_STRIDE_LONG && stride->elements >= DPARI_STRIDE_SOME &&
+        dpari_stride_size(stride->dim[0].to) >= 64 && dpari_stride_size(stride->dim[0].from) < 64) {
+        stride->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
     }
-    room = dpari_stride_plan_ahead(s, p, room);
-    if (p->back) {
-        dpari_stride_turn_back(s);
+    room = dpari_stride_plan_ahead(stride, piece, room);
+    if (piece->back) {
+        dpari_stride_turn_back(stride);
     }
-    s->turn = room < s->dim[0].count ? room : s->dim[0].count;
-    s->part = room / s->turn;
-    s->simple = !s->asks && s->each == 0 && s->dims <= 2 && s->turn == s->dim[0].count &&
-                s->part >= s->dim[1].count;
+    stride->turn = room < stride->dim[0].count ? room : stride->dim[0].count;
+    stride->part = room / stride->turn;
+    stride->simple = !stride->asks && stride->each == 0 && stride->dims <= 2 &&
+                     stride->turn == stride->dim[0].count && stride->part >= stride->dim[1].count;
 }
 
-DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
+                                               const dpari_stride_piece *piece)
 {
-    const int32_t width = dpar_type_bytes(p->through);
+    const int32_t width = dpar_type_bytes(piece->through);
     int32_t d;
-    s->loop = DPARI_STRIDE_NONE;
-    s->dims = s->asks = s->ahead = s->back = 0;
-    s->first = s->each = 0;
-    s->simple = s->packs = 0;
-    s->wide = p->wide;
-    s->beside = 0;
-    s->run = s->part = s->turn = s->to_start = s->from_start = 0;
-    s->to_type = p->to_type;
-    s->from_type = p->from_type;
-    s->through =
-        width > 0 && width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
-            ? p->through
-            : p->from_type;
-    s->op = p->op;
-    s->negate = p->negate;
-    s->clear = p->clear;
-    s->elements = 1;
-    for (d = 0; d < p->dims; d++) {
-        s->elements *= p->extent[d];
+    stride->loop = DPARI_STRIDE_NONE;
+    stride->dims = stride->asks = stride->ahead = stride->back = 0;
+    stride->first = stride->each = 0;
+    stride->simple = stride->packs = 0;
+    stride->wide = piece->wide;
+    stride->beside = 0;
+    stride->run = stride->part = stride->turn = stride->to_start = stride->from_start = 0;
+    stride->to_type = piece->to_type;
+    stride->from_type = piece->from_type;
+    stride->through = width > 0 && width < dpar_type_bytes(piece->to_type) &&
+                              width < dpar_type_bytes(piece->from_type)
+                          ? piece->through
+                          : piece->from_type;
+    stride->op = piece->op;
+    stride->negate = piece->negate;
+    stride->clear = piece->clear;
+    stride->elements = 1;
+    for (d = 0; d < piece->dims; d++) {
+        stride->elements *= piece->extent[d];
     }
-    if (s->elements > 0) {
-        dpari_stride_sort(s, p);
-        dpari_stride_merge(s);
-        dpari_stride_plan(s, p);
+    if (stride->elements > 0) {
+        dpari_stride_sort(stride, piece);
+        dpari_stride_merge(stride);
+        dpari_stride_plan(stride, piece);
     }
 }
 
@@ -7288,32 +7310,32 @@ static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t typ
 
 /* Stores n results, which are in f64 or f32: divides them by the number of parts (AVG), multiplies
  * them by the scale, and adds the old values if required. */
-static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i, int64_t n)
+static void dpari_mem_reduce_end(const dpar_mem_reduce *reduce, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS] = {0.0};
     float *f = (float *)(void *)x, g;
-    const int one = r->scale >= 1.0 && r->scale <= 1.0;
-    const float scale = (float)r->scale, parts = (float)r->parts;
+    const int one = reduce->scale >= 1.0 && reduce->scale <= 1.0;
+    const float scale = (float)reduce->scale, parts = (float)reduce->parts;
     int64_t k;
-    if (r->accumulate) {
-        dpari_elements_load(y, r->to, i, n, r->to_type);
+    if (reduce->accumulate) {
+        dpari_elements_load(y, reduce->to, i, n, reduce->to_type);
     }
-    for (k = 0; k < n && r->sum_type == DPAR_F64; k++) {
-        x[k] = r->op == DPAR_AVG && r->parts > 1 ? x[k] / (double)r->parts : x[k];
-        x[k] = one ? x[k] : x[k] * r->scale;
-        x[k] = r->accumulate ? y[k] + x[k] : x[k];
+    for (k = 0; k < n && reduce->sum_type == DPAR_F64; k++) {
+        x[k] = reduce->op == DPAR_AVG && reduce->parts > 1 ? x[k] / (double)reduce->parts : x[k];
+        x[k] = one ? x[k] : x[k] * reduce->scale;
+        x[k] = reduce->accumulate ? y[k] + x[k] : x[k];
     }
-    for (k = 0; k < n && r->sum_type != DPAR_F64; k++) {
-        g = r->op == DPAR_AVG && r->parts > 1 ? f[k] / parts : f[k];
+    for (k = 0; k < n && reduce->sum_type != DPAR_F64; k++) {
+        g = reduce->op == DPAR_AVG && reduce->parts > 1 ? f[k] / parts : f[k];
         g = one ? g : g * scale;
-        f[k] = r->accumulate ? (float)y[k] + g : g;
+        f[k] = reduce->accumulate ? (float)y[k] + g : g;
     }
-    if (r->sum_type == DPAR_F64) {
-        dpari_elements_store(r->to, x, i, n, r->to_type);
-    } else if (r->to_type == DPAR_F32) {
-        dpari_kern_copy((unsigned char *)r->to + 4 * i, f, n * 4, 0);
+    if (reduce->sum_type == DPAR_F64) {
+        dpari_elements_store(reduce->to, x, i, n, reduce->to_type);
+    } else if (reduce->to_type == DPAR_F32) {
+        dpari_kern_copy((unsigned char *)reduce->to + 4 * i, f, n * 4, 0);
     } else {
-        dpari_kern_convert((unsigned char *)r->to + 2 * i, r->to_type, f, DPAR_F32, n);
+        dpari_kern_convert((unsigned char *)reduce->to + 2 * i, reduce->to_type, f, DPAR_F32, n);
     }
 }
 
@@ -7338,77 +7360,81 @@ static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
     }
 }
 
-static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
+static void dpari_mem_reduce_ints(const dpar_mem_reduce *reduce)
 {
-    const int32_t type = r->to_type;
+    const int32_t type = reduce->to_type;
     /* maps the smallest signed number to 0, so that unsigned comparisons order signed numbers */
     const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63;
     int64_t i, p;
-    for (i = 0; i < r->count; i++) {
-        uint64_t x = dpari_mem_int(r->from, i, type);
-        for (p = 1; p < r->parts; p++) {
-            const uint64_t y = dpari_mem_int(r->from, p * r->stride + i, type);
-            switch (r->op) {
+    for (i = 0; i < reduce->count; i++) {
+        uint64_t x = dpari_mem_int(reduce->from, i, type);
+        for (p = 1; p < reduce->parts; p++) {
+            const uint64_t y = dpari_mem_int(reduce->from, p * reduce->stride + i, type);
+            switch (reduce->op) {
             case DPAR_PRODUCT: x *= y; break;
             case DPAR_MAX: x = (x ^ flip) > (y ^ flip) ? x : y; break;
             case DPAR_MIN: x = (x ^ flip) > (y ^ flip) ? y : x; break;
             default: x += y; break;
             }
         }
-        dpari_mem_put_int(r->to, i, type, x);
-        if (r->op == DPAR_AVG) {
-            x = dpari_mem_int(r->to, i, type); /* the sum, wrapped to the type */
-            x = flip != 0 ? (uint64_t)((int64_t)x / r->parts) : x / (uint64_t)r->parts;
-            dpari_mem_put_int(r->to, i, type, x);
+        dpari_mem_put_int(reduce->to, i, type, x);
+        if (reduce->op == DPAR_AVG) {
+            x = dpari_mem_int(reduce->to, i, type); /* the sum, wrapped to the type */
+            x = flip != 0 ? (uint64_t)((int64_t)x / reduce->parts) : x / (uint64_t)reduce->parts;
+            dpari_mem_put_int(reduce->to, i, type, x);
         }
     }
 }
 
 /* True if types and numbers are allowed. */
-static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
+static int dpari_mem_reduce_fits(const dpar_mem_reduce *reduce)
 {
-    const int ints = dpari_type_can_reduce(r->to_type) && !dpari_is_float(r->to_type);
-    if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
-        r->op < DPAR_SUM || r->op > DPAR_MIN ||
-        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+    const int ints = dpari_type_can_reduce(reduce->to_type) && !dpari_is_float(reduce->to_type);
+    if (reduce->count < 0 || reduce->parts < 1 ||
+        (reduce->stride != 0 && reduce->stride < reduce->count) || reduce->op < DPAR_SUM ||
+        reduce->op > DPAR_MIN ||
+        (reduce->count > 0 && (reduce->to == NULL || reduce->from == NULL))) {
         return 0;
     }
     if (ints) {
-        return r->from_type == r->to_type && r->sum_type == r->to_type && r->accumulate == 0 &&
-               r->scale >= 1.0 && r->scale <= 1.0;
+        return reduce->from_type == reduce->to_type && reduce->sum_type == reduce->to_type &&
+               reduce->accumulate == 0 && reduce->scale >= 1.0 && reduce->scale <= 1.0;
     }
-    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) &&
-           dpari_is_wide(r->sum_type) &&
-           (r->sum_type == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
-           (r->accumulate == 0 || r->accumulate == 1);
+    return dpari_is_float(reduce->to_type) && dpari_is_float(reduce->from_type) &&
+           dpari_is_wide(reduce->sum_type) &&
+           (reduce->sum_type == DPAR_F64 ||
+            (reduce->to_type != DPAR_F64 && reduce->from_type != DPAR_F64)) &&
+           (reduce->accumulate == 0 || reduce->accumulate == 1);
 }
 
-DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
+DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce)
 {
-    const int32_t op = r->op == DPAR_AVG ? DPAR_SUM : r->op, bytes = dpar_type_bytes(r->from_type);
+    const int32_t op = reduce->op == DPAR_AVG ? DPAR_SUM : reduce->op,
+                  bytes = dpar_type_bytes(reduce->from_type);
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS];
     void *const out[1] = {x};
     const void *in[2];
     int64_t i, p;
     (void)ctx;
-    if (!dpari_mem_reduce_fits(r)) {
+    if (!dpari_mem_reduce_fits(reduce)) {
         return DPAR_E_ARG;
     }
-    if (!dpari_is_float(r->to_type)) {
-        dpari_mem_reduce_ints(r);
+    if (!dpari_is_float(reduce->to_type)) {
+        dpari_mem_reduce_ints(reduce);
         return DPAR_OK;
     }
     in[0] = x;
     in[1] = y;
-    for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
-        dpari_mem_load(x, r->sum_type, r->from, r->from_type, i, n);
-        for (p = 1; p < r->parts; p++) {
-            const unsigned char *part = (const unsigned char *)r->from + p * r->stride * bytes;
-            dpari_mem_load(y, r->sum_type, part, r->from_type, i, n);
-            dpari_kern_reduce(out, 1, in, 2, n, r->sum_type, op, 0);
+    for (i = 0; i < reduce->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, reduce->count - i);
+        dpari_mem_load(x, reduce->sum_type, reduce->from, reduce->from_type, i, n);
+        for (p = 1; p < reduce->parts; p++) {
+            const unsigned char *part =
+                (const unsigned char *)reduce->from + p * reduce->stride * bytes;
+            dpari_mem_load(y, reduce->sum_type, part, reduce->from_type, i, n);
+            dpari_kern_reduce(out, 1, in, 2, n, reduce->sum_type, op, 0);
         }
-        dpari_mem_reduce_end(r, x, i, n);
+        dpari_mem_reduce_end(reduce, x, i, n);
     }
     return DPAR_OK;
 }
@@ -7575,10 +7601,10 @@ DPARI_API dpar_status dpari_do_rows(dpar_comm *comm, void *to, int64_t to_step, 
  */
 
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
-static void dpari_comm_begin(dpar_comm *comm, dpar_text *t, const dpar_call *call)
+static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
 {
-    dpar_text_init(t, comm->why.text, sizeof comm->why.text);
-    dpari_text_print(t, "%s: ", dpar_call_name(call->kind));
+    dpar_text_init(text, comm->why.text, sizeof comm->why.text);
+    dpari_text_print(text, "%s: ", dpar_call_name(call->kind));
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *comm, const dpar_call *call,
@@ -7663,7 +7689,7 @@ DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
     return 0;
 }
 
-DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *text, int32_t kind, int64_t sequence,
                                              int32_t tag)
 {
     const char *w = dpari_plan_words();
@@ -7672,25 +7698,25 @@ DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t
         return 0;
     }
     at = tag - INT32_MIN; /* past the end if a user passed such a tag: the loop stops there */
-    dpar_text_put(t, "the planning of ");
+    dpar_text_put(text, "the planning of ");
     for (; *w != 0 && at > 0; at--) {
         w++;
     }
     for (; *w != 0 && *w != '='; w++) {
-        dpari_text_char(t, *w);
+        dpari_text_char(text, *w);
     }
-    dpari_text_print(t, " (%s #%ld)", dpar_call_name(kind), sequence);
+    dpari_text_print(text, " (%s #%ld)", dpar_call_name(kind), sequence);
     return 1;
 }
 
-DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
+DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *text, int32_t kind, int64_t sequence,
                                                int32_t type, int64_t count, int32_t root,
                                                int32_t tag)
 {
     const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
     const int own = kind == DPAR_CALL_BARRIER;
     const char *name = dpar_call_name(kind);
-    if (dpari_planning_text(t, kind, sequence, tag)) {
+    if (dpari_planning_text(text, kind, sequence, tag)) {
         return;
     }
     if (own && root == DPARI_SPLIT) {
@@ -7698,15 +7724,15 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
     } else if (own && root == DPARI_CLOSE) {
         name = "close";
     }
-    dpar_text_put(t, name);
+    dpar_text_put(text, name);
     if (!message) {
-        dpari_text_print(t, " #%ld", sequence);
+        dpari_text_print(text, " #%ld", sequence);
     }
     if (!own) {
-        dpari_text_print(t, " of %ld %s", count, dpar_type_name(type));
+        dpari_text_print(text, " of %ld %s", count, dpar_type_name(type));
     }
     if (message) {
-        dpari_text_print(t, "%s%d", kind == DPAR_CALL_SEND ? " to " : " from ", root);
+        dpari_text_print(text, "%s%d", kind == DPAR_CALL_SEND ? " to " : " from ", root);
     }
 }
 
@@ -8651,28 +8677,29 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
     return dpari_hash(h, dpari_real_bits(v));
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout)
 {
     int32_t i, k;
-    h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
-    h = dpari_hash(h, l->mesh.first_rank);
-    for (i = 0; i < l->dims; i++) {
-        h = dpari_hash(h, l->extent[i]);
+    h = dpari_hash(h, layout->dims + 16 * layout->mesh.axes);
+    h = dpari_hash(h, layout->mesh.first_rank);
+    for (i = 0; i < layout->dims; i++) {
+        h = dpari_hash(h, layout->extent[i]);
     }
-    for (i = 0; i < l->mesh.axes; i++) {
-        const dpar_placement *p = &l->axis[i];
-        h = dpari_hash(h, l->mesh.axis[i].size);
-        h = dpari_hash(h, l->mesh.axis[i].stride);
-        h = dpari_hash(h, p->kind + 16 * l->order[i]);
-        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
-            h = dpari_hash(h, p->op);
+    for (i = 0; i < layout->mesh.axes; i++) {
+        const dpar_placement *placement = &layout->axis[i];
+        h = dpari_hash(h, layout->mesh.axis[i].size);
+        h = dpari_hash(h, layout->mesh.axis[i].stride);
+        h = dpari_hash(h, placement->kind + 16 * layout->order[i]);
+        if (placement->kind == DPAR_PLACEMENT_PARTIAL) {
+            h = dpari_hash(h, placement->op);
         }
-        if (p->kind == DPAR_PLACEMENT_SHARD) {
-            h = dpari_hash(h, p->dim + 64 * p->rule);
-            h = dpari_hash(h, p->block);
-            h = dpari_hash(h, p->source);
-            for (k = 0; p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
-                h = dpari_hash(h, p->cuts[k]);
+        if (placement->kind == DPAR_PLACEMENT_SHARD) {
+            h = dpari_hash(h, placement->dim + 64 * placement->rule);
+            h = dpari_hash(h, placement->block);
+            h = dpari_hash(h, placement->source);
+            for (k = 0; placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
+                 k++) {
+                h = dpari_hash(h, placement->cuts[k]);
             }
         }
     }
@@ -8776,43 +8803,44 @@ DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
 /* Adds a fact to the hash, and stores it if it is number `keep`. */
-static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
-                                     int32_t kind)
+static DPARI_COLD void dpari_fact_of(dpari_facts *facts, const char *name, int64_t index,
+                                     int64_t value, int32_t kind)
 {
-    if (f->count == f->keep) {
-        f->before = f->hash;
-        f->name = name;
-        f->index = index;
-        f->kept_of = f->of;
-        f->kept_of_index = f->of_index;
-        f->value = value;
-        f->kind = kind;
+    if (facts->count == facts->keep) {
+        facts->before = facts->hash;
+        facts->name = name;
+        facts->index = index;
+        facts->kept_of = facts->of;
+        facts->kept_of_index = facts->of_index;
+        facts->value = value;
+        facts->kind = kind;
     }
-    f->hash = dpari_hash(f->hash, value);
-    f->count++;
+    facts->hash = dpari_hash(facts->hash, value);
+    facts->count++;
 }
 
-DPARI_API DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+DPARI_API DPARI_COLD void dpari_fact(dpari_facts *facts, const char *name, int64_t index,
+                                     int64_t value)
 {
-    dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
+    dpari_fact_of(facts, name, index, value, DPARI_FACT_NUMBER);
 }
 
-DPARI_API DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
+DPARI_API DPARI_COLD void dpari_fact_type(dpari_facts *facts, const char *name, int64_t index,
                                           int32_t type)
 {
-    dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
+    dpari_fact_of(facts, name, index, type, DPARI_FACT_TYPE);
 }
 
-DPARI_API DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
+DPARI_API DPARI_COLD void dpari_fact_real(dpari_facts *facts, const char *name, int64_t index,
                                           double value)
 {
-    dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
+    dpari_fact_of(facts, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
-DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
+DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *facts, const char *name, int64_t index,
                                           uint64_t hash)
 {
-    dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
+    dpari_fact_of(facts, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
 
 static uint64_t dpari_facts_plan(const char *plan)
@@ -8825,15 +8853,15 @@ static uint64_t dpari_facts_plan(const char *plan)
 }
 
 /* States all facts and stores number `keep`. */
-static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
+static void dpari_facts_state(dpari_facts *facts, const char *plan, dpari_state *state,
                               const void *given, int64_t keep)
 {
-    dpari_zero(f, sizeof *f);
-    f->hash = dpari_facts_plan(plan);
-    f->keep = keep;
-    state(f, given);
-    if (f->name == NULL) {
-        f->before = f->hash;
+    dpari_zero(facts, sizeof *facts);
+    facts->hash = dpari_facts_plan(plan);
+    facts->keep = keep;
+    state(facts, given);
+    if (facts->name == NULL) {
+        facts->before = facts->hash;
     }
 }
 
@@ -8876,13 +8904,13 @@ static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const 
 }
 
 /* Appends a name, with the index in place of '#'. */
-static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
+static void dpari_fact_put_name(dpar_text *text, const char *name, int64_t index)
 {
     for (; name != NULL && *name != 0; name++) {
         if (*name == '#') {
-            dpari_text_int(t, index);
+            dpari_text_int(text, index);
         } else {
-            dpari_text_char(t, *name);
+            dpari_text_char(text, *name);
         }
     }
 }
@@ -8895,41 +8923,42 @@ static double dpari_fact_real_of(int64_t value)
 }
 
 /* Appends a value, with enough digits to distinguish it from `other`. */
-static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
+static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, int64_t other)
 {
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
         const double apart = x > y ? x - y : y - x;
         const double size = x > 0.0 ? x : -x;
-        dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
+        dpari_text_real(text, x, apart < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
-        dpar_text_put(t, dpar_type_name((int32_t)value));
+        dpar_text_put(text, dpar_type_name((int32_t)value));
     } else {
-        dpari_text_int(t, value);
+        dpari_text_int(text, value);
     }
 }
 
 /* Writes the message on rank who[1]. other: the value of the stored fact on rank who[0]. alike: 1
  * if that rank makes the same kind of plan and has this fact, too. */
-static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
+static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
     dpar_text t;
     int32_t i;
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "%s: ", plan);
-    if (f->name == NULL || !alike) {
+    if (facts->name == NULL || !alike) {
         dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
         return;
     }
-    dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
-    dpari_fact_put_name(&t, f->name, f->index);
+    dpari_fact_put_name(&t, facts->kept_of, facts->kept_of_index);
+    dpari_fact_put_name(&t, facts->name, facts->index);
     for (i = 0; i < 2; i++) {
-        if (f->kind == DPARI_FACT_HASH) {
+        if (facts->kind == DPARI_FACT_HASH) {
             dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
         } else {
             dpar_text_put(&t, i ? ", " : " is ");
-            dpari_fact_put_value(&t, f->kind, i ? f->value : other, i ? other : f->value);
+            dpari_fact_put_value(&t, facts->kind, i ? facts->value : other,
+                                 i ? other : facts->value);
             dpar_text_put(&t, " on rank ");
         }
         dpari_text_int(&t, who[i]);
@@ -9060,49 +9089,50 @@ DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 
 /* True if it is time to try the other method: after `wait` copies, a number that doubles with each
  * trial, or as soon as the chosen method has become clearly slower than it was. */
-static int32_t dpari_pace_is_due(dpari_pace *p)
+static int32_t dpari_pace_is_due(dpari_pace *pace)
 {
     const uint32_t last = 1024;
-    if (++p->turns <= p->wait && !(p->known > 0.0 && p->per_byte[p->way] > 1.4 * p->known)) {
+    if (++pace->turns <= pace->wait &&
+        !(pace->known > 0.0 && pace->per_byte[pace->way] > 1.4 * pace->known)) {
         return 0;
     }
-    p->turns = 0;
-    p->wait = p->wait < last / 2 ? 2 * p->wait : last;
-    p->known = p->per_byte[p->way];
-    p->per_byte[!p->way] = 0.0;
+    pace->turns = 0;
+    pace->wait = pace->wait < last / 2 ? 2 * pace->wait : last;
+    pace->known = pace->per_byte[pace->way];
+    pace->per_byte[!pace->way] = 0.0;
     return 1;
 }
 
-DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace)
 {
     enum {
         TRIALS = 3, /* copies of a trial: several, because the first one is slow */
         FIRST = 64  /* copies until the first trial */
     };
-    const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
+    const double ring = pace->per_byte[DPARI_BY_RING], kernel = pace->per_byte[DPARI_BY_KERNEL];
     const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
-    if (p->trial > 0) {
-        p->trial--;
-        return !p->way;
+    if (pace->trial > 0) {
+        pace->trial--;
+        return !pace->way;
     }
-    if (way != p->way || p->wait == 0) {
-        p->way = way;
-        p->turns = 0;
-        p->wait = p->per_byte[!way] > 0.0 ? FIRST : TRIALS;
-        p->known = p->per_byte[way];
+    if (way != pace->way || pace->wait == 0) {
+        pace->way = way;
+        pace->turns = 0;
+        pace->wait = pace->per_byte[!way] > 0.0 ? FIRST : TRIALS;
+        pace->known = pace->per_byte[way];
     }
-    if (!dpari_pace_is_due(p)) {
+    if (!dpari_pace_is_due(pace)) {
         return way;
     }
-    p->trial = TRIALS - 1;
+    pace->trial = TRIALS - 1;
     return !way;
 }
 
 /* A copy may take longer because another rank is late, but nothing makes it faster than it is. A
  * better time therefore counts at once, a worse one only gradually. */
-DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds)
 {
-    double *known = &p->per_byte[way];
+    double *known = &pace->per_byte[way];
     const double now = seconds / (double)bytes;
     if (*known <= 0.0 || now < *known) {
         *known = now;
@@ -9138,14 +9168,14 @@ static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 /* ---- segments ---------------------------------------------------------------------------------
  */
 
-static dpari_world_head *dpari_segment_head(const dpari_segment *s)
+static dpari_world_head *dpari_segment_head(const dpari_segment *segment)
 {
-    return (dpari_world_head *)(void *)s->base;
+    return (dpari_world_head *)(void *)segment->base;
 }
 
-static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
+static dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
 {
-    return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
+    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
 }
 
 /* Bytes of the part of the segment that every rank maps: everything before the heaps. */
@@ -9194,19 +9224,20 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
 
 /* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
  * private to this process and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int is_private,
+static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes, int is_private,
                              int without_memfd)
 {
-    s->bytes = head;
-    s->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!is_private && s->fd < 0) {
+    segment->bytes = head;
+    segment->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && segment->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
-    if (!s->base) {
+    segment->base =
+        (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
+    if (!segment->base) {
         int number = errno;
-        if (s->fd >= 0) {
-            close(s->fd);
+        if (segment->fd >= 0) {
+            close(segment->fd);
         }
         return number ? number : ENOMEM;
     }
@@ -9229,7 +9260,7 @@ static int64_t dpari_file_most(void)
  * between allocations do not matter, plus what the library itself needs. The file may be this large
  * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
  * makes the parts smaller, *heap becomes what a part still has for the users. */
-static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
+static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
                               int is_private, int without_memfd)
 {
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
@@ -9241,8 +9272,8 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
     *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
     *part = dpari_most(dpari_least(*part, most), least);
     while (*part <= most) {
-        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, is_private,
-                                   without_memfd);
+        number = dpari_segment_map(segment, dpari_head_bytes(ranks), begin + ranks * *part,
+                                   is_private, without_memfd);
         if (number == 0 || *part == least) {
             break;
         }
@@ -9252,7 +9283,7 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
     return number;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
                                                          const dpar_world_desc *options,
                                                          dpar_why *why)
 {
@@ -9262,17 +9293,17 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int64_t part = 0;
     int number;
-    dpari_world_head *h;
+    dpari_world_head *head;
     if (status != DPAR_OK) {
         return status;
     }
     heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
-    number = dpari_segment_size(s, ranks, &heap, &part, ranks == 1 || threads,
+    number = dpari_segment_size(segment, ranks, &heap, &part, ranks == 1 || threads,
                                 plain & DPAR_WORLD_NO_MEMFD);
-    if (number == 0 && s->fd >= 0) {
-        number = dpari_os_reserve(s->fd, 0, s->bytes);
+    if (number == 0 && segment->fd >= 0) {
+        number = dpari_os_reserve(segment->fd, 0, segment->bytes);
         if (number != 0) {
-            dpari_segment_close(s);
+            dpari_segment_close(segment);
         }
     }
     if (number != 0) {
@@ -9280,39 +9311,41 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
         return dpari_os_why(why, "shared memory of ",
                             number == EFBIG ? file : dpari_head_bytes(ranks), number);
     }
-    h = dpari_segment_head(s);
-    h->version = DPARI_VERSION;
-    h->ranks = (uint32_t)ranks;
-    h->bytes = dpari_heap_begin(ranks) + ranks * part;
-    h->heap_bytes = heap;
-    h->part_bytes = part;
-    h->heap_begin = dpari_heap_begin(ranks);
-    h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    head = dpari_segment_head(segment);
+    head->version = DPARI_VERSION;
+    head->ranks = (uint32_t)ranks;
+    head->bytes = dpari_heap_begin(ranks) + ranks * part;
+    head->heap_bytes = heap;
+    head->part_bytes = part;
+    head->heap_begin = dpari_heap_begin(ranks);
+    head->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
     /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
-    while (h->slot_bytes < 256 * (int64_t)ranks) {
-        h->slot_bytes *= 2;
+    while (head->slot_bytes < 256 * (int64_t)ranks) {
+        head->slot_bytes *= 2;
     }
-    h->plain = plain;
-    h->threads = threads || ranks == 1;
-    h->nonce = dpari_os_random();
-    h->clock = DPARI_CLOCK_FIRST;
+    head->plain = plain;
+    head->threads = threads || ranks == 1;
+    head->nonce = dpari_os_random();
+    head->clock = DPARI_CLOCK_FIRST;
     for (int32_t i = 0; i < ranks; i++) {
-        dpari_segment_ranks(s)[i].cpu = -1; /* 0 would be a CPU */
+        dpari_segment_ranks(segment)[i].cpu = -1; /* 0 would be a CPU */
     }
-    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: all the fields above are complete */
+    DPARI_STORE(&head->magic, DPARI_MAGIC); /* last: all the fields above are complete */
     return DPAR_OK;
 }
 
 /* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
-static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
+static int dpari_head_is_sound(const dpari_world_head *head, int64_t bytes)
 {
-    return h->magic == DPARI_MAGIC && h->version == DPARI_VERSION && h->bytes == bytes &&
-           h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
-           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->part_bytes > 0 &&
-           h->heap_bytes > 0 && h->part_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
+    return head->magic == DPARI_MAGIC && head->version == DPARI_VERSION && head->bytes == bytes &&
+           head->ranks >= 1 && head->ranks <= DPARI_MAX_RANKS &&
+           head->heap_begin == dpari_heap_begin((int64_t)head->ranks) && head->part_bytes > 0 &&
+           head->heap_bytes > 0 &&
+           head->part_bytes <= (bytes - head->heap_begin) / (int64_t)head->ranks;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment, int fd,
+                                                         dpar_why *why)
 {
     struct stat about;
     dpari_world_head head;
@@ -9321,16 +9354,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
-    s->fd = fd;
-    s->base = NULL;
+    segment->fd = fd;
+    segment->base = NULL;
     if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
         dpari_head_is_sound(&head, (int64_t)about.st_size)) {
-        s->bytes = dpari_head_bytes((int64_t)head.ranks);
-        s->base = (char *)dpari_os_map(fd, 0, s->bytes);
-        if (s->base) {
+        segment->bytes = dpari_head_bytes((int64_t)head.ranks);
+        segment->base = (char *)dpari_os_map(fd, 0, segment->bytes);
+        if (segment->base) {
             return DPAR_OK;
         }
-        status = dpari_os_why(why, "shared memory of ", s->bytes, errno);
+        status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
     } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
@@ -9338,55 +9371,56 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
             (int64_t)about.st_size);
     }
     close(fd);
-    s->fd = -1;
+    segment->fd = -1;
     return status;
 }
 
 /* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
  * together with the segment. */
-static void dpari_segment_unmap_heaps(const dpari_segment *s)
+static void dpari_segment_unmap_heaps(const dpari_segment *segment)
 {
-    const dpari_world_head *h = dpari_segment_head(s);
-    for (uint32_t r = 0; r < h->ranks; r++) {
-        const dpari_rank *rank = &dpari_segment_ranks(s)[r];
+    const dpari_world_head *head = dpari_segment_head(segment);
+    for (uint32_t r = 0; r < head->ranks; r++) {
+        const dpari_rank *rank = &dpari_segment_ranks(segment)[r];
         for (uint32_t e = 1; e <= rank->extents; e++) {
             dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
         }
     }
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
-                                                 int64_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *segment, uint64_t ref,
+                                                 void *to, int64_t bytes)
 {
-    const dpari_world_head *h = dpari_segment_head(s);
+    const dpari_world_head *head = dpari_segment_head(segment);
     const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
     const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
     int64_t at;
     if (ref == 0) {
         return 0;
     }
-    if (h->threads) {
+    if (head->threads) {
         memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
         return 1;
     }
-    if (rank >= h->ranks || extent == 0) {
+    if (rank >= head->ranks || extent == 0) {
         return 0;
     }
-    at = dpari_segment_ranks(s)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
-    return pread(s->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
+    at =
+        dpari_segment_ranks(segment)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
+    return pread(segment->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
 {
-    if (s->base && s->fd < 0) {
-        dpari_segment_unmap_heaps(s);
+    if (segment->base && segment->fd < 0) {
+        dpari_segment_unmap_heaps(segment);
     }
-    dpari_os_unmap(s->base, s->bytes);
-    s->base = NULL;
-    if (s->fd >= 0) {
-        close(s->fd);
+    dpari_os_unmap(segment->base, segment->bytes);
+    segment->base = NULL;
+    if (segment->fd >= 0) {
+        close(segment->fd);
     }
-    s->fd = -1;
+    segment->fd = -1;
 }
 
 /* ---- sleeping and waking ----------------------------------------------------------------------
@@ -9398,52 +9432,52 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
 
 /* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
  * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_uncount(dpari_world_head *h, dpari_rank *r)
+static int dpari_uncount(dpari_world_head *head, dpari_rank *record)
 {
     uint32_t asleep = 1;
-    if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
+    if (!DPARI_CLAIM(&record->asleep, &asleep, 0U)) {
         return 0;
     }
-    DPARI_ADD(&h->sleepers, (uint32_t)-1);
+    DPARI_ADD(&head->sleepers, (uint32_t)-1);
     return 1;
 }
 
-static void dpari_ring(dpari_world_head *h, dpari_rank *r)
+static void dpari_ring(dpari_world_head *head, dpari_rank *record)
 {
-    if (dpari_uncount(h, r)) {
-        DPARI_ADD(&r->bell, 1U);
-        dpari_os_futex_wake(&r->bell, h->threads);
+    if (dpari_uncount(head, record)) {
+        DPARI_ADD(&record->bell, 1U);
+        dpari_os_futex_wake(&record->bell, head->threads);
     }
 }
 
-DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s)
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment)
 {
-    dpari_world_head *h = dpari_segment_head(s);
-    for (uint32_t i = 0; i < h->ranks; i++) {
-        dpari_ring(h, &dpari_segment_ranks(s)[i]);
+    dpari_world_head *head = dpari_segment_head(segment);
+    for (uint32_t i = 0; i < head->ranks; i++) {
+        dpari_ring(head, &dpari_segment_ranks(segment)[i]);
     }
 }
 
 /* Wakes the ranks that sleep until this one publishes something. It is a function of its own
  * because dpari_publish seldom finds a rank asleep. */
-static void dpari_ring_sleepers(dpari_world *w)
+static void dpari_ring_sleepers(dpari_world *world)
 {
-    for (int32_t i = 0; i < w->size; i++) {
-        dpari_rank *r = &w->rank[i];
-        if (DPARI_LOAD_SEQ(&r->asleep)) {
-            int32_t peer = DPARI_LOAD(&r->waits_for);
-            if (peer < 0 || peer == w->me) {
-                dpari_ring(w->head, r);
+    for (int32_t i = 0; i < world->size; i++) {
+        dpari_rank *record = &world->rank[i];
+        if (DPARI_LOAD_SEQ(&record->asleep)) {
+            int32_t peer = DPARI_LOAD(&record->waits_for);
+            if (peer < 0 || peer == world->me) {
+                dpari_ring(world->head, record);
             }
         }
     }
 }
 
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value)
 {
     DPARI_STORE_SEQ(word, value);
-    if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
-        dpari_ring_sleepers(w);
+    if (DPARI_LOAD_SEQ(&world->head->sleepers)) {
+        dpari_ring_sleepers(world);
     }
 }
 
@@ -9468,32 +9502,32 @@ enum {
 
 /* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
  * the seconds since the last look. */
-static double dpari_wait_look_at_clock(dpari_wait *t, double now)
+static double dpari_wait_look_at_clock(dpari_wait *waiting, double now)
 {
-    const double since = t->looked > 0.0 ? now - t->looked : 0.0;
-    const double suspended = dpari_os_suspended(&t->looked, now);
+    const double since = waiting->looked > 0.0 ? now - waiting->looked : 0.0;
+    const double suspended = dpari_os_suspended(&waiting->looked, now);
     if (suspended > 0.0) {
-        t->resumed++;
-        t->began += t->began > 0.0 ? suspended : 0.0;
+        waiting->resumed++;
+        waiting->began += waiting->began > 0.0 ? suspended : 0.0;
     }
     return since;
 }
 
 /* Publishes on which CPU this rank runs, and looks whether the peer (any rank if -1) was last seen
  * on the same CPU. If it was, it cannot make progress while this rank spins. */
-static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD void dpari_wait_look_around(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
     const int32_t first = peer < 0 ? 0 : peer;
-    const int32_t end = peer < 0 ? w->size : peer + 1;
-    t->shares = 0;
-    if (cpu != w->cpu) {
-        w->cpu = cpu;
-        DPARI_STORE(&w->rank[w->me].cpu, cpu);
+    const int32_t end = peer < 0 ? world->size : peer + 1;
+    waiting->shares = 0;
+    if (cpu != world->cpu) {
+        world->cpu = cpu;
+        DPARI_STORE(&world->rank[world->me].cpu, cpu);
     }
     for (int32_t i = first; i < end && cpu >= 0; i++) {
-        if (i != w->me && DPARI_LOAD(&w->rank[i].cpu) == cpu) {
-            t->shares = i + 1;
+        if (i != world->me && DPARI_LOAD(&world->rank[i].cpu) == cpu) {
+            waiting->shares = i + 1;
             return;
         }
     }
@@ -9503,18 +9537,18 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int
  * each. The system often leaves two such ranks there for long, because each of them sleeps or
  * yields while the other one runs. The new CPU is one on which no rank was last seen. If another
  * program runs there, that program slows down one rank instead of two. */
-static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD void dpari_wait_move_away(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
     int32_t cpu = 0;
-    if (t->shares > w->me || t->looked - w->moved < DPARI_MOVE_EVERY ||
-        (w->head->plain & DPAR_WORLD_NO_MIGRATION)) {
+    if (waiting->shares > world->me || waiting->looked - world->moved < DPARI_MOVE_EVERY ||
+        (world->head->plain & DPAR_WORLD_NO_MIGRATION)) {
         return;
     }
-    w->moved = t->looked;
+    world->moved = waiting->looked;
     dpari_os_cpus(is_free);
-    for (int32_t i = 0; i < w->size; i++) {
-        const int32_t taken = DPARI_LOAD(&w->rank[i].cpu);
+    for (int32_t i = 0; i < world->size; i++) {
+        const int32_t taken = DPARI_LOAD(&world->rank[i].cpu);
         if (taken >= 0 && taken < 64 * DPARI_CPU_WORDS) {
             is_free[taken / 64] &= ~(UINT64_C(1) << (taken % 64));
         }
@@ -9523,149 +9557,153 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32
         cpu++;
     }
     if (cpu < 64 * DPARI_CPU_WORDS && dpari_os_move_to(cpu)) {
-        dpari_wait_look_around(w, t, peer);
+        dpari_wait_look_around(world, waiting, peer);
     }
 }
 
 /* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts for how long coming
  * waits spin before they sleep. */
-static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
+static dpar_status dpari_wait_asleep(dpari_world *world, dpari_wait *waiting)
 {
-    dpari_rank *r = &w->rank[w->me];
-    dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
-    (void)dpari_wait_look_at_clock(t, dpari_os_now());
-    t->counted = 0;
-    dpari_uncount(w->head, r);
-    if (w->crowded || w->thrifty || t->shares) {
+    dpari_rank *record = &world->rank[world->me];
+    dpari_os_futex_wait(&record->bell, waiting->bell, DPARI_SLEEP_FOR, world->threads);
+    (void)dpari_wait_look_at_clock(waiting, dpari_os_now());
+    waiting->counted = 0;
+    dpari_uncount(world->head, record);
+    if (world->crowded || world->thrifty || waiting->shares) {
         return DPAR_MORE;
     }
     /* There are cores for all ranks. If waits nevertheless spin in vain again and again, another
      * program runs on these cores, perhaps on the one that the peer needs. In that case this rank
      * spins less for a while. It spins as before once several consecutive waits were short enough
      * that a spin would have been sufficient. */
-    if (w->sleepy > 0) {
-        const double waited = dpari_os_now() - t->began;
-        w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
-        if (w->worked >= DPARI_VAIN) {
-            w->sleepy = w->vain = w->worked = 0;
+    if (world->sleepy > 0) {
+        const double waited = dpari_os_now() - waiting->began;
+        world->worked =
+            waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? world->worked + 1 : 0;
+        if (world->worked >= DPARI_VAIN) {
+            world->sleepy = world->vain = world->worked = 0;
         }
-    } else if (t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
-        w->sleepy = DPARI_SLEEPY >> (w->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - w->vain : 0);
+    } else if (waiting->turns >= DPARI_SPINS && ++world->vain >= DPARI_VAIN) {
+        world->sleepy =
+            DPARI_SLEEPY >> (world->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - world->vain : 0);
     }
     return DPAR_MORE;
 }
 
 /* Takes this rank off the count of sleepers, because it need not be woken any more. */
-static void dpari_wait_uncount(dpari_world *w, dpari_wait *t)
+static void dpari_wait_uncount(dpari_world *world, dpari_wait *waiting)
 {
-    if (t->counted) {
-        t->counted = 0;
-        dpari_uncount(w->head, &w->rank[w->me]);
-    } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
-        w->vain = 0;
+    if (waiting->counted) {
+        waiting->counted = 0;
+        dpari_uncount(world->head, &world->rank[world->me]);
+    } else if (waiting->turns < DPARI_SPINS && world->sleepy == 0) {
+        world->vain = 0;
     }
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting)
 {
-    if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
-        DPARI_STORE(&w->rank[w->me].needs, -1);
+    if (waiting->began > 0.0) { /* a search along the chain of waits must stop at this rank */
+        DPARI_STORE(&world->rank[world->me].needs, -1);
     }
-    dpari_wait_uncount(w, t);
+    dpari_wait_uncount(world, waiting);
 }
 
 /* Yields the core to another rank. If the yield takes long, another program wants the core and gets
  * a whole time slice at each yield, so that coming waits do better to sleep. */
-static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
+static void dpari_wait_yield(dpari_world *world, dpari_wait *waiting, double now)
 {
     double back;
     sched_yield();
     back = dpari_os_now();
-    (void)dpari_wait_look_at_clock(t, back);
+    (void)dpari_wait_look_at_clock(waiting, back);
     if (back - now <= DPARI_YIELD_IS_SLOW) {
-        w->slow_yield -= w->slow_yield > 0;
+        world->slow_yield -= world->slow_yield > 0;
         return;
     }
-    if (!w->crowded) { /* this rank and its peer may soon run on different CPUs */
-        w->sleepy = DPARI_SLEEPY_LOST;
+    if (!world->crowded) { /* this rank and its peer may soon run on different CPUs */
+        world->sleepy = DPARI_SLEEPY_LOST;
         return;
     }
-    if (w->slow_yield < DPARI_SLEEPY) {
-        w->slow_yield = DPARI_SLEEPY;
-    } else if (w->slow_yield < DPARI_SLEEPY_MOST) {
-        w->slow_yield *= 2;
+    if (world->slow_yield < DPARI_SLEEPY) {
+        world->slow_yield = DPARI_SLEEPY;
+    } else if (world->slow_yield < DPARI_SLEEPY_MOST) {
+        world->slow_yield *= 2;
     }
-    w->sleepy = w->slow_yield;
+    world->sleepy = world->slow_yield;
 }
 
 /* A turn of a wait that has spun long enough. It spins more, moves to another CPU, yields, or
  * sleeps, depending on whether other ranks need this core. */
-static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     double now, since;
-    if (t->counted && (t->peer == peer || t->peer < 0)) {
-        return dpari_wait_asleep(w, t);
+    if (waiting->counted && (waiting->peer == peer || waiting->peer < 0)) {
+        return dpari_wait_asleep(world, waiting);
     }
     /* if it was counted, then for another peer, which has published by now */
-    dpari_wait_uncount(w, t);
-    if (!w->crowded) { /* the system may have moved one of the two since the last look */
-        dpari_wait_look_around(w, t, peer);
+    dpari_wait_uncount(world, waiting);
+    if (!world->crowded) { /* the system may have moved one of the two since the last look */
+        dpari_wait_look_around(world, waiting, peer);
     }
     now = dpari_os_now();
-    since = dpari_wait_look_at_clock(t, now);
-    if (!(t->began > 0.0)) {
-        t->began = now;
-        w->sleepy -= w->sleepy > 0;
+    since = dpari_wait_look_at_clock(waiting, now);
+    if (!(waiting->began > 0.0)) {
+        waiting->began = now;
+        world->sleepy -= world->sleepy > 0;
     }
-    if (t->shares && !w->crowded) {
-        dpari_wait_move_away(w, t, peer);
-        if (!t->shares) {
+    if (waiting->shares && !world->crowded) {
+        dpari_wait_move_away(world, waiting, peer);
+        if (!waiting->shares) {
             return DPAR_OK;
         }
     }
-    if (!w->crowded && !t->shares && since > DPARI_SLICE_LOST && w->sleepy < DPARI_SLEEPY_LOST) {
-        w->sleepy = DPARI_SLEEPY_LOST;
+    if (!world->crowded && !waiting->shares && since > DPARI_SLICE_LOST &&
+        world->sleepy < DPARI_SLEEPY_LOST) {
+        world->sleepy = DPARI_SLEEPY_LOST;
     }
-    if (!w->crowded && !w->thrifty && !t->shares && w->sleepy == 0 &&
-        now - t->began < DPARI_SPIN_FOR) {
-        t->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
+    if (!world->crowded && !world->thrifty && !waiting->shares && world->sleepy == 0 &&
+        now - waiting->began < DPARI_SPIN_FOR) {
+        waiting->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
         return DPAR_OK;
     }
-    if ((w->crowded || t->shares) && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
-        dpari_wait_yield(w, t, now);
+    if ((world->crowded || waiting->shares) && world->sleepy == 0 &&
+        now - waiting->began < DPARI_YIELD_FOR) {
+        dpari_wait_yield(world, waiting, now);
         return DPAR_OK;
     }
-    if (w->head->plain & DPAR_WORLD_NO_FUTEX) {
+    if (world->head->plain & DPAR_WORLD_NO_FUTEX) {
         dpari_os_sleep(20e-6);
-        (void)dpari_wait_look_at_clock(t, dpari_os_now());
+        (void)dpari_wait_look_at_clock(waiting, dpari_os_now());
         return DPAR_MORE;
     }
     /* The rank is counted before it sets `asleep`, because the rank that clears `asleep` decrements
      * the count. The fence keeps the caller's next test of its condition from moving before the
      * exchange. On POWER the exchange does not prevent that by itself (tests/model/order.c). */
-    t->bell = DPARI_LOAD_SEQ(&r->bell);
-    t->counted = 1;
-    t->peer = peer;
-    DPARI_ADD(&w->head->sleepers, 1U);
-    DPARI_STORE(&r->waits_for, peer);
-    __atomic_exchange_n(&r->asleep, 1U, __ATOMIC_SEQ_CST);
+    waiting->bell = DPARI_LOAD_SEQ(&record->bell);
+    waiting->counted = 1;
+    waiting->peer = peer;
+    DPARI_ADD(&world->head->sleepers, 1U);
+    DPARI_STORE(&record->waits_for, peer);
+    __atomic_exchange_n(&record->asleep, 1U, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+DPARI_API dpar_status dpari_wait_turn(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
-    int32_t spins = w->sleepy || w->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
-    if (w->crowded || t->shares) {
+    int32_t spins = world->sleepy || world->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
+    if (world->crowded || waiting->shares) {
         spins = DPARI_SPINS_SHARED;
     }
-    if (t->turns >= spins) {
-        return dpari_wait_slow(w, t, peer);
+    if (waiting->turns >= spins) {
+        return dpari_wait_slow(world, waiting, peer);
     }
-    t->turns++;
-    if (t->turns == DPARI_SPINS_BLIND) {
-        dpari_wait_look_around(w, t, peer);
+    waiting->turns++;
+    if (waiting->turns == DPARI_SPINS_BLIND) {
+        dpari_wait_look_around(world, waiting, peer);
     }
     dpari_os_pause();
     return DPAR_OK;
@@ -9676,96 +9714,97 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
  * unchanged since its last look sets it forward by the time that has passed since then. A rank that
  * finds it changed takes the new value. The shared clock therefore runs while at least one rank
  * waits, and never faster than real time, even if many ranks wait. */
-static uint32_t dpari_clock(dpari_world *w)
+static uint32_t dpari_clock(dpari_world *world)
 {
     const double now = dpari_os_now();
-    const double passed = (now - w->clock_at) * 1000.0;
-    uint32_t seen = DPARI_LOAD(&w->head->clock);
-    if (seen != w->clock) {
-        w->clock = seen;
-        w->clock_at = now;
+    const double passed = (now - world->clock_at) * 1000.0;
+    uint32_t seen = DPARI_LOAD(&world->head->clock);
+    if (seen != world->clock) {
+        world->clock = seen;
+        world->clock_at = now;
         return seen;
     }
     if (passed >= 1.0) {
         const uint32_t next = seen + (uint32_t)dpari_leastf(passed, 1e9);
-        w->clock = DPARI_CLAIM(&w->head->clock, &seen, next) ? next : seen;
-        w->clock_at = now;
+        world->clock = DPARI_CLAIM(&world->head->clock, &seen, next) ? next : seen;
+        world->clock_at = now;
     }
-    return w->clock;
+    return world->clock;
 }
 
-DPARI_INTERNAL DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD double dpari_beat_age(dpari_world *world, int32_t rank)
 {
-    const uint32_t beat = DPARI_LOAD(&w->rank[rank].beat);
-    return (double)(dpari_clock(w) - beat) / 1000.0;
+    const uint32_t beat = DPARI_LOAD(&world->rank[rank].beat);
+    return (double)(dpari_clock(world) - beat) / 1000.0;
 }
 
-DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
 {
-    dpari_rank *r = &w->rank[w->me];
-    DPARI_STORE(&r->needs, needs);
-    DPARI_STORE(&r->beat, dpari_clock(w));
+    dpari_rank *record = &world->rank[world->me];
+    DPARI_STORE(&record->needs, needs);
+    DPARI_STORE(&record->beat, dpari_clock(world));
 }
 
 /* ---- life and death ---------------------------------------------------------------------------
  */
 
 /* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
-static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
+static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
 {
-    dpari_rank *r = &dpari_segment_ranks(s)[rank];
-    uint32_t state = DPARI_LOAD(&r->state);
+    dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    uint32_t state = DPARI_LOAD(&record->state);
     if (state == DPARI_RANK_LEFT) {
         return;
     }
     if (ending == DPARI_ENDING_DUMPS) { /* must not replace the exit status from the launcher */
         int32_t none = 0;
-        (void)DPARI_CLAIM(&r->ending, &none, ending);
+        (void)DPARI_CLAIM(&record->ending, &none, ending);
     } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
-        __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
+        __atomic_store_n(&record->ending, ending, __ATOMIC_RELAXED);
     }
-    if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
-        dpari_uncount(dpari_segment_head(s), r);
-        dpari_ring_all(s);
+    if (state != DPARI_RANK_DEAD &&
+        DPARI_CLAIM(&record->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+        dpari_uncount(dpari_segment_head(segment), record);
+        dpari_ring_all(segment);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank,
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
                                                    int32_t ending)
 {
-    dpari_rank_is_dead(s, rank, ending);
+    dpari_rank_is_dead(segment, rank, ending);
 }
 
-DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
+DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
 {
-    uint32_t said = DPARI_LOAD(&w->head->said);
+    uint32_t said = DPARI_LOAD(&world->head->said);
     while (said < turn) {
-        if (DPARI_CLAIM(&w->head->said, &said, turn)) {
+        if (DPARI_CLAIM(&world->head->said, &said, turn)) {
             return 1;
         }
     }
     return 0;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *segment)
 {
-    return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
+    return DPARI_LOAD(&dpari_segment_head(segment)->said) != 0;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *segment, int32_t rank)
 {
-    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].state) == DPARI_RANK_LEFT;
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].state) == DPARI_RANK_LEFT;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank)
 {
-    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].behind) != 0;
 }
 
-DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank)
 {
-    const dpari_rank *r = &dpari_segment_ranks(s)[rank];
-    return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
+    const dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
 }
 
 /* A rank that reported within so many seconds that it waits has not crashed. This saves a look into
@@ -9774,168 +9813,169 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, i
 
 /* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
  * which may take minutes. */
-static int dpari_rank_dumps(dpari_world *w, int32_t rank)
+static int dpari_rank_dumps(dpari_world *world, int32_t rank)
 {
-    const dpari_rank *r = &w->rank[rank];
-    return r->pids != 0 && r->pids == w->rank[w->me].pids &&
-           dpari_beat_age(w, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(r->pid);
+    const dpari_rank *record = &world->rank[rank];
+    return record->pids != 0 && record->pids == world->rank[world->me].pids &&
+           dpari_beat_age(world, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(record->pid);
 }
 
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
 {
-    uint32_t state = DPARI_LOAD(&w->rank[rank].state);
-    if (state != DPARI_RANK_HERE || w->threads || rank == w->me) {
+    uint32_t state = DPARI_LOAD(&world->rank[rank].state);
+    if (state != DPARI_RANK_HERE || world->threads || rank == world->me) {
         return state;
     }
-    if (dpari_os_is_held(w->segment.fd, rank)) {
-        if (dpari_rank_dumps(w, rank)) {
-            dpari_rank_is_dead(&w->segment, rank, DPARI_ENDING_DUMPS);
+    if (dpari_os_is_held(world->segment.fd, rank)) {
+        if (dpari_rank_dumps(world, rank)) {
+            dpari_rank_is_dead(&world->segment, rank, DPARI_ENDING_DUMPS);
         }
-        return DPARI_LOAD(&w->rank[rank].state);
+        return DPARI_LOAD(&world->rank[rank].state);
     }
     /* a rank that leaves sets its state before it releases its lock: so read the state again */
-    state = DPARI_LOAD(&w->rank[rank].state);
+    state = DPARI_LOAD(&world->rank[rank].state);
     if (state == DPARI_RANK_HERE) {
-        dpari_rank_is_dead(&w->segment, rank, 0);
+        dpari_rank_is_dead(&world->segment, rank, 0);
     }
-    return DPARI_LOAD(&w->rank[rank].state);
+    return DPARI_LOAD(&world->rank[rank].state);
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
+DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *text, const dpari_rank *record)
 {
-    int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
-    uint32_t state = DPARI_LOAD(&r->state);
+    int32_t ending = __atomic_load_n(&record->ending, __ATOMIC_RELAXED);
+    uint32_t state = DPARI_LOAD(&record->state);
     if (state == DPARI_RANK_LEFT) {
-        dpar_text_put(t, " has left");
+        dpar_text_put(text, " has left");
     } else if (ending == DPARI_ENDING_DUMPS) {
-        dpar_text_put(t, " has crashed and is writing a core file");
+        dpar_text_put(text, " has crashed and is writing a core file");
     } else if (ending < 0) {
-        dpari_text_print(t, " was killed by signal %ld", -(int64_t)ending);
+        dpari_text_print(text, " was killed by signal %ld", -(int64_t)ending);
     } else {
-        dpar_text_put(t, " has ended");
+        dpar_text_put(text, " has ended");
         if (ending > 0) {
-            dpari_text_print(t, " with status %d", ending);
+            dpari_text_print(text, " with status %d", ending);
         }
     }
 }
 
-DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank)
 {
-    const dpari_rank *r = &w->rank[rank];
+    const dpari_rank *record = &world->rank[rank];
     /* The lock of a dead rank is released at once, but the process that started the rank reports a
      * moment later how it ended. */
     for (int32_t i = 0; i < 20; i++) {
-        if (DPARI_LOAD(&r->state) != DPARI_RANK_DEAD ||
-            __atomic_load_n(&r->ending, __ATOMIC_RELAXED) != 0) {
+        if (DPARI_LOAD(&record->state) != DPARI_RANK_DEAD ||
+            __atomic_load_n(&record->ending, __ATOMIC_RELAXED) != 0) {
             break;
         }
         dpari_os_sleep(1e-3);
     }
-    dpari_put_end(t, r);
+    dpari_put_end(text, record);
 }
 
 /* ---- extents ----------------------------------------------------------------------------------
  */
 
-static int64_t dpari_part_begin(const dpari_world *w)
+static int64_t dpari_part_begin(const dpari_world *world)
 {
-    return w->head->heap_begin + w->me * w->head->part_bytes;
+    return world->head->heap_begin + world->me * world->head->part_bytes;
 }
 
 /* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
  * address, or NULL if this process has no addresses left. */
-static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
+static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index)
 {
     const uint64_t rank = index / DPARI_EXTENTS, number = index % DPARI_EXTENTS;
     const dpari_extent *e;
     char *at, *none = NULL;
-    if (rank >= (uint64_t)w->size || number == 0) {
+    if (rank >= (uint64_t)world->size || number == 0) {
         return NULL;
     }
-    e = &w->rank[rank].extent[number];
-    at = (char *)dpari_os_map(w->segment.fd, e->begin, e->bytes);
+    e = &world->rank[rank].extent[number];
+    at = (char *)dpari_os_map(world->segment.fd, e->begin, e->bytes);
     if (!at) {
-        return DPARI_LOAD(&w->view[index]);
+        return DPARI_LOAD(&world->view[index]);
     }
-    if (!(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+    if (!(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, e->bytes, 0);
     }
-    if (!DPARI_CLAIM(&w->view[index], &none, at)) {
+    if (!DPARI_CLAIM(&world->view[index], &none, at)) {
         dpari_os_unmap(at, e->bytes);
         return none;
     }
     return at;
 }
 
-DPARI_API DPARI_NOINLINE void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_NOINLINE void *dpari_at(const dpari_world *world, uint64_t ref)
 {
     char *view;
-    if (w->threads) {
+    if (world->threads) {
         return (void *)(uintptr_t)ref;
     }
-    view = DPARI_LOAD(&w->view[ref >> DPARI_REF_BITS]);
+    view = DPARI_LOAD(&world->view[ref >> DPARI_REF_BITS]);
     if (!view) {
-        view = dpari_view_make(w, ref >> DPARI_REF_BITS);
+        view = dpari_view_make(world, ref >> DPARI_REF_BITS);
     }
     return view ? (void *)(view + (ref & DPARI_REF_OFFSET)) : NULL;
 }
 
-DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *text, const dpari_world *world,
+                                             uint64_t ref)
 {
     const uint64_t index = ref >> DPARI_REF_BITS;
     const int32_t rank = (int32_t)(index / DPARI_EXTENTS);
-    if (rank < w->size) {
-        dpari_text_print(t, "mapping %ld bytes of rank %d's memory: ",
-                         w->rank[rank].extent[index % DPARI_EXTENTS].bytes, rank);
+    if (rank < world->size) {
+        dpari_text_print(text, "mapping %ld bytes of rank %d's memory: ",
+                         world->rank[rank].extent[index % DPARI_EXTENTS].bytes, rank);
     }
-    dpari_os_put_addresses(t);
+    dpari_os_put_addresses(text);
 }
 
 /* Returns where this rank has mapped an extent of its own. */
-static char *dpari_own_view(const dpari_world *w, int32_t number)
+static char *dpari_own_view(const dpari_world *world, int32_t number)
 {
-    return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
+    return DPARI_LOAD(&world->view[world->me * DPARI_EXTENTS + number]);
 }
 
 /* Finds the extent of this rank's heap that holds `address`. Returns its number and sets *offset to
  * the address's offset in it, or returns 0 if no extent holds it. */
-static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *offset)
+static int32_t dpari_own_find(const dpari_world *world, uint64_t address, uint64_t *offset)
 {
-    const int32_t n = DPARI_LOAD(&w->owns_extents);
+    const int32_t n = DPARI_LOAD(&world->owns_extents);
     for (int32_t i = 1; i <= n; i++) {
-        const char *view = dpari_own_view(w, i);
+        const char *view = dpari_own_view(world, i);
         *offset = address - (uint64_t)(uintptr_t)view;
-        if (view && *offset < (uint64_t)w->own[i].bytes) {
+        if (view && *offset < (uint64_t)world->own[i].bytes) {
             return i;
         }
     }
     return 0;
 }
 
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes)
 {
     const uint64_t address = (uint64_t)(uintptr_t)at;
     uint64_t offset;
     int32_t i;
-    if (w->threads) {
+    if (world->threads) {
         return address;
     }
-    i = dpari_own_find(w, address, &offset);
-    if (i == 0 || (uint64_t)bytes > (uint64_t)w->own[i].bytes - offset) {
+    i = dpari_own_find(world, address, &offset);
+    if (i == 0 || (uint64_t)bytes > (uint64_t)world->own[i].bytes - offset) {
         return 0;
     }
-    return ((uint64_t)w->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
+    return ((uint64_t)world->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
 /* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
-static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
+static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t bytes)
 {
     char *at;
-    if (w->segment.fd < 0) {
+    if (world->segment.fd < 0) {
         return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
     }
-    at = (char *)dpari_os_map(w->segment.fd, begin, bytes);
-    if (at && !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
+    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, bytes, 0);
     }
     return at;
@@ -9944,10 +9984,10 @@ static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
 /* Computes the bytes that the next extent should have. They are as many as all extents have so far,
  * which keeps the number of extents small. If the process has a limit on addresses, they are only a
  * quarter of that, because the program needs the rest of the addresses. */
-static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t left)
+static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_t left)
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
-    const int64_t total = left < w->head->part_bytes ? w->head->part_bytes - left : 0;
+    const int64_t total = left < world->head->part_bytes ? world->head->part_bytes - left : 0;
     int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
     want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
     want = dpari_least(dpari_least(want, left), most);
@@ -9955,53 +9995,55 @@ static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t le
 }
 
 /* Makes a new extent that can hold an allocation of `bytes`. Returns its number, or 0 if there can
- * be none; w->lacks has the reason. */
-static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
+ * be none; world->lacks has the reason. */
+static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
 {
-    dpari_rank *r = &w->rank[w->me];
-    const int32_t n = w->owns_extents;
-    const int64_t begin = n > 0 ? w->own[n].begin + w->own[n].bytes : dpari_part_begin(w);
-    const int64_t left = dpari_part_begin(w) + w->head->part_bytes - begin;
+    dpari_rank *record = &world->rank[world->me];
+    const int32_t n = world->owns_extents;
+    const int64_t begin =
+        n > 0 ? world->own[n].begin + world->own[n].bytes : dpari_part_begin(world);
+    const int64_t left = dpari_part_begin(world) + world->head->part_bytes - begin;
     const int64_t least = dpari_in_units(bytes, DPARI_OS_LARGE);
     int64_t want;
     char *at;
     if (least > left || n + 1 == DPARI_EXTENTS) {
-        w->lacks = DPARI_LACKS_PLACE;
+        world->lacks = DPARI_LACKS_PLACE;
         return 0;
     }
-    want = dpari_extent_want(w, least, left);
-    at = dpari_own_map(w, begin, want);
+    want = dpari_extent_want(world, least, left);
+    at = dpari_own_map(world, begin, want);
     while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
-        at = dpari_own_map(w, begin, want);
+        at = dpari_own_map(world, begin, want);
     }
     if (!at) {
-        w->lacks = DPARI_LACKS_ADDRESSES;
+        world->lacks = DPARI_LACKS_ADDRESSES;
         return 0;
     }
-    w->own[n + 1].begin = w->own[n + 1].fresh = begin;
-    w->own[n + 1].bytes = want;
-    r->extent[n + 1].begin = w->segment.fd < 0 ? (int64_t)(uintptr_t)at : begin;
-    r->extent[n + 1].bytes = want;
-    DPARI_STORE(&w->view[w->me * DPARI_EXTENTS + n + 1], at);
-    DPARI_STORE(&r->extents, (uint32_t)n + 1U);
-    DPARI_STORE(&w->owns_extents, n + 1); /* another thread may look for an address */
+    world->own[n + 1].begin = world->own[n + 1].fresh = begin;
+    world->own[n + 1].bytes = want;
+    record->extent[n + 1].begin = world->segment.fd < 0 ? (int64_t)(uintptr_t)at : begin;
+    record->extent[n + 1].bytes = want;
+    DPARI_STORE(&world->view[world->me * DPARI_EXTENTS + n + 1], at);
+    DPARI_STORE(&record->extents, (uint32_t)n + 1U);
+    DPARI_STORE(&world->owns_extents, n + 1); /* another thread may look for an address */
     return n + 1;
 }
 
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-#define DPARI_ASK_FROM (INT64_C(4) << 20) /* allocations from this size on check the free memory */
-enum { DPARI_TAKING = 20000 };            /* ms for which such an allocation waits for others */
+/* Allocations from this size on check the free memory. */
+#define DPARI_ASK_FROM (INT64_C(4) << 20)
+enum { DPARI_TAKING = 20000 }; /* ms for which such an allocation waits for others */
 
 /* The first allocation that begins at `at` or later. */
-static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
+static int32_t dpari_heap_find(const dpari_world *world, int64_t at)
 {
-    int32_t low = 0, high = w->used_count;
+    int32_t low = 0, high = world->used_count;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (w->used[middle].begin < at) {
+        if (world->used[middle].begin < at) {
             low = middle + 1;
         } else {
             high = middle;
@@ -10013,40 +10055,41 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
 /* Finds the first gap of `bytes` in extent `number`; the gap must begin at a multiple of `unit`.
  * Returns where it begins, or -1 if there is none. *place is the index in `used` for a new
  * allocation there. */
-static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t bytes, int64_t unit,
-                                int32_t *place)
+static int64_t dpari_extent_gap(const dpari_world *world, int32_t number, int64_t bytes,
+                                int64_t unit, int32_t *place)
 {
-    const dpari_own *e = &w->own[number];
+    const dpari_own *e = &world->own[number];
     const int64_t end = e->begin + e->bytes;
-    int64_t at = dpari_in_units(dpari_most(e->begin, w->floor), unit);
-    int32_t i = dpari_heap_find(w, e->begin);
-    for (; i < w->used_count && w->used[i].begin < end && w->used[i].begin - at < bytes; i++) {
-        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
+    int64_t at = dpari_in_units(dpari_most(e->begin, world->floor), unit);
+    int32_t i = dpari_heap_find(world, e->begin);
+    for (; i < world->used_count && world->used[i].begin < end && world->used[i].begin - at < bytes;
+         i++) {
+        at = dpari_most(at, dpari_in_units(world->used[i].begin + world->used[i].bytes, unit));
     }
     *place = i;
     return end - at >= bytes ? at : -1;
 }
 
 /* Finds a gap in any of this rank's extents and maps that extent if necessary. Returns where the
- * gap begins and sets *number to the extent, or returns -1; see w->lacks. */
-static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t unit,
+ * gap begins and sets *number to the extent, or returns -1; see world->lacks. */
+static DPARI_COLD int64_t dpari_heap_gap(dpari_world *world, int64_t bytes, int64_t unit,
                                          int32_t *place, int32_t *number)
 {
     int64_t at = -1;
-    for (int32_t i = 1; i <= w->owns_extents; i++) {
-        char **view = &w->view[w->me * DPARI_EXTENTS + i];
-        at = dpari_extent_gap(w, i, bytes, unit, place);
+    for (int32_t i = 1; i <= world->owns_extents; i++) {
+        char **view = &world->view[world->me * DPARI_EXTENTS + i];
+        at = dpari_extent_gap(world, i, bytes, unit, place);
         if (at < 0) {
             continue;
         }
         if (!*view) { /* the extent was unmapped when it became empty */
-            DPARI_STORE(view, dpari_own_map(w, w->own[i].begin, w->own[i].bytes));
+            DPARI_STORE(view, dpari_own_map(world, world->own[i].begin, world->own[i].bytes));
         }
         if (*view) {
             *number = i;
             return at;
         }
-        w->lacks = DPARI_LACKS_ADDRESSES;
+        world->lacks = DPARI_LACKS_ADDRESSES;
     }
     return -1;
 }
@@ -10054,16 +10097,16 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t 
 /* Finds a place for `take` bytes. Large allocations begin at a large page, in a new extent if
  * necessary. With small pages, elements of a box that are a page apart would each cause a TLB miss.
  */
-static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t *place,
+static DPARI_COLD int64_t dpari_heap_place(dpari_world *world, int64_t take, int32_t *place,
                                            int32_t *number)
 {
     const int64_t page = dpari_os_page();
     int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : page;
-    int64_t at = dpari_heap_gap(w, take, unit, place, number);
-    if (at < 0 && dpari_extent_make(w, take) > 0) {
-        at = dpari_heap_gap(w, take, unit, place, number);
+    int64_t at = dpari_heap_gap(world, take, unit, place, number);
+    if (at < 0 && dpari_extent_make(world, take) > 0) {
+        at = dpari_heap_gap(world, take, unit, place, number);
     }
-    return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
+    return at >= 0 || unit == page ? at : dpari_heap_gap(world, take, page, place, number);
 }
 
 /* True if there is not enough memory, so that the system would kill some process rather than refuse
@@ -10071,90 +10114,90 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t
  * others have taken theirs. They therefore announce allocations, and if there is not enough for
  * all, a rank waits for those before it. If the result is 0, dpari_heap_took ends the
  * announcement. */
-static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
+static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
 {
     dpari_available now;
     int64_t before = 1;
     for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
-        before = DPARI_ADD(&w->head->taking, take);
+        before = DPARI_ADD(&world->head->taking, take);
         dpari_os_available(&now);
         if (before + take <= now.bytes) {
             return 0;
         }
-        DPARI_ADD(&w->head->taking, -take);
+        DPARI_ADD(&world->head->taking, -take);
         dpari_os_sleep(before > 0 ? 1e-3 : 0.0);
     }
     return 1;
 }
 
 /* Ends the announcement of dpari_heap_is_short. */
-static void dpari_heap_took(dpari_world *w, int64_t take)
+static void dpari_heap_took(dpari_world *world, int64_t take)
 {
     if (take >= DPARI_ASK_FROM) {
-        DPARI_ADD(&w->head->taking, -take);
+        DPARI_ADD(&world->head->taking, -take);
     }
 }
 
 /* Unmaps an extent if it is empty, so that its addresses are free again; it keeps its range of the
  * file. The first extent stays mapped because it is seldom empty. Heaps of ranks that are threads
  * stay mapped because other threads may still read them. */
-static void dpari_extent_rest(dpari_world *w, int32_t number)
+static void dpari_extent_rest(dpari_world *world, int32_t number)
 {
-    const dpari_own *e = &w->own[number];
-    const int32_t i = dpari_heap_find(w, e->begin);
-    char **view = &w->view[w->me * DPARI_EXTENTS + number];
+    const dpari_own *e = &world->own[number];
+    const int32_t i = dpari_heap_find(world, e->begin);
+    char **view = &world->view[world->me * DPARI_EXTENTS + number];
     char *at = *view;
-    if (number == 1 || w->segment.fd < 0 ||
-        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
+    if (number == 1 || world->segment.fd < 0 ||
+        (i < world->used_count && world->used[i].begin < e->begin + e->bytes)) {
         return;
     }
     DPARI_STORE(view, (char *)NULL);
     dpari_os_unmap(at, e->bytes);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
                                                        void **memory)
 {
     int32_t place = 0, number = 0;
     int64_t at = -1, take = bytes < 1 ? 1 : bytes;
     dpari_own *e;
     char *address;
-    w->number = ENOMEM;
-    w->lacks = DPARI_LACKS_HEAP;
-    if (take > w->head->part_bytes) {
+    world->number = ENOMEM;
+    world->lacks = DPARI_LACKS_HEAP;
+    if (take > world->head->part_bytes) {
         return DPAR_E_MEMORY;
     }
     take = dpari_in_units(take, dpari_os_page());
-    if (users && take > w->head->heap_bytes - w->users) {
+    if (users && take > world->head->heap_bytes - world->users) {
         return DPAR_E_MEMORY;
     }
-    w->lacks = DPARI_LACKS_PIECES;
-    if (w->used_count == DPARI_MAX_USED) {
+    world->lacks = DPARI_LACKS_PIECES;
+    if (world->used_count == DPARI_MAX_USED) {
         return DPAR_E_MEMORY;
     }
-    w->lacks = DPARI_LACKS_MEMORY;
-    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(w, take)) {
+    world->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(world, take)) {
         return DPAR_E_MEMORY;
     }
-    at = dpari_heap_place(w, take, &place, &number);
+    at = dpari_heap_place(world, take, &place, &number);
     if (at >= 0) {
-        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
+        world->number = world->segment.fd >= 0 ? dpari_os_reserve(world->segment.fd, at, take) : 0;
     }
-    dpari_heap_took(w, take);
+    dpari_heap_took(world, take);
     if (at < 0) {
         return DPAR_E_MEMORY;
     }
-    if (w->number != 0) {
-        w->lacks = DPARI_LACKS_FILE;
-        dpari_extent_rest(w, number);
+    if (world->number != 0) {
+        world->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(world, number);
         return DPAR_E_MEMORY;
     }
-    e = &w->own[number];
-    address = dpari_own_view(w, number) + (at - e->begin);
-    w->lacks = DPARI_LACKS_NOTHING;
-    if (w->segment.fd >= 0) {
+    e = &world->own[number];
+    address = dpari_own_view(world, number) + (at - e->begin);
+    world->lacks = DPARI_LACKS_NOTHING;
+    if (world->segment.fd >= 0) {
         dpari_os_large_pages(address, take);
-        if (users && w->used_count < DPARI_DUMPED) {
+        if (users && world->used_count < DPARI_DUMPED) {
             dpari_os_dump(address, take, 1);
         }
     }
@@ -10162,56 +10205,56 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t b
         memset(address, 0, (size_t)dpari_least(e->fresh - at, take));
     }
     e->fresh = dpari_most(e->fresh, at + take);
-    w->fresh = dpari_most(w->fresh, at + take);
-    memmove(&w->used[place + 1], &w->used[place],
-            (size_t)(w->used_count - place) * sizeof w->used[0]);
-    w->used[place].begin = at;
-    w->used[place].bytes = take;
-    w->used[place].users = users ? take : 0;
-    w->users += w->used[place].users;
-    w->used_count++;
+    world->fresh = dpari_most(world->fresh, at + take);
+    memmove(&world->used[place + 1], &world->used[place],
+            (size_t)(world->used_count - place) * sizeof world->used[0]);
+    world->used[place].begin = at;
+    world->used[place].bytes = take;
+    world->used[place].users = users ? take : 0;
+    world->users += world->used[place].users;
+    world->used_count++;
     *memory = address;
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world *world)
 {
-    const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
+    const int32_t lacks = world ? world->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
     struct rlimit file;
     switch (lacks) {
     case DPARI_LACKS_HEAP:
-        dpar_text_put(t, "dpar_world_desc.heap_bytes is the limit");
+        dpar_text_put(text, "dpar_world_desc.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
-            dpar_text_put(t, ", reduced to what ulimit -f allows");
+            dpar_text_put(text, ", reduced to what ulimit -f allows");
         }
         return;
-    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is large enough"); return;
-    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many allocations (65536)"); return;
-    case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
-    case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
+    case DPARI_LACKS_PLACE: dpar_text_put(text, "no gap in the heap is large enough"); return;
+    case DPARI_LACKS_PIECES: dpar_text_put(text, "too many allocations (65536)"); return;
+    case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(text); return;
+    case DPARI_LACKS_FILE: dpari_os_error(text, world->number); return;
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(t); /* most likely this limit is why private memory was refused */
+        dpari_os_put_addresses(text); /* most likely this limit is why private memory was refused */
         return;
     }
     dpari_os_available(&now);
-    dpar_text_put(t, "out of memory");
+    dpar_text_put(text, "out of memory");
     if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
-        dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
+        dpari_text_print(text, ": %ld left of %ld of control group %s", now.bytes, now.most,
                          now.group);
     } else if (lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
-        dpari_text_print(t, ": %ld are available on this machine", now.bytes);
+        dpari_text_print(text, ": %ld are available on this machine", now.bytes);
     }
 }
 
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high, int64_t *within)
 {
     *within = 0;
-    for (int32_t i = 1; i <= w->owns_extents && low < high; i++) {
-        const dpari_own *e = &w->own[i];
-        const int64_t view = (int64_t)(uintptr_t)dpari_own_view(w, i);
+    for (int32_t i = 1; i <= world->owns_extents && low < high; i++) {
+        const dpari_own *e = &world->own[i];
+        const int64_t view = (int64_t)(uintptr_t)dpari_own_view(world, i);
         const dpari_used *u;
         int64_t at;
         int32_t k;
@@ -10219,8 +10262,8 @@ DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, 
             continue;
         }
         at = low - view + e->begin;
-        k = low < view ? 0 : dpari_heap_find(w, at + 1);
-        u = k > 0 ? &w->used[k - 1] : NULL;
+        k = low < view ? 0 : dpari_heap_find(world, at + 1);
+        u = k > 0 ? &world->used[k - 1] : NULL;
         if (u == NULL || at >= u->begin + u->bytes) {
             return 0;
         }
@@ -10230,116 +10273,117 @@ DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, 
     return 1;
 }
 
-DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory)
+DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
 {
     uint64_t offset = 0;
-    const int32_t number = dpari_own_find(w, (uint64_t)(uintptr_t)memory, &offset);
-    const int64_t at = w->own[number].begin + (int64_t)offset;
-    const int32_t low = number > 0 ? dpari_heap_find(w, at) : w->used_count;
-    if (low == w->used_count || w->used[low].begin != at) {
+    const int32_t number = dpari_own_find(world, (uint64_t)(uintptr_t)memory, &offset);
+    const int64_t at = world->own[number].begin + (int64_t)offset;
+    const int32_t low = number > 0 ? dpari_heap_find(world, at) : world->used_count;
+    if (low == world->used_count || world->used[low].begin != at) {
         return;
     }
-    if (w->segment.fd >= 0 && w->used[low].users > 0 &&
-        !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(memory, w->used[low].bytes, 0);
+    if (world->segment.fd >= 0 && world->used[low].users > 0 &&
+        !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+        dpari_os_dump(memory, world->used[low].bytes, 0);
     }
 #if defined(__linux__) && defined(MADV_REMOVE)
-    if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
-        madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
+    if (world->segment.fd >= 0 && world->used[low].bytes >= INT64_C(1) << 20) {
+        madvise(memory, (size_t)world->used[low].bytes, MADV_REMOVE);
     }
 #endif
-    w->users -= w->used[low].users;
-    w->used_count--;
-    memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
-    dpari_extent_rest(w, number);
+    world->users -= world->used[low].users;
+    world->used_count--;
+    memmove(&world->used[low], &world->used[low + 1],
+            (size_t)(world->used_count - low) * sizeof world->used[0]);
+    dpari_extent_rest(world, number);
 }
 
 /* ---- joining ----------------------------------------------------------------------------------
  */
 
-static int64_t dpari_view_bytes(const dpari_world *w)
+static int64_t dpari_view_bytes(const dpari_world *world)
 {
-    return w->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
+    return world->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
 }
 
 /* Unmaps all extents that this rank has mapped, its own and those of other ranks. */
-static void dpari_world_unmap(dpari_world *w)
+static void dpari_world_unmap(dpari_world *world)
 {
-    for (int32_t i = 0; i < w->size * DPARI_EXTENTS; i++) {
-        if (w->view[i]) {
-            dpari_os_unmap(w->view[i],
-                           w->rank[i / DPARI_EXTENTS].extent[i % DPARI_EXTENTS].bytes);
+    for (int32_t i = 0; i < world->size * DPARI_EXTENTS; i++) {
+        if (world->view[i]) {
+            dpari_os_unmap(world->view[i],
+                           world->rank[i / DPARI_EXTENTS].extent[i % DPARI_EXTENTS].bytes);
         }
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
 {
-    DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
-    dpari_ring_all(&w->segment);
-    if (!w->threads && w->owns != DPARI_OWNS_FILE) {
-        dpari_world_unmap(w);
+    DPARI_STORE(&world->rank[world->me].state, (uint32_t)DPARI_RANK_LEFT);
+    dpari_ring_all(&world->segment);
+    if (!world->threads && world->owns != DPARI_OWNS_FILE) {
+        dpari_world_unmap(world);
     }
-    dpari_os_unmap(w->view, dpari_view_bytes(w));
-    dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    dpari_os_unmap(w->probe, dpari_os_page());
-    if (w->owns) {
-        w->segment.base = w->owns == DPARI_OWNS_FILE ? NULL : w->segment.base;
-        dpari_segment_close(&w->segment);
+    dpari_os_unmap(world->view, dpari_view_bytes(world));
+    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->probe, dpari_os_page());
+    if (world->owns) {
+        world->segment.base = world->owns == DPARI_OWNS_FILE ? NULL : world->segment.base;
+        dpari_segment_close(&world->segment);
     }
-    dpari_os_unmap(w, (int64_t)sizeof *w);
+    dpari_os_unmap(world, (int64_t)sizeof *world);
 }
 
-DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me,
+DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me,
                                                         int32_t own, const dpar_world_desc *options)
 {
-    dpari_world_head *h = dpari_segment_head(s);
-    dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
-    if (!w) {
+    dpari_world_head *head = dpari_segment_head(segment);
+    dpari_world *world = (dpari_world *)dpari_os_pages((int64_t)sizeof *world);
+    if (!world) {
         return NULL;
     }
-    w->segment = *s;
-    w->head = h;
-    w->rank = dpari_segment_ranks(s);
-    w->channel = (uint64_t *)(void *)(w->rank + h->ranks);
-    w->me = me;
-    w->size = (int32_t)h->ranks;
-    w->threads = h->threads;
-    w->owns = own;
-    w->timeout_s = 300.0; /* the default, as dpar_world_desc says */
+    world->segment = *segment;
+    world->head = head;
+    world->rank = dpari_segment_ranks(segment);
+    world->channel = (uint64_t *)(void *)(world->rank + head->ranks);
+    world->me = me;
+    world->size = (int32_t)head->ranks;
+    world->threads = head->threads;
+    world->owns = own;
+    world->timeout_s = 300.0; /* the default, as dpar_world_desc says */
     if (options && options->timeout_s < 0.0) {
-        w->timeout_s = 0.0;
+        world->timeout_s = 0.0;
     } else if (options && options->timeout_s > 0.0) {
-        w->timeout_s = options->timeout_s;
+        world->timeout_s = options->timeout_s;
     }
-    w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    w->view = (char **)dpari_os_pages(dpari_view_bytes(w));
-    w->fresh = dpari_part_begin(w);
-    w->clock = DPARI_LOAD(&h->clock);
-    w->clock_at = dpari_os_now();
-    w->probe = dpari_os_own_page();
-    if (!w->used || !w->view || !w->probe) {
-        dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-        dpari_os_unmap(w->view, dpari_view_bytes(w));
-        dpari_os_unmap(w->probe, dpari_os_page());
-        dpari_os_unmap(w, (int64_t)sizeof *w);
+    world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
+    world->fresh = dpari_part_begin(world);
+    world->clock = DPARI_LOAD(&head->clock);
+    world->clock_at = dpari_os_now();
+    world->probe = dpari_os_own_page();
+    if (!world->used || !world->view || !world->probe) {
+        dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(world->view, dpari_view_bytes(world));
+        dpari_os_unmap(world->probe, dpari_os_page());
+        dpari_os_unmap(world, (int64_t)sizeof *world);
         return NULL;
     }
-    return w;
+    return world;
 }
 
 /* Writes the message that names the ranks that have not arrived. Returns DPAR_E_PEER if one of them
  * has ended, otherwise DPAR_E_TIMEOUT. */
-static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
+static dpar_status dpari_join_missing(dpari_world *world, double waited, dpar_why *why)
 {
     dpar_status status = DPAR_E_TIMEOUT;
     int32_t named = 0;
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "start: ");
-    for (int32_t i = 0; i < w->size; i++) {
-        uint32_t state = dpari_rank_state(w, i);
-        if (DPARI_LOAD(&w->rank[i].member) != 0) {
+    for (int32_t i = 0; i < world->size; i++) {
+        uint32_t state = dpari_rank_state(world, i);
+        if (DPARI_LOAD(&world->rank[i].member) != 0) {
             continue;
         }
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
@@ -10348,32 +10392,32 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
                              state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
-    dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, w->size, waited);
+    dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, world->size, waited);
     return status;
 }
 
 /* Waits until every rank has published its `member`. */
-static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
+static dpar_status dpari_join_all(dpari_world *world, dpar_why *why)
 {
     dpari_wait t;
     memset(&t, 0, sizeof t);
-    for (int32_t i = 0; i < w->size; i++) {
+    for (int32_t i = 0; i < world->size; i++) {
         /* a rank that arrived and has left again has set `member`, so it counts */
-        while (DPARI_LOAD(&w->rank[i].member) == 0) {
-            if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
+        while (DPARI_LOAD(&world->rank[i].member) == 0) {
+            if (dpari_wait_turn(world, &t, -1) != DPAR_MORE) {
                 continue;
             }
             double waited = dpari_os_now() - t.began;
-            uint32_t state = dpari_rank_state(w, i);
-            int late = w->timeout_s > 0.0 && waited > w->timeout_s;
+            uint32_t state = dpari_rank_state(world, i);
+            int late = world->timeout_s > 0.0 && waited > world->timeout_s;
             if ((late || state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
-                DPARI_LOAD(&w->rank[i].member) == 0) {
-                dpari_wait_end(w, &t);
-                return dpari_join_missing(w, waited, why);
+                DPARI_LOAD(&world->rank[i].member) == 0) {
+                dpari_wait_end(world, &t);
+                return dpari_join_missing(world, waited, why);
             }
         }
     }
-    dpari_wait_end(w, &t);
+    dpari_wait_end(world, &t);
     return DPAR_OK;
 }
 
@@ -10396,79 +10440,81 @@ static int32_t dpari_cpu_bits(uint64_t v)
  * it could, so that the ranks can agree on a method that works for all of them. */
 
 /* Computes the word of a rank, a hash of the world's nonce and the rank (splitmix64). */
-static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
+static uint64_t dpari_world_word(const dpari_world *world, int32_t rank)
 {
-    uint64_t h = w->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = world->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
     return h ^ h >> 31;
 }
 
-static int dpari_world_fetch(const dpari_world *w, int32_t rank, void *to, uint64_t from,
+static int dpari_world_fetch(const dpari_world *world, int32_t rank, void *to, uint64_t from,
                              int64_t bytes)
 {
     dpari_os_target target;
-    target.pid = w->rank[rank].pid;
-    target.at = w->rank[rank].probe;
-    target.word = dpari_world_word(w, rank);
+    target.pid = world->rank[rank].pid;
+    target.at = world->rank[rank].probe;
+    target.word = dpari_world_word(world, rank);
     return dpari_os_read_peer(&target, to, from, bytes);
 }
 
-DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *world, int32_t reader, int32_t rank)
 {
-    const dpari_rank *r = &w->rank[reader];
-    const int32_t count = DPARI_LOAD(&r->reads);
-    if (count == 0 || count == w->size) {
+    const dpari_rank *record = &world->rank[reader];
+    const int32_t count = DPARI_LOAD(&record->reads);
+    if (count == 0 || count == world->size) {
         return count != 0;
     }
-    return (int)(__atomic_load_n(&r->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
+    return (int)(__atomic_load_n(&record->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
 }
 
-DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+DPARI_INTERNAL int dpari_world_read(dpari_world *world, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     const uint64_t bit = UINT64_C(1) << rank % 64;
     if (bytes == 0) {
         return 0;
     }
-    if (dpari_world_fetch(w, rank, to, from, bytes) == 0) {
+    if (dpari_world_fetch(world, rank, to, from, bytes) == 0) {
         return 0;
     }
-    if (r->can_read[rank / 64] & bit) {
-        __atomic_store_n(&r->can_read[rank / 64], r->can_read[rank / 64] & ~bit, __ATOMIC_RELAXED);
-        DPARI_STORE(&r->reads, r->reads - 1);
+    if (record->can_read[rank / 64] & bit) {
+        __atomic_store_n(&record->can_read[rank / 64], record->can_read[rank / 64] & ~bit,
+                         __ATOMIC_RELAXED);
+        DPARI_STORE(&record->reads, record->reads - 1);
     }
     return -1;
 }
 
 /* Tries to read from each other rank and publishes from which ranks that works. */
-static DPARI_COLD void dpari_world_prove(dpari_world *w)
+static DPARI_COLD void dpari_world_prove(dpari_world *world)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     int32_t count = 1;
-    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WORLD_NO_CMA)) {
+    if (world->threads || world->size == 1 || (world->head->plain & DPAR_WORLD_NO_CMA)) {
         return;
     }
-    memset(r->can_read, 0, sizeof r->can_read);
-    r->can_read[w->me / 64] = UINT64_C(1) << w->me % 64;
-    for (int32_t i = 1; i < w->size; i++) { /* each starts at its next rank, to spread the reads */
-        const int32_t peer = (w->me + i) % w->size;
-        if (dpari_world_fetch(w, peer, NULL, 0, 0) == 0) {
-            r->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
+    memset(record->can_read, 0, sizeof record->can_read);
+    record->can_read[world->me / 64] = UINT64_C(1) << world->me % 64;
+    for (int32_t i = 1; i < world->size;
+         i++) { /* each starts at its next rank, to spread the reads */
+        const int32_t peer = (world->me + i) % world->size;
+        if (dpari_world_fetch(world, peer, NULL, 0, 0) == 0) {
+            record->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
             count++;
         } else if (errno == ENOSYS) {
             break;
         }
     }
-    DPARI_STORE(&r->reads, count);
+    DPARI_STORE(&record->reads, count);
 }
 
 /* Returns why this rank cannot read another one's memory, as far as that is known. */
-static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t rank)
+static DPARI_COLD const char *dpari_unread_why(const dpari_world *world, int32_t rank)
 {
-    const dpari_rank *mine = &w->rank[w->me], *theirs = &w->rank[rank];
-    if (dpari_world_fetch(w, rank, NULL, 0, 0) == 0) {
+    const dpari_rank *mine = &world->rank[world->me], *theirs = &world->rank[rank];
+    if (dpari_world_fetch(world, rank, NULL, 0, 0) == 0) {
         return "a read failed before";
     }
     if (errno == ENOSYS) {
@@ -10486,81 +10532,81 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
     return "no process has its pid";
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *text, dpari_world *world)
 {
     int32_t first = -1, count = 0;
-    for (int32_t i = 0; i < w->size; i++) {
-        if (i == w->me || dpari_world_reads(w, w->me, i)) {
+    for (int32_t i = 0; i < world->size; i++) {
+        if (i == world->me || dpari_world_reads(world, world->me, i)) {
             continue;
         }
         first = first < 0 ? i : first;
         count++;
     }
     if (count > 0) {
-        dpari_text_print(t, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
-                         w->size - 1, first, dpari_unread_why(w, first));
-        dpar_text_put(t, count > 1 ? ", ..." : "");
+        dpari_text_print(text, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
+                         world->size - 1, first, dpari_unread_why(world, first));
+        dpar_text_put(text, count > 1 ? ", ..." : "");
     }
 }
 
 /* True if the control group of this rank may use fewer processors than it has ranks. */
-static int dpari_world_quota_is_short(const dpari_world *w)
+static int dpari_world_quota_is_short(const dpari_world *world)
 {
-    const dpari_rank *r = &w->rank[w->me];
+    const dpari_rank *record = &world->rank[world->me];
     int32_t together = 0;
-    if (r->quota >= w->size) {
+    if (record->quota >= world->size) {
         return 0;
     }
-    for (int32_t i = 0; i < w->size; i++) {
-        together += w->rank[i].group == r->group;
+    for (int32_t i = 0; i < world->size; i++) {
+        together += world->rank[i].group == record->group;
     }
-    return r->quota < together;
+    return record->quota < together;
 }
 
 /* Finds out what can be known only once all ranks have arrived: whether there are cores for all of
  * them, and which ranks' memory this rank can read. */
-static void dpari_world_look(dpari_world *w)
+static void dpari_world_look(dpari_world *world)
 {
     int32_t cores = 0;
     for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
         uint64_t any = 0;
-        for (int32_t i = 0; i < w->size; i++) {
-            any |= w->rank[i].cpus[k];
+        for (int32_t i = 0; i < world->size; i++) {
+            any |= world->rank[i].cpus[k];
         }
         cores += dpari_cpu_bits(any);
     }
-    w->crowded = cores < w->size;
-    w->thrifty = dpari_world_quota_is_short(w);
-    dpari_world_prove(w);
+    world->crowded = cores < world->size;
+    world->thrifty = dpari_world_quota_is_short(world);
+    dpari_world_prove(world);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint64_t member,
                                                         dpar_why *why)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     dpari_available available;
     dpar_status status;
-    if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
+    if (world->segment.fd >= 0 && dpari_os_hold(world->segment.fd, world->me) != 0) {
         return dpari_os_why(why, "start: taking the lock of this rank", 0, errno);
     }
-    r->pid = (int32_t)getpid();
-    r->pids = dpari_os_pids();
-    w->cpu = dpari_os_cpu();
-    DPARI_STORE(&r->cpu, w->cpu); /* ranks that arrived before look at it */
-    *w->probe = dpari_world_word(w, w->me);
-    r->probe = (uint64_t)(uintptr_t)w->probe;
+    record->pid = (int32_t)getpid();
+    record->pids = dpari_os_pids();
+    world->cpu = dpari_os_cpu();
+    DPARI_STORE(&record->cpu, world->cpu); /* ranks that arrived before look at it */
+    *world->probe = dpari_world_word(world, world->me);
+    record->probe = (uint64_t)(uintptr_t)world->probe;
     dpari_os_available(&available);
-    r->quota = available.cpus;
-    r->group = available.who;
-    r->pid_space = dpari_os_namespace("pid");
-    r->user_space = dpari_os_namespace("user");
-    dpari_os_cpus(r->cpus);
-    r->cache = dpari_os_cache(r->cpus);
-    DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
-    dpari_publish(w, &r->member, member);
-    status = dpari_join_all(w, why);
+    record->quota = available.cpus;
+    record->group = available.who;
+    record->pid_space = dpari_os_namespace("pid");
+    record->user_space = dpari_os_namespace("user");
+    dpari_os_cpus(record->cpus);
+    record->cache = dpari_os_cache(record->cpus);
+    DPARI_STORE(&record->state, (uint32_t)DPARI_RANK_HERE);
+    dpari_publish(world, &record->member, member);
+    status = dpari_join_all(world, why);
     if (status == DPAR_OK) {
-        dpari_world_look(w);
+        dpari_world_look(world);
     }
     return status;
 }
@@ -10578,16 +10624,16 @@ DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call)
 {
-    dpari_rank *r = &w->rank[w->me];
-    uint64_t number = r->flights;
+    dpari_rank *record = &world->rank[world->me];
+    uint64_t number = record->flights;
     union {
         dpari_flight f;
         uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
     } now;
-    dpari_flight *slot = &r->flight[number % DPARI_FLIGHTS];
+    dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
     now.f.sequence = sequence;
     now.f.count = call->count;
     now.f.comm = comm;
@@ -10601,31 +10647,31 @@ DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t
     now.f.padding[0] = 0;
     now.f.padding[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
-    DPARI_STORE(&r->flights, number + 1);
+    DPARI_STORE(&record->flights, number + 1);
     return (int64_t)number;
 }
 
-DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
+DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state)
 {
-    dpari_rank *r = &w->rank[w->me];
-    if (r->flights - (uint64_t)number <= DPARI_FLIGHTS) {
-        __atomic_store_n(&r->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
+    dpari_rank *record = &world->rank[world->me];
+    if (record->flights - (uint64_t)number <= DPARI_FLIGHTS) {
+        __atomic_store_n(&record->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
                          __ATOMIC_RELAXED);
     }
 }
 
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out)
 {
-    const dpari_rank *r = &w->rank[rank];
-    uint64_t n = DPARI_LOAD(&r->flights), k;
+    const dpari_rank *record = &world->rank[rank];
+    uint64_t n = DPARI_LOAD(&record->flights), k;
     union {
         dpari_flight f;
         uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
     } now;
     for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
         dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
+                          (const uint64_t *)(const void *)&record->flight[(k - 1) % DPARI_FLIGHTS]);
         if (sequence == DPARI_FLIGHT_LAST ||
             (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
             (now.f.comm == comm && now.f.sequence == sequence &&
@@ -10637,78 +10683,79 @@ DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_
     return 0;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *text, const dpari_flight *flight)
 {
-    const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
-    const char *name = dpar_call_name(f->kind);
-    if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
+    const int own = flight->root == DPARI_CLOSE || flight->root == DPARI_SPLIT;
+    const char *name = dpar_call_name(flight->kind);
+    if (dpari_planning_text(text, flight->kind, flight->sequence, flight->tag)) {
         return;
     }
     if (own) {
-        name = f->root == DPARI_CLOSE ? "close" : "split";
+        name = flight->root == DPARI_CLOSE ? "close" : "split";
     }
-    dpari_text_print(t, "%s #%ld", name, f->sequence);
-    if (f->kind == DPAR_CALL_BARRIER || own) {
+    dpari_text_print(text, "%s #%ld", name, flight->sequence);
+    if (flight->kind == DPAR_CALL_BARRIER || own) {
         return;
     }
-    dpar_text_put(t, " (");
-    if (f->varies) {
-        dpar_text_put(t, "pieces of ");
+    dpar_text_put(text, " (");
+    if (flight->varies) {
+        dpar_text_put(text, "pieces of ");
     } else {
-        dpari_text_print(t, "%ld ", f->count);
+        dpari_text_print(text, "%ld ", flight->count);
     }
-    dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
-    if (f->type >= DPAR_TYPE_COUNT) {
-        dpari_text_print(t, " as %s", dpar_type_name(dpari_kern_wire(f->type)));
+    dpar_text_put(text, dpar_type_name(dpari_kern_stored(flight->type)));
+    if (flight->type >= DPAR_TYPE_COUNT) {
+        dpari_text_print(text, " as %s", dpar_type_name(dpari_kern_wire(flight->type)));
     }
-    if (f->op != DPAR_COPY) {
-        dpari_text_print(t, ", %s", dpari_op_name(f->op));
+    if (flight->op != DPAR_COPY) {
+        dpari_text_print(text, ", %s", dpari_op_name(flight->op));
     }
-    if (f->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_text_print(t, "%s%d, tag %d",
-                         f->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ", f->root,
-                         f->tag);
-    } else if (f->kind == DPAR_CALL_BROADCAST || f->kind == DPAR_CALL_REDUCE ||
-               f->kind == DPAR_CALL_GATHER || f->kind == DPAR_CALL_SCATTER) {
-        dpari_text_print(t, ", root %d", f->root);
+    if (flight->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_text_print(text, "%s%d, tag %d",
+                         flight->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ",
+                         flight->root, flight->tag);
+    } else if (flight->kind == DPAR_CALL_BROADCAST || flight->kind == DPAR_CALL_REDUCE ||
+               flight->kind == DPAR_CALL_GATHER || flight->kind == DPAR_CALL_SCATTER) {
+        dpari_text_print(text, ", root %d", flight->root);
     }
-    if (f->kind < DPAR_CALL_COLLECTIVE_COUNT && f->tag != 0) {
-        dpari_text_print(t, ", tag %d", f->tag);
+    if (flight->kind < DPAR_CALL_COLLECTIVE_COUNT && flight->tag != 0) {
+        dpari_text_print(text, ", tag %d", flight->tag);
     }
-    dpari_text_char(t, ')');
+    dpari_text_char(text, ')');
 }
 
-static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
+static void dpari_put_flight(dpar_text *text, const dpari_flight *flight)
 {
     const char *state = " (in ";
-    if (f->state == DPARI_FLIGHT_DONE) {
+    if (flight->state == DPARI_FLIGHT_DONE) {
         state = " (last done: ";
-    } else if (f->state == DPARI_FLIGHT_FAILED) {
+    } else if (flight->state == DPARI_FLIGHT_FAILED) {
         state = " (failed: ";
     }
-    dpar_text_put(t, state);
-    dpari_flight_text(t, f);
-    if (f->comm != 0) {
-        dpari_text_print(t, " of group %ld", (int64_t)f->comm);
+    dpar_text_put(text, state);
+    dpari_flight_text(text, flight);
+    if (flight->comm != 0) {
+        dpari_text_print(text, " of group %ld", (int64_t)flight->comm);
     }
-    dpari_text_char(t, ')');
+    dpari_text_char(text, ')');
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *text, const dpari_world *world,
+                                              int32_t rank)
 {
     dpari_flight f;
-    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
-        dpari_put_flight(t, &f);
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(text, &f);
     } else {
-        dpar_text_put(t, " (it has begun no operation yet)");
+        dpar_text_put(text, " (it has begun no operation yet)");
     }
 }
 
-DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank)
 {
     dpari_flight f;
-    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
-        dpari_put_flight(t, &f);
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(text, &f);
     }
 }
 
@@ -10725,82 +10772,83 @@ DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, i
 /* ---- the memory that follows a member ---------------------------------------------------------
  */
 
-static int64_t dpari_table_bytes(const dpari_world *w)
+static int64_t dpari_table_bytes(const dpari_world *world)
 {
-    int64_t bytes = w->size * (int64_t)sizeof(dpari_piece);
+    int64_t bytes = world->size * (int64_t)sizeof(dpari_piece);
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w)
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *world)
 {
-    return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes;
+    return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(world) +
+           2 * world->head->slot_bytes;
 }
 
-DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *group, int32_t rank, int64_t parity)
 {
-    char *behind = (char *)(g->member[rank] + 1);
-    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(g->world));
+    char *behind = (char *)(group->member[rank] + 1);
+    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(group->world));
 }
 
-DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank)
+DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank)
 {
-    char *behind = (char *)(g->member[rank] + 1);
-    return behind + 2 * dpari_table_bytes(g->world);
+    char *behind = (char *)(group->member[rank] + 1);
+    return behind + 2 * dpari_table_bytes(group->world);
 }
 
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_API dpar_status dpari_group_broken(dpari_group *g)
+DPARI_API dpar_status dpari_group_broken(dpari_group *group)
 {
-    const dpari_abort *record = &g->member[0]->abort;
-    if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
+    const dpari_abort *record = &group->member[0]->abort;
+    if (group->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
         /* so that a rank that sees what this rank writes from here on also sees the record
          * (tests/model/order.c) */
         __atomic_thread_fence(__ATOMIC_RELEASE);
-        (void)dpari_repeat(record->status, &g->comm.why, record->text);
-        g->broken_from = record->from;
-        g->comm.status = record->status;
+        (void)dpari_repeat(record->status, &group->comm.why, record->text);
+        group->broken_from = record->from;
+        group->comm.status = record->status;
     }
-    return g->comm.status;
+    return group->comm.status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
+DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_status status,
                                                    const char *text)
 {
-    dpari_abort *record = &g->member[0]->abort;
+    dpari_abort *record = &group->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
-    if (g->comm.status != DPAR_OK) {
-        return g->comm.status;
+    if (group->comm.status != DPAR_OK) {
+        return group->comm.status;
     }
     if (DPARI_CLAIM(&record->state, &none, (uint32_t)DPARI_ABORT_CLAIMED)) {
         dpar_text t;
         dpar_text_init(&t, record->text, sizeof record->text);
         dpar_text_put(&t, text);
         record->status = status;
-        record->from = g->first ? g->first->sequence : g->sequence + 1;
+        record->from = group->first ? group->first->sequence : group->sequence + 1;
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
-        dpari_ring_all(&g->world->segment);
+        dpari_ring_all(&group->world->segment);
     }
     /* Another rank may have claimed the record first. If it died before it filled the record in,
      * this rank's own status and text count here. */
-    for (int32_t i = 0; i < 1000 && dpari_group_broken(g) == DPAR_OK; i++) {
+    for (int32_t i = 0; i < 1000 && dpari_group_broken(group) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
-    if (g->comm.status == DPAR_OK) {
-        g->comm.status = dpari_repeat(status, &g->comm.why, text);
+    if (group->comm.status == DPAR_OK) {
+        group->comm.status = dpari_repeat(status, &group->comm.why, text);
     }
-    return g->comm.status;
+    return group->comm.status;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, dpar_why *why)
 {
     const dpari_rank *first =
-        (const dpari_rank *)(const void *)(s->base + sizeof(dpari_world_head));
+        (const dpari_rank *)(const void *)(segment->base + sizeof(dpari_world_head));
     const uint64_t ref = DPARI_LOAD(&first->member);
     dpari_abort record;
     if (ref == 0 ||
-        !dpari_segment_copy(s, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
+        !dpari_segment_copy(segment, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
         record.state != DPARI_ABORT_SET) {
         return 0;
     }
@@ -10811,46 +10859,48 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_w
 /* ---- which ranks continue (dpari_vote) ---------------------------------------------------------
  */
 
-DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
+DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *group, uint64_t word)
 {
-    dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
+    dpari_publish(group->world, &group->member[group->comm.rank]->vote.word, word);
 }
 
-static DPARI_COLD int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
+static DPARI_COLD int dpari_vote_is_gone(const dpari_group *group, int32_t rank)
 {
-    const uint32_t state = dpari_rank_state(g->world, g->world_rank[rank]);
+    const uint32_t state = dpari_rank_state(group->world, group->world_rank[rank]);
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
 }
 
-DPARI_INTERNAL DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_vote_known(const dpari_group *group, int look)
 {
     int32_t r, n = 0;
-    for (r = 0; r < g->comm.size; r++) {
-        n += DPARI_LOAD(&g->member[r]->vote.word) != DPARI_VOTE_NONE ||
-             (look && dpari_vote_is_gone(g, r));
+    for (r = 0; r < group->comm.size; r++) {
+        n += DPARI_LOAD(&group->member[r]->vote.word) != DPARI_VOTE_NONE ||
+             (look && dpari_vote_is_gone(group, r));
     }
     return n;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
+DPARI_INTERNAL DPARI_COLD int dpari_vote_is_decided(const dpari_group *group)
 {
-    return DPARI_LOAD(&g->member[0]->vote.decided) != 0;
+    return DPARI_LOAD(&group->member[0]->vote.decided) != 0;
 }
 
-DPARI_INTERNAL DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
+DPARI_INTERNAL DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *group)
 {
-    uint64_t *stay = g->member[g->comm.rank]->vote.stay;
-    uint32_t none = 0, *decided = &g->member[0]->vote.decided;
+    uint64_t *stay = group->member[group->comm.rank]->vote.stay;
+    uint32_t none = 0, *decided = &group->member[0]->vote.decided;
     int32_t r;
-    for (r = 0; r < g->comm.size && !dpari_vote_is_decided(g); r++) {
-        if (DPARI_LOAD(&g->member[r]->vote.word) == DPARI_VOTE_STAYS && !dpari_vote_is_gone(g, r)) {
+    for (r = 0; r < group->comm.size && !dpari_vote_is_decided(group); r++) {
+        if (DPARI_LOAD(&group->member[r]->vote.word) == DPARI_VOTE_STAYS &&
+            !dpari_vote_is_gone(group, r)) {
             stay[r / 64] |= UINT64_C(1) << r % 64;
         }
     }
-    if (!dpari_vote_is_decided(g) && DPARI_CLAIM(decided, &none, (uint32_t)g->comm.rank + 1U)) {
-        dpari_ring_all(&g->world->segment);
+    if (!dpari_vote_is_decided(group) &&
+        DPARI_CLAIM(decided, &none, (uint32_t)group->comm.rank + 1U)) {
+        dpari_ring_all(&group->world->segment);
     }
-    return g->member[DPARI_LOAD(decided) - 1U]->vote.stay;
+    return group->member[DPARI_LOAD(decided) - 1U]->vote.stay;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
@@ -10861,24 +10911,25 @@ DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t ran
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
+DPARI_API DPARI_COLD void dpari_put_place(dpar_text *text, const dpari_group *group)
 {
-    if (g->place != NULL) {
-        dpari_text_print(t, " on %s", g->place);
+    if (group->place != NULL) {
+        dpari_text_print(text, " on %s", group->place);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *text, const dpari_group *group,
+                                              int32_t rank)
 {
-    dpar_text_put(t, "rank ");
-    if (g->called != NULL) {
-        dpari_text_int(t, g->called[rank]);
-        dpari_put_place(t, g);
+    dpar_text_put(text, "rank ");
+    if (group->called != NULL) {
+        dpari_text_int(text, group->called[rank]);
+        dpari_put_place(text, group);
         return;
     }
-    dpari_text_int(t, rank);
-    if (g->world_rank[rank] != rank) {
-        dpari_text_print(t, " (%d in the world)", g->world_rank[rank]);
+    dpari_text_int(text, rank);
+    if (group->world_rank[rank] != rank) {
+        dpari_text_print(text, " (%d in the world)", group->world_rank[rank]);
     }
 }
 
@@ -10888,177 +10939,179 @@ DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const ch
     dpari_group_of(comm)->place = place;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
-                                                   const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *text, const dpari_group *group,
+                                                   const dpari_flight *flight)
 {
-    dpari_flight shown = *f;
-    if (g->called != NULL && f->kind != DPAR_CALL_BARRIER && f->root >= 0 &&
-        f->root < g->comm.size) {
-        shown.root = g->called[f->root];
+    dpari_flight shown = *flight;
+    if (group->called != NULL && flight->kind != DPAR_CALL_BARRIER && flight->root >= 0 &&
+        flight->root < group->comm.size) {
+        shown.root = group->called[flight->root];
     }
-    dpari_flight_text(t, &shown);
+    dpari_flight_text(text, &shown);
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g,
-                                              const dpar_work *k)
+DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *text, const dpari_group *group,
+                                              const dpar_work *work)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
-    f.sequence = k->sequence;
-    f.count = k->call.count;
-    f.kind = k->call.kind;
-    f.type = k->call.type;
-    f.op = k->call.op;
-    f.root = k->call.root;
-    f.tag = k->call.tag;
-    f.varies = k->call.variable_counts;
-    dpari_put_flight_of(t, g, &f);
-    if (g->called != NULL) {
-        dpari_text_print(t, " in the memory of %s: ", g->place);
+    f.sequence = work->sequence;
+    f.count = work->call.count;
+    f.kind = work->call.kind;
+    f.type = work->call.type;
+    f.op = work->call.op;
+    f.root = work->call.root;
+    f.tag = work->call.tag;
+    f.varies = work->call.variable_counts;
+    dpari_put_flight_of(text, group, &f);
+    if (group->called != NULL) {
+        dpari_text_print(text, " in the memory of %s: ", group->place);
         return;
     }
-    dpar_text_put(t, " of ");
-    if (g->id != 0) {
-        dpari_text_print(t, "group %ld of ", (int64_t)g->id);
+    dpar_text_put(text, " of ");
+    if (group->id != 0) {
+        dpari_text_print(text, "group %ld of ", (int64_t)group->id);
     }
-    dpari_text_print(t, "%d ranks: ", g->comm.size);
+    dpari_text_print(text, "%d ranks: ", group->comm.size);
 }
 
 enum { DPARI_NAMED = 8 }; /* the most ranks that a message names */
 
 /* Appends the other ranks that died, because the one that was noticed first need not be the cause.
  */
-static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
+static DPARI_COLD void dpari_put_others_dead(dpar_text *text, const dpari_group *group,
+                                             int32_t rank)
 {
     int32_t dead = 1;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        if (r != rank && dpari_rank_state(group->world, group->world_rank[r]) == DPARI_RANK_DEAD &&
             dead++ < DPARI_NAMED) {
-            dpar_text_put(t, dead > 2 ? ", " : "; also ended: ");
-            dpari_put_rank(t, g, r);
+            dpar_text_put(text, dead > 2 ? ", " : "; also ended: ");
+            dpari_put_rank(text, group, r);
         }
     }
     if (dead > DPARI_NAMED) {
-        dpari_text_print(t, " and %d more", dead - DPARI_NAMED);
+        dpari_text_print(text, " and %d more", dead - DPARI_NAMED);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work,
                                                       int32_t rank)
 {
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, g, k);
-    dpari_put_rank(&t, g, rank);
-    if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
+    dpari_put_work(&t, group, work);
+    dpari_put_rank(&t, group, rank);
+    if (dpari_rank_state(group->world, group->world_rank[rank]) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* most likely the reason */
+        dpari_put_failed(&t, group->world, group->world_rank[rank]); /* most likely the reason */
     } else {
-        dpari_put_ending(&t, g->world, g->world_rank[rank]);
-        dpari_put_last(&t, g->world, g->world_rank[rank]);
+        dpari_put_ending(&t, group->world, group->world_rank[rank]);
+        dpari_put_last(&t, group->world, group->world_rank[rank]);
     }
-    dpari_put_others_dead(&t, g, rank);
-    return dpari_group_break(g, DPAR_E_PEER, why.text);
+    dpari_put_others_dead(&t, group, rank);
+    return dpari_group_break(group, DPAR_E_PEER, why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
                                                           uint64_t ref)
 {
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, g, k);
-    dpari_put_rank(&t, g, g->comm.rank);
+    dpari_put_work(&t, group, work);
+    dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, ": ");
-    dpari_put_unmapped(&t, g->world, ref);
-    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+    dpari_put_unmapped(&t, group->world, ref);
+    return dpari_group_break(group, DPAR_E_MEMORY, why.text);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref)
 {
-    dpari_group *g = dpari_group_of(comm);
+    dpari_group *group = dpari_group_of(comm);
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_rank(&t, g, comm->rank);
+    dpari_put_rank(&t, group, comm->rank);
     dpar_text_put(&t, ": ");
-    dpari_put_unmapped(&t, g->world, ref);
-    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+    dpari_put_unmapped(&t, group->world, ref);
+    return dpari_group_break(group, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *comm, dpar_text *t)
+DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *comm, dpar_text *text)
 {
-    const dpari_group *g = dpari_group_of(comm);
+    const dpari_group *group = dpari_group_of(comm);
     int32_t r = 0;
-    while (r < comm->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
+    while (r < comm->size &&
+           dpari_rank_state(group->world, group->world_rank[r]) != DPARI_RANK_DEAD) {
         r++;
     }
     if (r == comm->size) {
         return 0;
     }
-    dpari_put_rank(t, g, r);
-    dpari_put_ending(t, g->world, g->world_rank[r]);
-    dpari_put_last(t, g->world, g->world_rank[r]);
-    dpari_put_others_dead(t, g, r);
+    dpari_put_rank(text, group, r);
+    dpari_put_ending(text, group->world, group->world_rank[r]);
+    dpari_put_last(text, group->world, group->world_rank[r]);
+    dpari_put_others_dead(text, group, r);
     return 1;
 }
 
 /* A rank that closes the communicator sends nothing new on it. If its `owes` is 0 afterwards, all
  * that it had to report is in the channels, so the caller needs only one more look at them. */
-DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *group, int32_t world_rank)
 {
     dpari_flight f;
-    return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_CALL_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
-           DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
+    return dpari_flight_find(group->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
+           f.kind == DPAR_CALL_BARRIER && f.root == DPARI_CLOSE && f.comm == group->id &&
+           DPARI_LOAD(&group->world->rank[world_rank].owes) == 0;
 }
 
-DPARI_API DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
-                                             int64_t *sequence)
+DPARI_API DPARI_COLD int dpari_group_crossed(const dpari_group *group, int32_t world_rank,
+                                             double quiet, int64_t *sequence)
 {
-    dpari_world *w = g->world;
-    const dpari_rank *r = &w->rank[world_rank];
+    dpari_world *world = group->world;
+    const dpari_rank *record = &world->rank[world_rank];
     dpari_flight f, mine;
-    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(w, world_rank) > quiet ||
-        !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
-        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_CALL_COLLECTIVE_COUNT || f.comm != g->id ||
-        dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
+    if (DPARI_LOAD(&record->needs) != world->me || dpari_beat_age(world, world_rank) > quiet ||
+        !dpari_flight_find(world, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_CALL_COLLECTIVE_COUNT ||
+        f.comm != group->id || dpari_flight_find(world, world->me, group->id, f.sequence, &mine)) {
         return 0;
     }
     *sequence = f.sequence;
     return 1;
 }
 
-DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
-                                            int64_t sequence)
+DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *text, const dpari_group *group,
+                                            int32_t world_rank, int64_t sequence)
 {
     dpari_flight f;
-    dpar_text_put(t, " called ");
-    if (dpari_flight_find(g->world, world_rank, g->id, sequence, &f)) {
-        dpari_put_flight_of(t, g, &f);
+    dpar_text_put(text, " called ");
+    if (dpari_flight_find(group->world, world_rank, group->id, sequence, &f)) {
+        dpari_put_flight_of(text, group, &f);
     }
 }
 
-DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *group, int32_t world_rank)
 {
     int32_t r;
-    for (r = 0; r < g->comm.size; r++) {
-        if (g->world_rank[r] == world_rank) {
+    for (r = 0; r < group->comm.size; r++) {
+        if (group->world_rank[r] == world_rank) {
             return r;
         }
     }
     return -1;
 }
 
-DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
+DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *group, int32_t world_rank,
                                                  double quiet, int32_t *links)
 {
-    const dpari_rank *r = g->world->rank;
+    const dpari_rank *record = group->world->rank;
     int32_t who = world_rank, n;
-    for (n = 0; n < g->world->size && dpari_beat_age(g->world, who) <= quiet; n++) {
-        const int32_t next = DPARI_LOAD(&r[who].needs);
-        if (next == g->world->me || next == world_rank || dpari_group_rank(g, next) < 0) {
+    for (n = 0; n < group->world->size && dpari_beat_age(group->world, who) <= quiet; n++) {
+        const int32_t next = DPARI_LOAD(&record[who].needs);
+        if (next == group->world->me || next == world_rank || dpari_group_rank(group, next) < 0) {
             break;
         }
         who = next;
@@ -11076,18 +11129,18 @@ DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 /* ---- an exchange waits for one of its peers ---------------------------------------------------
  */
 
-DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g,
+DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
                                                  int32_t peer)
 {
-    const uint32_t state = dpari_rank_state(g->world, peer);
-    const dpar_status broken = dpari_group_broken(g);
+    const uint32_t state = dpari_rank_state(group->world, peer);
+    const dpar_status broken = dpari_group_broken(group);
     if (broken != DPAR_OK) {
         return broken;
     }
     if (comm->status != DPAR_OK) {
         return comm->status;
     }
-    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)) {
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(group, peer)) {
         return DPAR_E_PEER;
     }
     return DPAR_OK;
@@ -11134,13 +11187,13 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
                                                   uint64_t value)
 {
     enum { PROGRESS = 64 }; /* turns between two looks at other work */
-    dpari_world *w = p->group->world;
+    dpari_world *world = p->group->world;
     dpar_status status = DPAR_OK;
     int32_t turn = 0, resumed = 0;
     dpari_wait t;
     dpari_zero(&t, sizeof t);
     while (DPARI_LOAD(word) < value && status == DPAR_OK) {
-        const dpar_status passed = dpari_wait_turn(w, &t, p->peer);
+        const dpar_status passed = dpari_wait_turn(world, &t, p->peer);
         if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
             p->progress(p->exchange);
         }
@@ -11151,7 +11204,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
         if (passed != DPAR_MORE || DPARI_LOAD(word) >= value) {
             continue;
         }
-        dpari_wait_says(w, p->peer);
+        dpari_wait_says(world, p->peer);
         status = dpari_peer_look(p->comm, p->group, p->peer);
         if (status == DPAR_OK && dpari_peer_crossed(p)) {
             status = DPAR_E_MISMATCH;
@@ -11163,7 +11216,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
             status = DPAR_OK; /* the peer published the word before it ended */
         }
     }
-    dpari_wait_end(w, &t);
+    dpari_wait_end(world, &t);
     if (status != DPAR_OK) {
         p->waited = dpari_os_now() - t.began;
     }
@@ -11192,15 +11245,15 @@ enum {
     DPARI_LEVELS_LOOKS = 512 /* looks by levels before a rank looks at all words */
 };
 
-DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                             int32_t which)
+DPARI_INTERNAL const uint64_t *dpari_word_of(const dpari_group *group, const dpar_work *work,
+                                             int32_t rank, int32_t which)
 {
-    const dpari_member *m = g->member[rank];
+    const dpari_member *member = group->member[rank];
     switch (which) {
-    case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
-    case DPARI_WORD_A: return &m->a.word;
-    case DPARI_WORD_B: return &m->b.word;
-    default: return &m->c.word;
+    case DPARI_WORD_ENTRY: return &member->entry[work->sequence & 1].word;
+    case DPARI_WORD_A: return &member->a.word;
+    case DPARI_WORD_B: return &member->b.word;
+    default: return &member->c.word;
     }
 }
 
@@ -11214,54 +11267,54 @@ DPARI_INTERNAL int64_t dpari_gate_bytes(int32_t size)
 
 /* Returns the leader of the cluster that rank r joins: the last cluster with the same cache that
  * has fewer than `most` ranks. Returns r itself if there is none. */
-static int32_t dpari_cluster_of(const dpari_group *g, int32_t r, int32_t *members, int32_t most)
+static int32_t dpari_cluster_of(const dpari_group *group, int32_t r, int32_t *members, int32_t most)
 {
-    const dpari_levels *l = &g->levels;
-    const int32_t cache = g->world->rank[g->world_rank[r]].cache;
-    for (int32_t c = l->clusters - 1; c >= 0; c--) {
-        const int32_t lead = l->leaders[c];
-        if (g->world->rank[g->world_rank[lead]].cache == cache && members[lead] < most) {
+    const dpari_levels *levels = &group->levels;
+    const int32_t cache = group->world->rank[group->world_rank[r]].cache;
+    for (int32_t c = levels->clusters - 1; c >= 0; c--) {
+        const int32_t lead = levels->leaders[c];
+        if (group->world->rank[group->world_rank[lead]].cache == cache && members[lead] < most) {
             return lead;
         }
     }
     return r;
 }
 
-DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
+DPARI_INTERNAL void dpari_gate_cut(dpari_group *group, void *tables)
 {
-    dpari_levels *l = &g->levels;
-    const int32_t size = g->comm.size;
-    const int asked = (g->world->head->plain & DPAR_WORLD_NO_FLAT) != 0;
+    dpari_levels *levels = &group->levels;
+    const int32_t size = group->comm.size;
+    const int asked = (group->world->head->plain & DPAR_WORLD_NO_FLAT) != 0;
     /* the sizes of the clusters by leader, in memory that `place` takes over below */
     int32_t *members = (int32_t *)tables;
-    l->clusters = 0;
+    levels->clusters = 0;
     /* levels are slow for ranks that share a core, because each level costs a switch of ranks */
-    if (asked ? size < 3 : size < DPARI_LEVELS_FROM || g->world->crowded) {
+    if (asked ? size < 3 : size < DPARI_LEVELS_FROM || group->world->crowded) {
         return;
     }
-    l->most = size < DPARI_LEVELS_FROM ? 2 : DPARI_CLUSTER;
-    l->place = (int32_t *)tables;
-    l->leader = l->place + size;
-    l->leaders = l->leader + size;
+    levels->most = size < DPARI_LEVELS_FROM ? 2 : DPARI_CLUSTER;
+    levels->place = (int32_t *)tables;
+    levels->leader = levels->place + size;
+    levels->leaders = levels->leader + size;
     for (int32_t r = 0; r < size; r++) {
-        const int32_t lead = dpari_cluster_of(g, r, members, l->most);
+        const int32_t lead = dpari_cluster_of(group, r, members, levels->most);
         members[r] = 0;
         members[lead]++;
-        l->leader[r] = lead;
+        levels->leader[r] = lead;
         if (lead == r) {
-            l->leaders[l->clusters++] = r;
+            levels->leaders[levels->clusters++] = r;
         }
     }
-    for (int32_t c = 0; c < l->clusters; c++) {
+    for (int32_t c = 0; c < levels->clusters; c++) {
         int32_t n = 0;
-        for (int32_t r = l->leaders[c]; r < size; r++) {
-            if (l->leader[r] == l->leaders[c]) {
-                if (l->leaders[c] == l->leader[g->comm.rank]) {
-                    l->own = c;
-                    l->mine[n] = r;
-                    l->count = n + 1;
+        for (int32_t r = levels->leaders[c]; r < size; r++) {
+            if (levels->leader[r] == levels->leaders[c]) {
+                if (levels->leaders[c] == levels->leader[group->comm.rank]) {
+                    levels->own = c;
+                    levels->mine[n] = r;
+                    levels->count = n + 1;
                 }
-                l->place[r] = n++;
+                levels->place[r] = n++;
             }
         }
     }
@@ -11272,45 +11325,48 @@ DPARI_INTERNAL void dpari_gate_cut(dpari_group *g, void *tables)
 
 /* Returns the bytes of input of each rank that `up` carries in this collective, or 0 if it carries
  * none. */
-static int64_t dpari_gate_carries(const dpari_group *g, const dpar_work *k)
+static int64_t dpari_gate_carries(const dpari_group *group, const dpar_work *work)
 {
-    const int64_t bytes = k->call.count * dpar_type_bytes(dpari_kern_stored(k->call.type));
-    const int all = k->call.kind == DPAR_CALL_ALL_REDUCE || k->call.kind == DPAR_CALL_ALL_GATHER;
-    return all && !k->call.variable_counts && bytes <= DPARI_INLINE / g->levels.most ? bytes : 0;
+    const int64_t bytes = work->call.count * dpar_type_bytes(dpari_kern_stored(work->call.type));
+    const int all =
+        work->call.kind == DPAR_CALL_ALL_REDUCE || work->call.kind == DPAR_CALL_ALL_GATHER;
+    return all && !work->call.variable_counts && bytes <= DPARI_INLINE / group->levels.most ? bytes
+                                                                                            : 0;
 }
 
-DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *g, const dpar_work *k, int32_t rank,
-                                            uint64_t target)
+DPARI_INTERNAL const void *dpari_gate_given(const dpari_group *group, const dpar_work *work,
+                                            int32_t rank, uint64_t target)
 {
-    const dpari_levels *l = &g->levels;
-    const int64_t bytes = l->clusters > 0 ? dpari_gate_carries(g, k) : 0;
-    const dpari_entry *up = bytes > 0 ? &g->member[l->leader[rank]]->up[k->sequence & 1] : NULL;
+    const dpari_levels *levels = &group->levels;
+    const int64_t bytes = levels->clusters > 0 ? dpari_gate_carries(group, work) : 0;
+    const dpari_entry *up =
+        bytes > 0 ? &group->member[levels->leader[rank]]->up[work->sequence & 1] : NULL;
     if (!up || DPARI_LOAD(&up->word) != target) {
-        return g->member[rank]->entry[k->sequence & 1].payload;
+        return group->member[rank]->entry[work->sequence & 1].payload;
     }
-    return (const char *)(const void *)up->payload + l->place[rank] * bytes;
+    return (const char *)(const void *)up->payload + levels->place[rank] * bytes;
 }
 
-DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *g, const dpari_watch *at)
+DPARI_INTERNAL const void *dpari_gate_result(const dpari_group *group, const dpari_watch *at)
 {
-    const int32_t lead = at->stage == DPARI_BY_LEVELS ? g->levels.leader[g->comm.rank] : -1;
-    return lead < 0 || lead == g->comm.rank ? NULL : g->member[lead]->down.payload;
+    const int32_t lead = at->stage == DPARI_BY_LEVELS ? group->levels.leader[group->comm.rank] : -1;
+    return lead < 0 || lead == group->comm.rank ? NULL : group->member[lead]->down.payload;
 }
 
 /* ---- words ------------------------------------------------------------------------------------
  */
 
-static uint64_t *dpari_gate_up(const dpari_group *g, const dpar_work *k, int32_t rank,
+static uint64_t *dpari_gate_up(const dpari_group *group, const dpar_work *work, int32_t rank,
                                int32_t which)
 {
-    dpari_member *m = g->member[rank];
-    return which == DPARI_WORD_ENTRY ? &m->up[k->sequence & 1].word : &m->up_last.word;
+    dpari_member *member = group->member[rank];
+    return which == DPARI_WORD_ENTRY ? &member->up[work->sequence & 1].word : &member->up_last.word;
 }
 
-static uint64_t *dpari_gate_down(const dpari_group *g, int32_t rank, int32_t which)
+static uint64_t *dpari_gate_down(const dpari_group *group, int32_t rank, int32_t which)
 {
-    dpari_member *m = g->member[rank];
-    return which == DPARI_WORD_ENTRY ? &m->down.word : &m->down_last.word;
+    dpari_member *member = group->member[rank];
+    return which == DPARI_WORD_ENTRY ? &member->down.word : &member->down_last.word;
 }
 
 /* Returns 1 if the word has reached the target, 0 if not yet, and -1 if it is an entry with the
@@ -11326,29 +11382,29 @@ static int dpari_gate_came(const uint64_t *at, int32_t which, uint64_t target)
 }
 
 /* Publishes to the other leaders that this cluster has arrived, together with its small input. */
-static void dpari_gate_tell_leaders(dpari_group *g, const dpar_work *k, int32_t which,
+static void dpari_gate_tell_leaders(dpari_group *group, const dpar_work *work, int32_t which,
                                     uint64_t target)
 {
-    const dpari_levels *l = &g->levels;
-    const size_t bytes = (size_t)(which == DPARI_WORD_ENTRY ? dpari_gate_carries(g, k) : 0);
-    char *to = (char *)(void *)g->member[g->comm.rank]->up[k->sequence & 1].payload;
-    for (int32_t i = 0; i < l->count && bytes > 0; i++) {
-        memcpy(to + (size_t)i * bytes, g->member[l->mine[i]]->entry[k->sequence & 1].payload,
-               bytes);
+    const dpari_levels *levels = &group->levels;
+    const size_t bytes = (size_t)(which == DPARI_WORD_ENTRY ? dpari_gate_carries(group, work) : 0);
+    char *to = (char *)(void *)group->member[group->comm.rank]->up[work->sequence & 1].payload;
+    for (int32_t i = 0; i < levels->count && bytes > 0; i++) {
+        memcpy(to + (size_t)i * bytes,
+               group->member[levels->mine[i]]->entry[work->sequence & 1].payload, bytes);
     }
-    dpari_publish(g->world, dpari_gate_up(g, k, g->comm.rank, which), target);
+    dpari_publish(group->world, dpari_gate_up(group, work, group->comm.rank, which), target);
 }
 
-static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpari_watch *at,
+static int dpari_gate_cluster_came(const dpari_group *group, const dpar_work *work, dpari_watch *at,
                                    int32_t which, uint64_t target)
 {
     int came = 1;
     if (at->cursor == 0) {
         at->cursor = 1; /* the leader itself has arrived */
     }
-    for (; at->cursor < g->levels.count; at->cursor++) {
-        came =
-            dpari_gate_came(dpari_word_of(g, k, g->levels.mine[at->cursor], which), which, target);
+    for (; at->cursor < group->levels.count; at->cursor++) {
+        came = dpari_gate_came(dpari_word_of(group, work, group->levels.mine[at->cursor], which),
+                               which, target);
         if (came != 1) {
             break;
         }
@@ -11356,15 +11412,16 @@ static int dpari_gate_cluster_came(const dpari_group *g, const dpar_work *k, dpa
     return came;
 }
 
-static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpari_watch *at,
+static int dpari_gate_leaders_came(const dpari_group *group, const dpar_work *work, dpari_watch *at,
                                    int32_t which, uint64_t target)
 {
-    const dpari_levels *l = &g->levels;
+    const dpari_levels *levels = &group->levels;
     int came = 1;
     /* each leader begins with the next one, so that not all read the same line at once */
-    for (; at->cursor < l->clusters - 1; at->cursor++) {
-        const int32_t c = (l->own + 1 + at->cursor) % l->clusters;
-        came = dpari_gate_came(dpari_gate_up(g, k, l->leaders[c], which), which, target);
+    for (; at->cursor < levels->clusters - 1; at->cursor++) {
+        const int32_t c = (levels->own + 1 + at->cursor) % levels->clusters;
+        came =
+            dpari_gate_came(dpari_gate_up(group, work, levels->leaders[c], which), which, target);
         if (came != 1) {
             break;
         }
@@ -11372,29 +11429,30 @@ static int dpari_gate_leaders_came(const dpari_group *g, const dpar_work *k, dpa
     return came;
 }
 
-DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_watch *at,
+DPARI_INTERNAL int dpari_gate_look(dpari_group *group, const dpar_work *work, dpari_watch *at,
                                    int32_t which, uint64_t target)
 {
-    const int32_t me = g->comm.rank;
+    const int32_t me = group->comm.rank;
     int came = 1;
-    if (g->levels.clusters == 0 || g->levels.doubt || g->comm.status != DPAR_OK ||
+    if (group->levels.clusters == 0 || group->levels.doubt || group->comm.status != DPAR_OK ||
         at->stage == DPARI_AT_ALL) {
         at->cursor = at->stage == DPARI_AT_ALL ? at->cursor : 0;
         at->stage = DPARI_AT_ALL;
         return -1;
     }
-    if (g->levels.leader[me] != me) {
-        came = dpari_gate_came(dpari_gate_down(g, g->levels.leader[me], which), which, target);
+    if (group->levels.leader[me] != me) {
+        came =
+            dpari_gate_came(dpari_gate_down(group, group->levels.leader[me], which), which, target);
     } else if (at->stage == DPARI_AT_CLUSTER) {
-        came = dpari_gate_cluster_came(g, k, at, which, target);
+        came = dpari_gate_cluster_came(group, work, at, which, target);
         if (came == 1) {
-            dpari_gate_tell_leaders(g, k, which, target);
+            dpari_gate_tell_leaders(group, work, which, target);
             at->stage = DPARI_AT_LEADERS;
             at->cursor = 0;
         }
     }
     if (came == 1 && at->stage == DPARI_AT_LEADERS) {
-        came = dpari_gate_leaders_came(g, k, at, which, target);
+        came = dpari_gate_leaders_came(group, work, at, which, target);
     }
     if (came == 1) {
         at->stage = DPARI_BY_LEVELS;
@@ -11403,26 +11461,26 @@ DPARI_INTERNAL int dpari_gate_look(dpari_group *g, const dpar_work *k, dpari_wat
         at->cursor = 0;
         return -1;
     }
-    g->blocker = -1;
+    group->blocker = -1;
     return came;
 }
 
-DPARI_INTERNAL void dpari_gate_tell(dpari_group *g, const dpar_work *k, const dpari_watch *at,
-                                    int32_t which, uint64_t target, const void *result,
-                                    int64_t bytes)
+DPARI_INTERNAL void dpari_gate_tell(dpari_group *group, const dpar_work *work,
+                                    const dpari_watch *at, int32_t which, uint64_t target,
+                                    const void *result, int64_t bytes)
 {
-    const int32_t me = g->comm.rank;
-    if (g->levels.clusters == 0 || g->levels.leader[me] != me) {
+    const int32_t me = group->comm.rank;
+    if (group->levels.clusters == 0 || group->levels.leader[me] != me) {
         return;
     }
-    if (at->stage == DPARI_AT_ALL &&
-        DPARI_LOAD(dpari_gate_up(g, k, me, which)) != target) { /* only this rank writes it */
-        dpari_gate_tell_leaders(g, k, which, target);
+    if (at->stage == DPARI_AT_ALL && DPARI_LOAD(dpari_gate_up(group, work, me, which)) !=
+                                         target) { /* only this rank writes it */
+        dpari_gate_tell_leaders(group, work, which, target);
     }
     if (bytes > 0) {
-        memcpy(g->member[me]->down.payload, result, (size_t)bytes);
+        memcpy(group->member[me]->down.payload, result, (size_t)bytes);
     }
-    dpari_publish(g->world, dpari_gate_down(g, me, which), target);
+    dpari_publish(group->world, dpari_gate_down(group, me, which), target);
 }
 
 /* ==== comm/collectives.c ==== */
@@ -11506,27 +11564,30 @@ typedef struct dpari_coll {
     dpari_offer offer;
 } dpari_coll;
 
-static dpari_coll *dpari_coll_of(dpar_work *k)
+static dpari_coll *dpari_coll_of(dpar_work *work)
 {
-    return (dpari_coll *)(void *)k->state;
+    return (dpari_coll *)(void *)work->state;
 }
 
-static const dpari_coll *dpari_coll_of_const(const dpar_work *k)
+static const dpari_coll *dpari_coll_of_const(const dpar_work *work)
 {
-    return (const dpari_coll *)(const void *)k->state;
+    return (const dpari_coll *)(const void *)work->state;
 }
 
-static const dpari_offer *dpari_offer_of(const dpari_group *g, const dpar_work *k, int32_t rank)
+static const dpari_offer *dpari_offer_of(const dpari_group *group, const dpar_work *work,
+                                         int32_t rank)
 {
-    if (rank == g->comm.rank) {
-        return &dpari_coll_of_const(k)->offer;
+    if (rank == group->comm.rank) {
+        return &dpari_coll_of_const(work)->offer;
     }
-    return (const dpari_offer *)(const void *)g->member[rank]->entry[k->sequence & 1].payload;
+    return (const dpari_offer *)(const void *)group->member[rank]
+        ->entry[work->sequence & 1]
+        .payload;
 }
 
-static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
+static uint64_t dpari_step_word(const dpar_work *work, int64_t step)
 {
-    return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
+    return (uint64_t)(uint32_t)work->sequence << 32 | (uint64_t)step;
 }
 
 /* ---- pieces: what each rank gives to each other -----------------------------------------------
@@ -11548,10 +11609,10 @@ static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
 }
 
 /* Returns the piece of this rank's `in` that rank `to` receives. */
-static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, int32_t to)
+static dpari_piece dpari_piece_to(const dpari_group *group, const dpar_call *call, int32_t to)
 {
     const int64_t unit = dpari_unit(call);
-    const int root = call->root == g->comm.rank;
+    const int root = call->root == group->comm.rank;
     dpari_piece p = {0, call->count * unit};
     switch (call->kind) {
     case DPAR_CALL_BROADCAST: p.bytes = root ? p.bytes : 0; break;
@@ -11575,7 +11636,7 @@ static dpari_piece dpari_piece_to(const dpari_group *g, const dpar_call *call, i
 }
 
 /* Returns the piece of this rank's `out` that receives the data of rank `from`. */
-static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call, int32_t from)
+static dpari_piece dpari_piece_from(const dpari_group *group, const dpar_call *call, int32_t from)
 {
     const int64_t unit = dpari_unit(call);
     dpari_piece p = {0, call->count * unit};
@@ -11585,7 +11646,7 @@ static dpari_piece dpari_piece_from(const dpari_group *g, const dpar_call *call,
     case DPAR_CALL_GATHER:
     case DPAR_CALL_ALL_GATHER:
     case DPAR_CALL_ALL_TO_ALL:
-        if (call->kind == DPAR_CALL_GATHER && call->root != g->comm.rank) {
+        if (call->kind == DPAR_CALL_GATHER && call->root != group->comm.rank) {
             p.bytes = 0;
         } else if (call->variable_counts) {
             p.begin = unit * (call->out_first ? call->out_first[from]
@@ -11608,9 +11669,9 @@ static int dpari_gives_one(const dpar_call *call)
 }
 
 /* Returns part q of a reduction, the elements that rank q reduces. */
-static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32_t q)
+static dpari_piece dpari_part(const dpari_group *group, const dpar_call *call, int32_t q)
 {
-    const int64_t unit = dpari_unit(call), n = g->comm.size;
+    const int64_t unit = dpari_unit(call), n = group->comm.size;
     dpari_piece p;
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
         const int64_t before =
@@ -11627,14 +11688,14 @@ static dpari_piece dpari_part(const dpari_group *g, const dpar_call *call, int32
 }
 
 /* Returns the bytes of a rank's whole input, which is the same on all ranks unless sizes vary. */
-static int64_t dpari_gives(const dpari_group *g, const dpar_call *call)
+static int64_t dpari_gives(const dpari_group *group, const dpar_call *call)
 {
     const int64_t one = call->count * dpari_unit(call);
     switch (call->kind) {
     case DPAR_CALL_BARRIER: return 0;
     case DPAR_CALL_SCATTER:
     case DPAR_CALL_ALL_TO_ALL:
-    case DPAR_CALL_REDUCE_SCATTER: return one * g->comm.size;
+    case DPAR_CALL_REDUCE_SCATTER: return one * group->comm.size;
     default: return one;
     }
 }
@@ -11646,10 +11707,10 @@ static int dpari_is_reduction(const dpar_call *call)
 }
 
 /* True if this rank has an input. */
-static int dpari_gives_any(const dpari_group *g, const dpar_call *call)
+static int dpari_gives_any(const dpari_group *group, const dpar_call *call)
 {
     return (call->kind != DPAR_CALL_BROADCAST && call->kind != DPAR_CALL_SCATTER) ||
-           call->root == g->comm.rank;
+           call->root == group->comm.rank;
 }
 
 /* ---- fingerprints -----------------------------------------------------------------------------
@@ -11662,7 +11723,7 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 }
 
 /* Hashes everything of a call that must be equal on all ranks. */
-static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
+static uint32_t dpari_fingerprint(const dpari_group *group, const dpar_call *call)
 {
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
                  (uint64_t)(uint32_t)call->type << 12 |
@@ -11673,7 +11734,7 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_CALL_ALL_GATHER || call->kind == DPAR_CALL_REDUCE_SCATTER) {
         const int64_t *count = call->in_count ? call->in_count : call->out_count;
-        for (int32_t r = 0; r < g->comm.size; r++) {
+        for (int32_t r = 0; r < group->comm.size; r++) {
             h = dpari_coll_mix(h, (uint64_t)count[r]);
         }
     }
@@ -11683,34 +11744,34 @@ static uint32_t dpari_fingerprint(const dpari_group *g, const dpar_call *call)
 /* ---- waiting for words ------------------------------------------------------------------------
  */
 
-/* Tests whether the words of all ranks have reached the target. If not, g->blocker
+/* Tests whether the words of all ranks have reached the target. If not, group->blocker
  * becomes the first rank whose word has not reached it. */
-static int dpari_reached(dpari_group *g, dpar_work *k, int32_t which, uint64_t target)
+static int dpari_reached(dpari_group *group, dpar_work *work, int32_t which, uint64_t target)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    const int32_t n = g->comm.size;
-    for (; o->at.cursor < n - 1; o->at.cursor++) {
-        int32_t r = g->comm.rank + 1 + o->at.cursor;
+    dpari_coll *coll = dpari_coll_of(work);
+    const int32_t n = group->comm.size;
+    for (; coll->at.cursor < n - 1; coll->at.cursor++) {
+        int32_t r = group->comm.rank + 1 + coll->at.cursor;
         r = r >= n ? r - n : r;
-        if ((int64_t)(DPARI_LOAD(dpari_word_of(g, k, r, which)) - target) < 0) {
-            g->blocker = g->world_rank[r];
-            o->target = (int64_t)target;
-            k->phase = (k->phase & 0xff) | which << 8;
+        if ((int64_t)(DPARI_LOAD(dpari_word_of(group, work, r, which)) - target) < 0) {
+            group->blocker = group->world_rank[r];
+            coll->target = (int64_t)target;
+            work->phase = (work->phase & 0xff) | which << 8;
             return 0;
         }
     }
-    o->at.cursor = 0;
+    coll->at.cursor = 0;
     return 1;
 }
 
-DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, int32_t rank)
+DPARI_INTERNAL int dpari_coll_missing(const dpari_group *group, const dpar_work *work, int32_t rank)
 {
-    const dpari_coll *o = (const dpari_coll *)(const void *)k->state;
-    if (rank == g->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
+    const dpari_coll *coll = (const dpari_coll *)(const void *)work->state;
+    if (rank == group->comm.rank || (work->phase & 0xff) == DPARI_ENTER) {
         return 0;
     }
-    return (int64_t)(DPARI_LOAD(dpari_word_of(g, k, rank, k->phase >> 8)) - (uint64_t)o->target) <
-           0;
+    return (int64_t)(DPARI_LOAD(dpari_word_of(group, work, rank, work->phase >> 8)) -
+                     (uint64_t)coll->target) < 0;
 }
 
 /* ---- entering ---------------------------------------------------------------------------------
@@ -11718,15 +11779,16 @@ DPARI_INTERNAL int dpari_coll_missing(const dpari_group *g, const dpar_work *k, 
 
 /* Copies the pieces for all ranks, one after the other, into the slot. The table has their sizes.
  */
-static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *box, int64_t bytes)
+static void dpari_fill_box(const dpari_group *group, const dpar_call *call, char *box,
+                           int64_t bytes)
 {
     int64_t at = 0;
     if (dpari_is_reduction(call) || !call->variable_counts || dpari_gives_one(call)) {
         memcpy(box, call->in, (size_t)bytes);
         return;
     }
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        dpari_piece p = dpari_piece_to(g, call, r);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(group, call, r);
         if (p.bytes > 0) {
             memcpy(box + at, (const char *)call->in + p.begin, (size_t)p.bytes);
         }
@@ -11737,53 +11799,53 @@ static void dpari_fill_box(const dpari_group *g, const dpar_call *call, char *bo
 /* Fills in the table of pieces of different sizes. Their positions are those in the slot if
  * `packed`, otherwise those in `in`. Returns the bytes of all pieces in the slot. *largest is the
  * largest piece. */
-static int64_t dpari_table_fill(const dpari_group *g, const dpar_work *k, int packed,
+static int64_t dpari_table_fill(const dpari_group *group, const dpar_work *work, int packed,
                                 int64_t *largest)
 {
-    dpari_piece *table = dpari_table(g, g->comm.rank, k->sequence);
+    dpari_piece *table = dpari_table(group, group->comm.rank, work->sequence);
     int64_t at = 0;
     *largest = 0;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        dpari_piece p = dpari_piece_to(g, &k->call, r);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(group, &work->call, r);
         *largest = p.bytes > *largest ? p.bytes : *largest;
         if (packed) {
-            p.begin = dpari_gives_one(&k->call) ? 0 : at;
+            p.begin = dpari_gives_one(&work->call) ? 0 : at;
         }
         table[r] = p;
-        at = dpari_gives_one(&k->call) ? *largest : at + p.bytes;
+        at = dpari_gives_one(&work->call) ? *largest : at + p.bytes;
     }
     return at;
 }
 
 /* Returns a reference to `in` if all ranks can reach it from its first to its last byte, otherwise
  * 0. */
-static uint64_t dpari_in_ref(const dpari_group *g, const dpar_call *call)
+static uint64_t dpari_in_ref(const dpari_group *group, const dpar_call *call)
 {
-    int64_t bytes = dpari_gives(g, call);
-    if (!call->in || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
+    int64_t bytes = dpari_gives(group, call);
+    if (!call->in || (group->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
     if (call->variable_counts && call->in_count) {
         bytes = 0;
-        for (int32_t r = 0; r < g->comm.size; r++) {
+        for (int32_t r = 0; r < group->comm.size; r++) {
             int64_t begin =
                 call->in_first ? call->in_first[r] : dpari_sum_before(call->in_count, r);
             int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
             bytes = end > bytes ? end : bytes;
         }
     }
-    return dpari_ref(g->world, call->in, bytes);
+    return dpari_ref(group->world, call->in, bytes);
 }
 
 /* Returns a reference to `out` if other ranks may store results there, otherwise 0. */
-static uint64_t dpari_out_ref(const dpari_group *g, const dpar_call *call)
+static uint64_t dpari_out_ref(const dpari_group *group, const dpar_call *call)
 {
     int takes = call->kind == DPAR_CALL_ALL_REDUCE ||
-                (call->kind == DPAR_CALL_REDUCE && call->root == g->comm.rank);
-    if (!takes || (g->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
+                (call->kind == DPAR_CALL_REDUCE && call->root == group->comm.rank);
+    if (!takes || (group->world->head->plain & DPAR_WORLD_NO_DIRECT)) {
         return 0;
     }
-    return dpari_ref(g->world, call->out, call->count * dpari_unit(call));
+    return dpari_ref(group->world, call->out, call->count * dpari_unit(call));
 }
 
 /* Returns DPARI_IN_PLACE if this rank's output overwrites its input. That is a problem only if
@@ -11796,130 +11858,132 @@ static int64_t dpari_in_place(const dpar_call *call)
 }
 
 /* True if this rank may read the memory of all others in its group (process_vm_readv). */
-static int dpari_reads_all(const dpari_group *g, int32_t rank)
+static int dpari_reads_all(const dpari_group *group, int32_t rank)
 {
-    const dpari_world *w = g->world;
-    const int32_t reader = g->world_rank[rank], count = DPARI_LOAD(&w->rank[reader].reads);
+    const dpari_world *world = group->world;
+    const int32_t reader = group->world_rank[rank], count = DPARI_LOAD(&world->rank[reader].reads);
     int32_t r = 0;
-    if (count == 0 || count == w->size) {
+    if (count == 0 || count == world->size) {
         return count != 0;
     }
-    while (r < g->comm.size && dpari_world_reads(w, reader, g->world_rank[r])) {
+    while (r < group->comm.size && dpari_world_reads(world, reader, group->world_rank[r])) {
         r++;
     }
-    return r == g->comm.size;
+    return r == group->comm.size;
 }
 
 /* True if each rank can read the memory of all others. A result of 1 is kept: a rank that
  * later cannot read any more no longer offers DPARI_CAN_CMA, which is enough. */
-static int dpari_all_cma(dpari_group *g)
+static int dpari_all_cma(dpari_group *group)
 {
-    for (int32_t r = 0; r < g->comm.size && !g->all_cma; r++) {
-        if (!dpari_reads_all(g, r)) {
+    for (int32_t r = 0; r < group->comm.size && !group->all_cma; r++) {
+        if (!dpari_reads_all(group, r)) {
             return 0;
         }
     }
-    g->all_cma = 1;
+    group->all_cma = 1;
     return 1;
 }
 
 /* Returns the bytes up to which an input should be copied into the slot. */
-static int64_t dpari_box_most(dpari_group *g, const dpar_call *call, int64_t largest)
+static int64_t dpari_box_most(dpari_group *group, const dpar_call *call, int64_t largest)
 {
-    int64_t n = g->comm.size < 4 ? 4 : g->comm.size;
+    int64_t n = group->comm.size < 4 ? 4 : group->comm.size;
     /* Each rank reads the whole slots of all others. With many ranks, chunks are faster, because
      * each rank then reads only its part of them. */
     if (dpari_is_reduction(call)) {
-        return g->slot_bytes * 4 / n;
+        return group->slot_bytes * 4 / n;
     }
     if (call->kind == DPAR_CALL_BROADCAST) {
         const int64_t most = DPARI_BROADCAST_BOX;
-        return most < g->slot_bytes ? most : g->slot_bytes;
+        return most < group->slot_bytes ? most : group->slot_bytes;
     }
-    if (largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(g)) {
+    if (largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(group)) {
         return 0;
     }
-    return g->slot_bytes;
+    return group->slot_bytes;
 }
 
 /* Returns the bytes of this rank's input. If sizes vary, a table lists what each other rank may
  * take. */
-static int64_t dpari_gives_here(const dpari_group *g, const dpar_work *k, dpari_offer *offer)
+static int64_t dpari_gives_here(const dpari_group *group, const dpar_work *work, dpari_offer *offer)
 {
-    const dpar_call *call = &k->call;
-    offer->largest = dpari_gives_any(g, call) ? call->count * dpari_unit(call) : 0;
+    const dpar_call *call = &work->call;
+    offer->largest = dpari_gives_any(group, call) ? call->count * dpari_unit(call) : 0;
     if (!call->variable_counts) {
-        return dpari_gives_any(g, call) ? dpari_gives(g, call) : 0;
+        return dpari_gives_any(group, call) ? dpari_gives(group, call) : 0;
     }
     if (dpari_is_reduction(call)) {
-        return dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call);
+        return dpari_sum_before(call->in_count, group->comm.size) * dpari_unit(call);
     }
-    return dpari_table_fill(g, k, 1, &offer->largest);
+    return dpari_table_fill(group, work, 1, &offer->largest);
 }
 
 /* Returns this rank's record of how long each copy method takes (pace.h) for private memory of this
  * call's size, and sets *bytes to that size. Returns NULL if this rank does not choose the method,
  * or the call is small. In a broadcast the root chooses. In a reduction rank 0 does, because all
  * ranks copy the same amount. */
-static dpari_pace *dpari_way_pace(dpari_group *g, const dpar_call *call, int64_t *bytes)
+static dpari_pace *dpari_way_pace(dpari_group *group, const dpar_call *call, int64_t *bytes)
 {
     const int reduces =
         call->kind == DPAR_CALL_ALL_REDUCE || call->kind == DPAR_CALL_REDUCE_SCATTER;
-    if (g->comm.rank != (reduces ? 0 : call->root) ||
+    if (group->comm.rank != (reduces ? 0 : call->root) ||
         (!reduces && call->kind != DPAR_CALL_BROADCAST)) {
         return NULL;
     }
     *bytes = call->variable_counts
-                 ? dpari_sum_before(call->in_count, g->comm.size) * dpari_unit(call)
-                 : dpari_gives(g, call);
+                 ? dpari_sum_before(call->in_count, group->comm.size) * dpari_unit(call)
+                 : dpari_gives(group, call);
     if (*bytes < (reduces ? DPARI_REDUCTION_CMA : DPARI_BROADCAST_CMA)) {
         return NULL;
     }
-    return dpari_pace_of(reduces ? g->sums : g->pace, *bytes);
+    return dpari_pace_of(reduces ? group->sums : group->pace, *bytes);
 }
 
 /* Fills in this rank's offer, and copies the input into the slot if that is better. */
-static void dpari_offer_make(dpari_group *g, dpar_work *k, dpari_offer *offer)
+static void dpari_offer_make(dpari_group *group, dpar_work *work, dpari_offer *offer)
 {
-    const dpar_call *call = &k->call;
-    char *slot = dpari_staging(g, g->comm.rank) + (k->sequence & 1) * g->slot_bytes;
-    const int64_t bytes = dpari_gives_here(g, k, offer);
+    const dpar_call *call = &work->call;
+    char *slot = dpari_staging(group, group->comm.rank) + (work->sequence & 1) * group->slot_bytes;
+    const int64_t bytes = dpari_gives_here(group, work, offer);
     int64_t paced;
-    dpari_pace *pace = dpari_way_pace(g, call, &paced);
+    dpari_pace *pace = dpari_way_pace(group, call, &paced);
     offer->in_at = (uint64_t)(uintptr_t)call->in;
     offer->out_at = (uint64_t)(uintptr_t)call->out;
-    offer->out = dpari_out_ref(g, call);
+    offer->out = dpari_out_ref(group, call);
     offer->in = 0;
-    offer->flags = dpari_in_place(call) | (dpari_reads_all(g, g->comm.rank) ? DPARI_CAN_CMA : 0);
+    offer->flags =
+        dpari_in_place(call) | (dpari_reads_all(group, group->comm.rank) ? DPARI_CAN_CMA : 0);
     if (pace && dpari_pace_choose(pace) == DPARI_BY_KERNEL) {
         offer->flags |= DPARI_KERNEL;
     }
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_CALL_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
-        offer->in = dpari_in_ref(g, call);
+        offer->in = dpari_in_ref(group, call);
     }
-    if (!offer->in && bytes <= dpari_box_most(g, call, offer->largest)) {
+    if (!offer->in && bytes <= dpari_box_most(group, call, offer->largest)) {
         if (bytes > 0) {
-            dpari_fill_box(g, call, slot, bytes);
+            dpari_fill_box(group, call, slot, bytes);
         }
-        offer->in = dpari_ref(g->world, slot, bytes);
+        offer->in = dpari_ref(group->world, slot, bytes);
         offer->flags |= DPARI_BOXED;
     } else if (call->variable_counts && !dpari_is_reduction(call)) {
-        dpari_table_fill(g, k, 0, &offer->largest);
+        dpari_table_fill(group, work, 0, &offer->largest);
     }
 }
 
 /* True if so many bytes should be written with streaming stores. */
-static int32_t dpari_streams(const dpari_group *g, int64_t bytes)
+static int32_t dpari_streams(const dpari_group *group, int64_t bytes)
 {
-    return bytes >= DPARI_STREAM_FROM && !(g->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
+    return bytes >= DPARI_STREAM_FROM &&
+           !(group->world->head->plain & DPAR_WORLD_NO_STREAMING_STORES);
 }
 
 /* Copies the rank's own piece from `in` to `out`. */
-static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream)
+static void dpari_take_own(dpari_group *group, const dpar_call *call, int32_t stream)
 {
-    const dpari_piece to = dpari_piece_from(g, call, g->comm.rank);
-    const dpari_piece from = dpari_piece_to(g, call, g->comm.rank);
+    const dpari_piece to = dpari_piece_from(group, call, group->comm.rank);
+    const dpari_piece from = dpari_piece_to(group, call, group->comm.rank);
     if (to.bytes > 0 && call->kind != DPAR_CALL_BROADCAST) {
         dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
                         stream);
@@ -11927,95 +11991,98 @@ static void dpari_take_own(dpari_group *g, const dpar_call *call, int32_t stream
 }
 
 /* The first step: makes the input readable and publishes the entry. */
-static void dpari_enter(dpari_group *g, dpar_work *k)
+static void dpari_enter(dpari_group *group, dpar_work *work)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    dpari_entry *entry = &g->member[g->comm.rank]->entry[k->sequence & 1];
-    const int64_t bytes = dpari_gives(g, &k->call);
-    memset(&o->at, 0, sizeof o->at);
-    g->levels.doubt = 0;
-    o->inline_bytes = !k->call.variable_counts && bytes <= DPARI_INLINE ? bytes : -1;
-    if (o->inline_bytes < 0) {
-        dpari_offer_make(g, k, &o->offer);
-        memcpy(entry->payload, &o->offer, sizeof o->offer);
-    } else if (bytes > 0 && dpari_gives_any(g, &k->call)) {
-        memcpy(entry->payload, k->call.in, (size_t)bytes);
+    dpari_coll *coll = dpari_coll_of(work);
+    dpari_entry *entry = &group->member[group->comm.rank]->entry[work->sequence & 1];
+    const int64_t bytes = dpari_gives(group, &work->call);
+    memset(&coll->at, 0, sizeof coll->at);
+    group->levels.doubt = 0;
+    coll->inline_bytes = !work->call.variable_counts && bytes <= DPARI_INLINE ? bytes : -1;
+    if (coll->inline_bytes < 0) {
+        dpari_offer_make(group, work, &coll->offer);
+        memcpy(entry->payload, &coll->offer, sizeof coll->offer);
+    } else if (bytes > 0 && dpari_gives_any(group, &work->call)) {
+        memcpy(entry->payload, work->call.in, (size_t)bytes);
     }
-    k->phase = DPARI_ENTRIES;
-    o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(g, &k->call));
-    dpari_publish(g->world, &entry->word, o->mine);
+    work->phase = DPARI_ENTRIES;
+    coll->mine = dpari_step_word(work, (int64_t)dpari_fingerprint(group, &work->call));
+    dpari_publish(group->world, &entry->word, coll->mine);
     /* copies the own piece, which needs no other rank, while the others enter */
-    if (k->call.kind == DPAR_CALL_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
-        !(o->offer.flags & DPARI_BOXED)) {
-        dpari_take_own(g, &k->call, dpari_streams(g, bytes * g->comm.size));
-        o->offer.flags |= DPARI_OWN_TAKEN;
+    if (work->call.kind == DPAR_CALL_ALL_GATHER && coll->inline_bytes < 0 && coll->offer.in &&
+        !(coll->offer.flags & DPARI_BOXED)) {
+        dpari_take_own(group, &work->call, dpari_streams(group, bytes * group->comm.size));
+        coll->offer.flags |= DPARI_OWN_TAKEN;
     }
 }
 
 /* Appends the call that a rank has published. Returns 1 if that call closes the communicator. */
-static int dpari_put_called(dpar_text *t, const dpari_group *g, const dpar_work *k, int32_t rank)
+static int dpari_put_called(dpar_text *text, const dpari_group *group, const dpar_work *work,
+                            int32_t rank)
 {
     dpari_flight f;
-    dpari_put_rank(t, g, rank);
-    if (!dpari_flight_find(g->world, g->world_rank[rank], g->id, k->sequence, &f)) {
-        dpar_text_put(t, " called a different operation");
+    dpari_put_rank(text, group, rank);
+    if (!dpari_flight_find(group->world, group->world_rank[rank], group->id, work->sequence, &f)) {
+        dpar_text_put(text, " called a different operation");
         return 0;
     }
     if (f.root == DPARI_CLOSE) {
-        dpar_text_put(t, " closed the communicator or returned");
-        dpari_put_failed(t, g->world, g->world_rank[rank]); /* most likely the reason */
+        dpar_text_put(text, " closed the communicator or returned");
+        dpari_put_failed(text, group->world, group->world_rank[rank]); /* most likely the reason */
         return 1;
     }
-    dpar_text_put(t, " called ");
-    dpari_put_flight_of(t, g, &f);
+    dpar_text_put(text, " called ");
+    dpari_put_flight_of(text, group, &f);
     return 0;
 }
 
 /* True if both calls have variable counts and agree in everything that the message shows. Then only
  * their counts can differ. */
-static int dpari_same_but_counts(const dpari_group *g, const dpar_work *k, int32_t other)
+static int dpari_same_but_counts(const dpari_group *group, const dpar_work *work, int32_t other)
 {
     dpari_flight f;
-    return dpari_flight_find(g->world, g->world_rank[other], g->id, k->sequence, &f) && f.varies &&
-           k->call.variable_counts && f.kind == k->call.kind && f.type == k->call.type &&
-           f.op == k->call.op && f.root == k->call.root;
+    return dpari_flight_find(group->world, group->world_rank[other], group->id, work->sequence,
+                             &f) &&
+           f.varies && work->call.variable_counts && f.kind == work->call.kind &&
+           f.type == work->call.type && f.op == work->call.op && f.root == work->call.root;
 }
 
 /* Breaks the communicator because another rank has called a different operation. */
-static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *g, const dpar_work *k, int32_t other)
+static DPARI_COLD dpar_status dpari_coll_mismatch(dpari_group *group, const dpar_work *work,
+                                                  int32_t other)
 {
-    const int32_t me = g->comm.rank, first = me < other ? me : other;
+    const int32_t me = group->comm.rank, first = me < other ? me : other;
     dpar_why why;
     dpar_text t;
     int left;
     /* if a rank has died, that is why the others call different operations */
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        if (dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD) {
-            return dpari_fail_peer(g, k, r);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        if (dpari_rank_state(group->world, group->world_rank[r]) == DPARI_RANK_DEAD) {
+            return dpari_fail_peer(group, work, r);
         }
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    if (g->id != 0 && g->called == NULL) {
-        dpari_text_print(&t, "group %ld: ", (int64_t)g->id);
+    if (group->id != 0 && group->called == NULL) {
+        dpari_text_print(&t, "group %ld: ", (int64_t)group->id);
     }
-    left = dpari_put_called(&t, g, k, first);
+    left = dpari_put_called(&t, group, work, first);
     dpar_text_put(&t, ", ");
-    left |= dpari_put_called(&t, g, k, first == me ? other : me);
-    dpar_text_put(&t, dpari_same_but_counts(g, k, other) ? ": their counts differ" : "");
-    return dpari_group_break(g, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
+    left |= dpari_put_called(&t, group, work, first == me ? other : me);
+    dpar_text_put(&t, dpari_same_but_counts(group, work, other) ? ": their counts differ" : "");
+    return dpari_group_break(group, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
 /* Returns DPAR_OK if all ranks have entered the same call, DPAR_MORE if some have not entered, and
  * DPAR_E_MISMATCH if calls differ. */
-static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
+static dpar_status dpari_entries_of_all(dpari_group *group, dpar_work *work)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    const int32_t n = g->comm.size;
-    const uint64_t mine = o->mine;
-    for (; o->at.cursor < n - 1; o->at.cursor++) {
-        int32_t r = g->comm.rank + 1 + o->at.cursor;
+    dpari_coll *coll = dpari_coll_of(work);
+    const int32_t n = group->comm.size;
+    const uint64_t mine = coll->mine;
+    for (; coll->at.cursor < n - 1; coll->at.cursor++) {
+        int32_t r = group->comm.rank + 1 + coll->at.cursor;
         r = r >= n ? r - n : r;
-        uint64_t word = DPARI_LOAD(&g->member[r]->entry[k->sequence & 1].word);
+        uint64_t word = DPARI_LOAD(&group->member[r]->entry[work->sequence & 1].word);
         int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
         /* If ahead > 0, the rank has compared this entry already and has reused its member for
          * another communicator. That is possible only after the barrier that closes a
@@ -12024,40 +12091,40 @@ static dpar_status dpari_entries_of_all(dpari_group *g, dpar_work *k)
             continue;
         }
         if (ahead < 0) {
-            g->blocker = g->world_rank[r];
-            o->target = (int64_t)(mine >> 32 << 32);
-            k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
+            group->blocker = group->world_rank[r];
+            coll->target = (int64_t)(mine >> 32 << 32);
+            work->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
             return DPAR_MORE;
         }
-        return dpari_coll_mismatch(g, k, r);
+        return dpari_coll_mismatch(group, work, r);
     }
-    o->at.cursor = 0;
+    coll->at.cursor = 0;
     return DPAR_OK;
 }
 
 /* Does the same as dpari_entries_of_all, by levels (gate.h) if possible. */
-static dpar_status dpari_entries(dpari_group *g, dpar_work *k)
+static dpar_status dpari_entries(dpari_group *group, dpar_work *work)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    const int came = dpari_gate_look(g, k, &o->at, DPARI_WORD_ENTRY, o->mine);
+    dpari_coll *coll = dpari_coll_of(work);
+    const int came = dpari_gate_look(group, work, &coll->at, DPARI_WORD_ENTRY, coll->mine);
     if (came < 0) {
-        return dpari_entries_of_all(g, k);
+        return dpari_entries_of_all(group, work);
     }
-    o->target = (int64_t)(o->mine >> 32 << 32);
-    k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
+    coll->target = (int64_t)(coll->mine >> 32 << 32);
+    work->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
     return came ? DPAR_OK : DPAR_MORE;
 }
 
 /* True if all ranks have published their last word for this operation. */
-static int dpari_last_words(dpari_group *g, dpar_work *k)
+static int dpari_last_words(dpari_group *group, dpar_work *work)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    const int32_t which = k->phase >> 8;
-    const uint64_t target = (uint64_t)o->target;
-    int came = dpari_gate_look(g, k, &o->at, which, target);
-    came = came < 0 ? dpari_reached(g, k, which, target) : came;
+    dpari_coll *coll = dpari_coll_of(work);
+    const int32_t which = work->phase >> 8;
+    const uint64_t target = (uint64_t)coll->target;
+    int came = dpari_gate_look(group, work, &coll->at, which, target);
+    came = came < 0 ? dpari_reached(group, work, which, target) : came;
     if (came) {
-        dpari_gate_tell(g, k, &o->at, which, target, NULL, 0);
+        dpari_gate_tell(group, work, &coll->at, which, target, NULL, 0);
     }
     return came;
 }
@@ -12067,11 +12134,11 @@ static int dpari_last_words(dpari_group *g, dpar_work *k)
 
 /* True if a reduction writes over its own input. Those lines are in the caches, where streaming
  * stores would take three times as long. */
-static int dpari_over_input(const dpari_group *g, int32_t outs)
+static int dpari_over_input(const dpari_group *group, int32_t outs)
 {
     for (int32_t j = 0; j < outs; j++) {
-        for (int32_t r = 0; r < g->comm.size; r++) {
-            if (g->out[j] == g->in[r]) {
+        for (int32_t r = 0; r < group->comm.size; r++) {
+            if (group->out[j] == group->in[r]) {
                 return 1;
             }
         }
@@ -12079,60 +12146,62 @@ static int dpari_over_input(const dpari_group *g, int32_t outs)
     return 0;
 }
 
-/* Reduces `bytes` bytes at g->in[r] of all ranks r into the `outs` outputs g->out. */
-static void dpari_reduce_range(dpari_group *g, const dpar_call *call, int32_t outs, int64_t bytes,
-                               int64_t written)
+/* Reduces `bytes` bytes at group->in[r] of all ranks r into the `outs` outputs group->out. */
+static void dpari_reduce_range(dpari_group *group, const dpar_call *call, int32_t outs,
+                               int64_t bytes, int64_t written)
 {
-    const int32_t stream = dpari_streams(g, written) && !dpari_over_input(g, outs);
-    dpari_kern_reduce(g->out, outs, g->in, g->comm.size, bytes / dpari_unit(call), call->type,
-                      call->op, stream);
+    const int32_t stream = dpari_streams(group, written) && !dpari_over_input(group, outs);
+    dpari_kern_reduce(group->out, outs, group->in, group->comm.size, bytes / dpari_unit(call),
+                      call->type, call->op, stream);
 }
 
 /* Returns the inline input of another rank. */
-static const char *dpari_inline_given(const dpari_group *g, const dpar_work *k, int32_t rank)
+static const char *dpari_inline_given(const dpari_group *group, const dpar_work *work, int32_t rank)
 {
-    return (const char *)dpari_gate_given(g, k, rank, dpari_coll_of_const(k)->mine);
+    return (const char *)dpari_gate_given(group, work, rank, dpari_coll_of_const(work)->mine);
 }
 
-static void dpari_inline_reduce(dpari_group *g, const dpar_work *k)
+static void dpari_inline_reduce(dpari_group *group, const dpar_work *work)
 {
-    const dpar_call *call = &k->call;
+    const dpar_call *call = &work->call;
     int64_t begin = 0, bytes = call->count * dpari_unit(call);
     const void *result;
-    if (bytes == 0 || (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank)) {
+    if (bytes == 0 || (call->kind == DPAR_CALL_REDUCE && call->root != group->comm.rank)) {
         return; /* if there are no elements, `in` and `out` may be NULL */
     }
-    result = call->kind == DPAR_CALL_ALL_REDUCE ? dpari_gate_result(g, &dpari_coll_of_const(k)->at)
-                                                : NULL;
+    result = call->kind == DPAR_CALL_ALL_REDUCE
+                 ? dpari_gate_result(group, &dpari_coll_of_const(work)->at)
+                 : NULL;
     if (result) {
         memcpy(call->out, result, (size_t)bytes);
         return;
     }
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
-        begin = bytes * g->comm.rank;
+        begin = bytes * group->comm.rank;
     }
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        g->in[r] =
-            (r == g->comm.rank ? (const char *)call->in : dpari_inline_given(g, k, r)) + begin;
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        group->in[r] =
+            (r == group->comm.rank ? (const char *)call->in : dpari_inline_given(group, work, r)) +
+            begin;
     }
-    g->out[0] = call->out;
-    dpari_reduce_range(g, call, 1, bytes, 0);
+    group->out[0] = call->out;
+    dpari_reduce_range(group, call, 1, bytes, 0);
 }
 
-static void dpari_inline_take(dpari_group *g, const dpar_work *k)
+static void dpari_inline_take(dpari_group *group, const dpar_work *work)
 {
-    const dpar_call *call = &k->call;
+    const dpar_call *call = &work->call;
     if (dpari_is_reduction(call)) {
-        dpari_inline_reduce(g, k);
+        dpari_inline_reduce(group, work);
         return;
     }
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        dpari_piece p = dpari_piece_from(g, call, r);
-        int64_t from = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
-        if (r == g->comm.rank) {
-            dpari_take_own(g, call, 0);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        dpari_piece p = dpari_piece_from(group, call, r);
+        int64_t from = dpari_gives_one(call) ? 0 : p.bytes * group->comm.rank;
+        if (r == group->comm.rank) {
+            dpari_take_own(group, call, 0);
         } else if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin, dpari_inline_given(g, k, r) + from,
+            memcpy((char *)call->out + p.begin, dpari_inline_given(group, work, r) + from,
                    (size_t)p.bytes);
         }
     }
@@ -12142,52 +12211,53 @@ static void dpari_inline_take(dpari_group *g, const dpar_work *k)
  */
 
 /* Method push: this rank reduces its part of all inputs and stores it into all outputs. */
-static dpar_status dpari_push(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_push(dpari_group *group, const dpar_work *work)
 {
-    const dpar_call *call = &k->call;
-    const dpari_piece part = dpari_part(g, call, g->comm.rank);
+    const dpar_call *call = &work->call;
+    const dpari_piece part = dpari_part(group, call, group->comm.rank);
     int32_t outs = 0;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(g, k, r);
-        const char *in = (const char *)dpari_at(g->world, offer->in);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(group, work, r);
+        const char *in = (const char *)dpari_at(group->world, offer->in);
         if (!in) {
-            return dpari_fail_unmapped(g, k, offer->in);
+            return dpari_fail_unmapped(group, work, offer->in);
         }
-        g->in[r] = in + part.begin;
+        group->in[r] = in + part.begin;
         if (call->kind == DPAR_CALL_ALL_REDUCE ||
             (call->kind == DPAR_CALL_REDUCE && r == call->root)) {
-            char *out = (char *)dpari_at(g->world, offer->out);
+            char *out = (char *)dpari_at(group->world, offer->out);
             if (!out) {
-                return dpari_fail_unmapped(g, k, offer->out);
+                return dpari_fail_unmapped(group, work, offer->out);
             }
-            g->out[outs++] = out + part.begin;
+            group->out[outs++] = out + part.begin;
         }
     }
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
-        g->out[outs++] = call->out;
+        group->out[outs++] = call->out;
     }
     if (part.bytes > 0) {
-        dpari_reduce_range(g, call, outs, part.bytes, part.bytes * outs);
+        dpari_reduce_range(group, call, outs, part.bytes, part.bytes * outs);
     }
     return DPAR_OK;
 }
 
 /* Method box of a reduction: this rank reduces all elements of its own output. */
-static dpar_status dpari_pull_reduce(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_pull_reduce(dpari_group *group, const dpar_work *work)
 {
-    const dpar_call *call = &k->call;
-    if (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank) {
+    const dpar_call *call = &work->call;
+    if (call->kind == DPAR_CALL_REDUCE && call->root != group->comm.rank) {
         return DPAR_OK;
     }
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        const uint64_t ref = dpari_offer_of(g, k, r)->in;
-        g->in[r] = r == g->comm.rank ? call->in : dpari_at(g->world, ref);
-        if (!g->in[r]) {
-            return dpari_fail_unmapped(g, k, ref);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        const uint64_t ref = dpari_offer_of(group, work, r)->in;
+        group->in[r] = r == group->comm.rank ? call->in : dpari_at(group->world, ref);
+        if (!group->in[r]) {
+            return dpari_fail_unmapped(group, work, ref);
         }
     }
-    g->out[0] = call->out;
-    dpari_reduce_range(g, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
+    group->out[0] = call->out;
+    dpari_reduce_range(group, call, 1, call->count * dpari_unit(call),
+                       call->count * dpari_unit(call));
     return DPAR_OK;
 }
 
@@ -12202,12 +12272,12 @@ typedef struct dpari_offers {
     int64_t largest; /* bytes of the largest piece */
 } dpari_offers;
 
-static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
+static dpari_offers dpari_survey(const dpari_group *group, const dpar_work *work)
 {
-    const dpar_call *call = &k->call;
+    const dpar_call *call = &work->call;
     dpari_offers all = {1, 1, 1, 0, 1, 0, 0};
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(g, k, r);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(group, work, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
         all.readable &= offer->in != 0;
         all.writable &= offer->out != 0 || call->kind == DPAR_CALL_REDUCE_SCATTER ||
@@ -12225,22 +12295,22 @@ static dpari_offers dpari_survey(const dpari_group *g, const dpar_work *k)
  */
 
 /* Breaks the communicator because a rank's memory could not be read. number: errno of the read. */
-static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *k, int32_t rank,
-                                               int number)
+static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *group, const dpar_work *work,
+                                               int32_t rank, int number)
 {
     dpar_text t;
     dpar_why why;
     /* a process that dies loses its memory some time before its lock */
     for (int32_t i = 0; i < 2000; i++) {
-        if (dpari_rank_state(g->world, g->world_rank[rank]) != DPARI_RANK_HERE) {
-            return dpari_fail_peer(g, k, rank);
+        if (dpari_rank_state(group->world, group->world_rank[rank]) != DPARI_RANK_HERE) {
+            return dpari_fail_peer(group, work, rank);
         }
         dpari_os_sleep(100e-6);
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, g, k);
+    dpari_put_work(&t, group, work);
     dpar_text_put(&t, "the memory of ");
-    dpari_put_rank(&t, g, rank);
+    dpari_put_rank(&t, group, rank);
     dpar_text_put(&t, " cannot be read any more (");
     dpari_os_error(&t, number);
     if (number == EPERM) {
@@ -12249,53 +12319,53 @@ static DPARI_COLD dpar_status dpari_cma_failed(dpari_group *g, const dpar_work *
     }
     dpar_text_put(
         &t, "). To copy without such reads, set DPAR_WORLD_NO_CMA in dpar_world_desc.disable");
-    return dpari_group_break(g, DPAR_E_SYSTEM, why.text);
+    return dpari_group_break(group, DPAR_E_SYSTEM, why.text);
 }
 
 /* Copies from a rank's private memory. */
-static int dpari_cma_read(const dpari_group *g, int32_t rank, void *to, uint64_t from,
+static int dpari_cma_read(const dpari_group *group, int32_t rank, void *to, uint64_t from,
                           int64_t bytes)
 {
-    return dpari_world_read(g->world, g->world_rank[rank], to, from, bytes);
+    return dpari_world_read(group->world, group->world_rank[rank], to, from, bytes);
 }
 
 /* Reduces this rank's part of all inputs into its own output, block by block. The blocks of the
  * other ranks are read into this rank's slots. */
-static dpar_status dpari_cma_reduce(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_cma_reduce(dpari_group *group, const dpar_work *work)
 {
-    const dpar_call *call = &k->call;
-    const dpari_piece part = dpari_part(g, call, g->comm.rank);
-    const int32_t n = g->comm.size, me = g->comm.rank;
+    const dpar_call *call = &work->call;
+    const dpari_piece part = dpari_part(group, call, group->comm.rank);
+    const int32_t n = group->comm.size, me = group->comm.rank;
     const int64_t most = DPARI_BLOCK;
-    int64_t block = 2 * g->slot_bytes / n / 64 * 64;
-    char *slots = dpari_staging(g, me);
+    int64_t block = 2 * group->slot_bytes / n / 64 * 64;
+    char *slots = dpari_staging(group, me);
     block = block < most ? block : most;
     for (int64_t at = 0; at < part.bytes; at += block) {
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
             char *copy = slots + r * block;
-            uint64_t from = dpari_offer_of(g, k, r)->in_at + (uint64_t)(part.begin + at);
-            g->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
-            if (r != me && dpari_cma_read(g, r, copy, from, bytes) != 0) {
-                return dpari_cma_failed(g, k, r, errno);
+            uint64_t from = dpari_offer_of(group, work, r)->in_at + (uint64_t)(part.begin + at);
+            group->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
+            if (r != me && dpari_cma_read(group, r, copy, from, bytes) != 0) {
+                return dpari_cma_failed(group, work, r, errno);
             }
         }
-        g->out[0] =
+        group->out[0] =
             (char *)call->out + at + (call->kind == DPAR_CALL_REDUCE_SCATTER ? 0 : part.begin);
-        dpari_reduce_range(g, call, 1, bytes, 0);
+        dpari_reduce_range(group, call, 1, bytes, 0);
     }
     return DPAR_OK;
 }
 
 /* Reads the parts that the other ranks have reduced. */
-static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_cma_results(dpari_group *group, const dpar_work *work)
 {
-    for (int32_t i = 1; i < g->comm.size; i++) {
-        const int32_t r = (g->comm.rank + i) % g->comm.size;
-        const dpari_piece part = dpari_part(g, &k->call, r);
-        uint64_t from = dpari_offer_of(g, k, r)->out_at + (uint64_t)part.begin;
-        if (dpari_cma_read(g, r, (char *)k->call.out + part.begin, from, part.bytes) != 0) {
-            return dpari_cma_failed(g, k, r, errno);
+    for (int32_t i = 1; i < group->comm.size; i++) {
+        const int32_t r = (group->comm.rank + i) % group->comm.size;
+        const dpari_piece part = dpari_part(group, &work->call, r);
+        uint64_t from = dpari_offer_of(group, work, r)->out_at + (uint64_t)part.begin;
+        if (dpari_cma_read(group, r, (char *)work->call.out + part.begin, from, part.bytes) != 0) {
+            return dpari_cma_failed(group, work, r, errno);
         }
     }
     return DPAR_OK;
@@ -12304,39 +12374,39 @@ static dpar_status dpari_cma_results(dpari_group *g, const dpar_work *k)
 /* ---- moves (operations that do not reduce) on offers ------------------------------------------
  */
 
-static dpar_status dpari_size_mismatch(dpari_group *g, const dpar_work *k, int32_t from,
+static dpar_status dpari_size_mismatch(dpari_group *group, const dpar_work *work, int32_t from,
                                        int64_t gives, int64_t takes)
 {
-    const int64_t unit = dpari_unit(&k->call);
+    const int64_t unit = dpari_unit(&work->call);
     dpar_text t;
     dpar_why why;
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_text_print(&t, "%s #%ld: rank %d gives %ld elements to rank %d, which takes %ld",
-                     dpar_call_name(k->call.kind), k->sequence, from, gives / unit, g->comm.rank,
-                     takes / unit);
-    return dpari_group_break(g, DPAR_E_MISMATCH, why.text);
+                     dpar_call_name(work->call.kind), work->sequence, from, gives / unit,
+                     group->comm.rank, takes / unit);
+    return dpari_group_break(group, DPAR_E_MISMATCH, why.text);
 }
 
 /* Returns where the piece for this rank is in what rank `from` offers. */
-static dpari_piece dpari_offered(const dpari_group *g, const dpar_work *k, int32_t from)
+static dpari_piece dpari_offered(const dpari_group *group, const dpar_work *work, int32_t from)
 {
-    const dpar_call *call = &k->call;
+    const dpar_call *call = &work->call;
     dpari_piece p = {0, call->count * dpari_unit(call)};
     if (call->variable_counts) {
-        return dpari_table(g, from, k->sequence)[g->comm.rank];
+        return dpari_table(group, from, work->sequence)[group->comm.rank];
     }
-    p.begin = dpari_gives_one(call) ? 0 : p.bytes * g->comm.rank;
+    p.begin = dpari_gives_one(call) ? 0 : p.bytes * group->comm.rank;
     return p;
 }
 
 /* Checks that the other ranks give as much as this rank takes, if sizes vary. */
-static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
+static dpar_status dpari_sizes_check(dpari_group *group, const dpar_work *work)
 {
-    for (int32_t r = 0; r < g->comm.size && k->call.variable_counts; r++) {
-        const int64_t gives = dpari_table(g, r, k->sequence)[g->comm.rank].bytes;
-        const int64_t takes = dpari_piece_from(g, &k->call, r).bytes;
+    for (int32_t r = 0; r < group->comm.size && work->call.variable_counts; r++) {
+        const int64_t gives = dpari_table(group, r, work->sequence)[group->comm.rank].bytes;
+        const int64_t takes = dpari_piece_from(group, &work->call, r).bytes;
         if (gives != takes) {
-            return dpari_size_mismatch(g, k, r, gives, takes);
+            return dpari_size_mismatch(group, work, r, gives, takes);
         }
     }
     return DPAR_OK;
@@ -12345,60 +12415,63 @@ static dpar_status dpari_sizes_check(dpari_group *g, const dpar_work *k)
 /* Copies the own piece of an all-to-all and that of the right neighbour in turns, line by line,
  * because one copy can proceed while the other waits for a line of another core. Returns 0 if that
  * is not possible here. */
-static int dpari_pull_beside(dpari_group *g, const dpar_work *k)
+static int dpari_pull_beside(dpari_group *group, const dpar_work *work)
 {
-    const dpar_call *call = &k->call;
-    const int32_t me = g->comm.rank, r = me + 1 < g->comm.size ? me + 1 : 0;
-    const uint64_t ref = dpari_offer_of(g, k, r)->in;
-    const dpari_piece own = dpari_piece_to(g, call, me), other = dpari_offered(g, k, r);
+    const dpar_call *call = &work->call;
+    const int32_t me = group->comm.rank, r = me + 1 < group->comm.size ? me + 1 : 0;
+    const uint64_t ref = dpari_offer_of(group, work, r)->in;
+    const dpari_piece own = dpari_piece_to(group, call, me), other = dpari_offered(group, work, r);
     const char *in;
     if (call->kind != DPAR_CALL_ALL_TO_ALL || call->variable_counts || call->in == call->out ||
         r == me || !ref) {
         return 0;
     }
-    in = (const char *)dpari_at(g->world, ref);
+    in = (const char *)dpari_at(group->world, ref);
     if (!in) {
         return 0; /* the caller tries again and writes the message */
     }
-    dpari_kern_fetch_beside(
-        (char *)call->out + dpari_piece_from(g, call, me).begin, (const char *)call->in + own.begin,
-        (char *)call->out + dpari_piece_from(g, call, r).begin, in + other.begin, own.bytes);
+    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(group, call, me).begin,
+                            (const char *)call->in + own.begin,
+                            (char *)call->out + dpari_piece_from(group, call, r).begin,
+                            in + other.begin, own.bytes);
     return 1;
 }
 
 /* Takes all pieces for this rank from where they are offered, or through the kernel. */
-static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t largest)
+static dpar_status dpari_pull(dpari_group *group, const dpar_work *work, int64_t largest)
 {
-    const dpar_call *call = &k->call;
-    const int32_t n = g->comm.size;
+    const dpar_call *call = &work->call;
+    const int32_t n = group->comm.size;
     const int32_t stream =
-        dpari_streams(g, call->kind == DPAR_CALL_BROADCAST ? largest / 2 : largest * n);
+        dpari_streams(group, call->kind == DPAR_CALL_BROADCAST ? largest / 2 : largest * n);
     /* if the others read this rank's input in its buffer, the own piece is copied first, before
      * their reads take its lines out of the cache */
-    const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
-    const int32_t done = !stream && !first && dpari_pull_beside(g, k) ? 2 : 0;
+    const int32_t first = (dpari_coll_of_const(work)->offer.flags & DPARI_BOXED) != 0;
+    const int32_t done = !stream && !first && dpari_pull_beside(group, work) ? 2 : 0;
     for (int32_t i = done; i < n; i++) {
-        const int32_t r = (g->comm.rank + first + i) % n;
-        const dpari_offer *offer = dpari_offer_of(g, k, r);
-        const dpari_piece to = dpari_piece_from(g, call, r), from = dpari_offered(g, k, r);
+        const int32_t r = (group->comm.rank + first + i) % n;
+        const dpari_offer *offer = dpari_offer_of(group, work, r);
+        const dpari_piece to = dpari_piece_from(group, call, r),
+                          from = dpari_offered(group, work, r);
         const char *in;
         if (to.bytes == 0) {
             continue;
         }
-        in = offer->in && r != g->comm.rank ? (const char *)dpari_at(g->world, offer->in) : NULL;
-        if (r == g->comm.rank) {
+        in = offer->in && r != group->comm.rank ? (const char *)dpari_at(group->world, offer->in)
+                                                : NULL;
+        if (r == group->comm.rank) {
             if (!(offer->flags & DPARI_OWN_TAKEN)) {
-                dpari_take_own(g, call, stream);
+                dpari_take_own(group, call, stream);
             }
         } else if (offer->in && !in) {
-            return dpari_fail_unmapped(g, k, offer->in);
+            return dpari_fail_unmapped(group, work, offer->in);
         } else if (offer->in && !stream) {
             dpari_kern_fetch((char *)call->out + to.begin, in + from.begin, to.bytes);
         } else if (offer->in) {
             dpari_kern_copy((char *)call->out + to.begin, in + from.begin, to.bytes, stream);
-        } else if (dpari_cma_read(g, r, (char *)call->out + to.begin,
+        } else if (dpari_cma_read(group, r, (char *)call->out + to.begin,
                                   offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
-            return dpari_cma_failed(g, k, r, errno);
+            return dpari_cma_failed(group, work, r, errno);
         }
     }
     return DPAR_OK;
@@ -12408,9 +12481,11 @@ static dpar_status dpari_pull(dpari_group *g, const dpar_work *k, int64_t larges
  */
 
 /* Returns the buffer in the slots of a rank that chunk `step` uses. */
-static char *dpari_buffer(const dpari_group *g, const dpari_coll *o, int32_t rank, int64_t step)
+static char *dpari_buffer(const dpari_group *group, const dpari_coll *coll, int32_t rank,
+                          int64_t step)
 {
-    return dpari_staging(g, rank) + (step % o->buffers) * (2 * g->slot_bytes / o->buffers);
+    return dpari_staging(group, rank) +
+           (step % coll->buffers) * (2 * group->slot_bytes / coll->buffers);
 }
 
 /* Returns the part of a piece that is in chunk `step`, with 0 bytes past the end of the piece. */
@@ -12424,123 +12499,125 @@ static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
 
 /* Chooses the bytes of a chunk and the number of buffers. A broadcast is sent in small chunks, so
  * that the others begin soon, and its root fills all buffers before it has to wait. */
-static void dpari_chunks_cut(const dpari_group *g, const dpar_call *call, dpari_coll *o,
+static void dpari_chunks_cut(const dpari_group *group, const dpar_call *call, dpari_coll *coll,
                              int64_t largest)
 {
-    const int64_t room = 2 * g->slot_bytes, least = DPARI_BROADCAST_LEAST;
+    const int64_t room = 2 * group->slot_bytes, least = DPARI_BROADCAST_LEAST;
     const int64_t limit = DPARI_BROADCAST_MOST;
-    o->buffers = DPARI_BUFFERS;
+    coll->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_CALL_BROADCAST) {
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
         most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
-        o->piece = piece < most ? piece : most;
-        o->buffers = room / o->piece;
+        coll->piece = piece < most ? piece : most;
+        coll->buffers = room / coll->piece;
     } else {
-        o->piece = dpari_gives_one(call) ? room / DPARI_BUFFERS
-                                         : room / DPARI_BUFFERS / g->comm.size / 64 * 64;
+        coll->piece = dpari_gives_one(call) ? room / DPARI_BUFFERS
+                                            : room / DPARI_BUFFERS / group->comm.size / 64 * 64;
     }
-    o->steps = (largest + o->piece - 1) / o->piece;
+    coll->steps = (largest + coll->piece - 1) / coll->piece;
 }
 
 /* Begins the chunks. A rank that gives nothing sets its word `a` to the last step at once, and a
  * rank that takes nothing does the same with its word `b`. */
-static void dpari_chunks_begin(dpari_group *g, dpar_work *k, int64_t largest)
+static void dpari_chunks_begin(dpari_group *group, dpar_work *work, int64_t largest)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    dpari_member *mine = g->member[g->comm.rank];
-    const int32_t kind = k->call.kind;
-    const int root = k->call.root == g->comm.rank;
+    dpari_coll *coll = dpari_coll_of(work);
+    dpari_member *mine = group->member[group->comm.rank];
+    const int32_t kind = work->call.kind;
+    const int root = work->call.root == group->comm.rank;
     const int from_root = kind == DPAR_CALL_BROADCAST || kind == DPAR_CALL_SCATTER;
-    dpari_chunks_cut(g, &k->call, o, largest);
-    o->in_step = o->mid_step = o->out_step = 0;
-    k->phase = DPARI_CHUNKS;
+    dpari_chunks_cut(group, &work->call, coll, largest);
+    coll->in_step = coll->mid_step = coll->out_step = 0;
+    work->phase = DPARI_CHUNKS;
     if ((from_root && !root) || (kind == DPAR_CALL_GATHER && root)) {
-        o->in_step = o->steps;
-        dpari_publish(g->world, &mine->a.word, dpari_step_word(k, o->steps));
+        coll->in_step = coll->steps;
+        dpari_publish(group->world, &mine->a.word, dpari_step_word(work, coll->steps));
     } else if ((from_root && root) || (kind == DPAR_CALL_GATHER && !root)) {
-        o->mid_step = o->steps;
-        dpari_publish(g->world, &mine->b.word, dpari_step_word(k, o->steps));
+        coll->mid_step = coll->steps;
+        dpari_publish(group->world, &mine->b.word, dpari_step_word(work, coll->steps));
     }
 }
 
 /* Writes the part of this chunk that the others will take or reduce. */
-static void dpari_chunk_in(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_in(dpari_group *group, const dpar_work *work, const dpari_coll *coll)
 {
-    char *buffer = dpari_buffer(g, o, g->comm.rank, o->in_step);
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(g, &k->call, r)
-                                                     : dpari_piece_to(g, &k->call, r);
-        if (r == g->comm.rank || p.bytes == 0) {
+    char *buffer = dpari_buffer(group, coll, group->comm.rank, coll->in_step);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        dpari_piece p = dpari_is_reduction(&work->call) ? dpari_part(group, &work->call, r)
+                                                        : dpari_piece_to(group, &work->call, r);
+        if (r == group->comm.rank || p.bytes == 0) {
             continue;
         }
-        p = dpari_chunk(p, o->piece, o->in_step);
+        p = dpari_chunk(p, coll->piece, coll->in_step);
         if (p.bytes > 0) {
-            memcpy(buffer + (dpari_gives_one(&k->call) ? 0 : r * o->piece),
-                   (const char *)k->call.in + p.begin, (size_t)p.bytes);
+            memcpy(buffer + (dpari_gives_one(&work->call) ? 0 : r * coll->piece),
+                   (const char *)work->call.in + p.begin, (size_t)p.bytes);
         }
-        if (dpari_gives_one(&k->call)) {
+        if (dpari_gives_one(&work->call)) {
             return;
         }
     }
 }
 
 /* Takes this rank's pieces of the chunk. */
-static void dpari_chunk_take(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_take(dpari_group *group, const dpar_work *work, const dpari_coll *coll)
 {
-    const dpar_call *call = &k->call;
-    for (int32_t i = 1; i < g->comm.size; i++) {
-        const int32_t r = (g->comm.rank + i) % g->comm.size;
-        const dpari_piece p = dpari_chunk(dpari_piece_from(g, call, r), o->piece, o->mid_step);
-        const char *from = dpari_buffer(g, o, r, o->mid_step) +
-                           (dpari_gives_one(call) ? 0 : g->comm.rank * o->piece);
+    const dpar_call *call = &work->call;
+    for (int32_t i = 1; i < group->comm.size; i++) {
+        const int32_t r = (group->comm.rank + i) % group->comm.size;
+        const dpari_piece p =
+            dpari_chunk(dpari_piece_from(group, call, r), coll->piece, coll->mid_step);
+        const char *from = dpari_buffer(group, coll, r, coll->mid_step) +
+                           (dpari_gives_one(call) ? 0 : group->comm.rank * coll->piece);
         if (p.bytes > 0) {
             dpari_kern_copy((char *)call->out + p.begin, from, p.bytes,
-                            o->steps * o->piece >= DPARI_STREAM_COPY_FROM &&
-                                dpari_streams(g, DPARI_STREAM_FROM));
+                            coll->steps * coll->piece >= DPARI_STREAM_COPY_FROM &&
+                                dpari_streams(group, DPARI_STREAM_FROM));
         }
     }
 }
 
 /* Reduces this rank's part of the chunk into its own output and, for the others to take, into its
  * buffer. */
-static void dpari_chunk_reduce(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_reduce(dpari_group *group, const dpar_work *work, const dpari_coll *coll)
 {
-    const dpar_call *call = &k->call;
-    const int32_t me = g->comm.rank;
-    const dpari_piece part = dpari_part(g, call, me);
-    const dpari_piece p = dpari_chunk(part, o->piece, o->mid_step);
+    const dpar_call *call = &work->call;
+    const int32_t me = group->comm.rank;
+    const dpari_piece part = dpari_part(group, call, me);
+    const dpari_piece p = dpari_chunk(part, coll->piece, coll->mid_step);
     int32_t outs = 0;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        g->in[r] = r == me ? (const char *)call->in + p.begin
-                           : dpari_buffer(g, o, r, o->mid_step) + me * o->piece;
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        group->in[r] = r == me ? (const char *)call->in + p.begin
+                               : dpari_buffer(group, coll, r, coll->mid_step) + me * coll->piece;
     }
     if (call->kind != DPAR_CALL_REDUCE_SCATTER) {
-        g->out[outs++] = dpari_buffer(g, o, me, o->mid_step) + me * o->piece;
+        group->out[outs++] = dpari_buffer(group, coll, me, coll->mid_step) + me * coll->piece;
     }
     if (call->kind == DPAR_CALL_REDUCE_SCATTER) {
-        g->out[outs++] = (char *)call->out + (p.begin - part.begin);
+        group->out[outs++] = (char *)call->out + (p.begin - part.begin);
     } else if (call->kind == DPAR_CALL_ALL_REDUCE || call->root == me) {
-        g->out[outs++] = (char *)call->out + p.begin;
+        group->out[outs++] = (char *)call->out + p.begin;
     }
     if (p.bytes > 0) {
-        dpari_reduce_range(g, call, outs, p.bytes, 0);
+        dpari_reduce_range(group, call, outs, p.bytes, 0);
     }
 }
 
 /* Takes the parts of the chunk that the other ranks have reduced. */
-static void dpari_chunk_results(dpari_group *g, const dpar_work *k, const dpari_coll *o)
+static void dpari_chunk_results(dpari_group *group, const dpar_work *work, const dpari_coll *coll)
 {
-    const dpar_call *call = &k->call;
-    if (call->kind == DPAR_CALL_REDUCE && call->root != g->comm.rank) {
+    const dpar_call *call = &work->call;
+    if (call->kind == DPAR_CALL_REDUCE && call->root != group->comm.rank) {
         return;
     }
-    for (int32_t i = 1; i < g->comm.size; i++) {
-        const int32_t r = (g->comm.rank + i) % g->comm.size;
-        const dpari_piece p = dpari_chunk(dpari_part(g, call, r), o->piece, o->out_step);
+    for (int32_t i = 1; i < group->comm.size; i++) {
+        const int32_t r = (group->comm.rank + i) % group->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_part(group, call, r), coll->piece, coll->out_step);
         if (p.bytes > 0) {
             dpari_kern_fetch((char *)call->out + p.begin,
-                             dpari_buffer(g, o, r, o->out_step) + r * o->piece, p.bytes);
+                             dpari_buffer(group, coll, r, coll->out_step) + r * coll->piece,
+                             p.bytes);
         }
     }
 }
@@ -12554,45 +12631,48 @@ static int32_t dpari_last_word(const dpar_call *call)
 
 /* Advances the chunks. Chunk j is put in while j - 1 is reduced or taken and the results of j - 2
  * are taken. */
-static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
+static dpar_status dpari_chunks(dpari_group *group, dpar_work *work)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    dpari_member *mine = g->member[g->comm.rank];
-    const int32_t last = dpari_last_word(&k->call);
-    while (o->in_step < o->steps || o->mid_step < o->steps ||
-           (last == DPARI_WORD_C && o->out_step < o->steps)) {
-        if (o->in_step < o->steps && o->in_step <= o->mid_step + 1 &&
-            (last == DPARI_WORD_B || o->in_step <= o->out_step + 2)) {
-            if (o->in_step >= o->buffers &&
-                !dpari_reached(g, k, last, dpari_step_word(k, o->in_step - o->buffers + 1))) {
+    dpari_coll *coll = dpari_coll_of(work);
+    dpari_member *mine = group->member[group->comm.rank];
+    const int32_t last = dpari_last_word(&work->call);
+    while (coll->in_step < coll->steps || coll->mid_step < coll->steps ||
+           (last == DPARI_WORD_C && coll->out_step < coll->steps)) {
+        if (coll->in_step < coll->steps && coll->in_step <= coll->mid_step + 1 &&
+            (last == DPARI_WORD_B || coll->in_step <= coll->out_step + 2)) {
+            if (coll->in_step >= coll->buffers &&
+                !dpari_reached(group, work, last,
+                               dpari_step_word(work, coll->in_step - coll->buffers + 1))) {
                 return DPAR_MORE;
             }
-            dpari_chunk_in(g, k, o);
-            dpari_publish(g->world, &mine->a.word, dpari_step_word(k, ++o->in_step));
-        } else if (o->mid_step < o->in_step &&
-                   (last == DPARI_WORD_B || o->mid_step <= o->out_step + 1)) {
-            if (!dpari_reached(g, k, DPARI_WORD_A, dpari_step_word(k, o->mid_step + 1))) {
+            dpari_chunk_in(group, work, coll);
+            dpari_publish(group->world, &mine->a.word, dpari_step_word(work, ++coll->in_step));
+        } else if (coll->mid_step < coll->in_step &&
+                   (last == DPARI_WORD_B || coll->mid_step <= coll->out_step + 1)) {
+            if (!dpari_reached(group, work, DPARI_WORD_A,
+                               dpari_step_word(work, coll->mid_step + 1))) {
                 return DPAR_MORE;
             }
-            if (dpari_is_reduction(&k->call)) {
-                dpari_chunk_reduce(g, k, o);
+            if (dpari_is_reduction(&work->call)) {
+                dpari_chunk_reduce(group, work, coll);
             } else {
-                dpari_chunk_take(g, k, o);
+                dpari_chunk_take(group, work, coll);
             }
-            dpari_publish(g->world, &mine->b.word, dpari_step_word(k, ++o->mid_step));
+            dpari_publish(group->world, &mine->b.word, dpari_step_word(work, ++coll->mid_step));
         } else {
-            if (!dpari_reached(g, k, DPARI_WORD_B, dpari_step_word(k, o->out_step + 1))) {
+            if (!dpari_reached(group, work, DPARI_WORD_B,
+                               dpari_step_word(work, coll->out_step + 1))) {
                 return DPAR_MORE;
             }
-            dpari_chunk_results(g, k, o);
-            dpari_publish(g->world, &mine->c.word, dpari_step_word(k, ++o->out_step));
+            dpari_chunk_results(group, work, coll);
+            dpari_publish(group->world, &mine->c.word, dpari_step_word(work, ++coll->out_step));
         }
     }
-    if (!dpari_is_reduction(&k->call)) {
-        dpari_take_own(g, &k->call, 0);
+    if (!dpari_is_reduction(&work->call)) {
+        dpari_take_own(group, &work->call, 0);
     }
-    o->target = (int64_t)dpari_step_word(k, o->steps);
-    k->phase = DPARI_FINAL | last << 8;
+    coll->target = (int64_t)dpari_step_word(work, coll->steps);
+    work->phase = DPARI_FINAL | last << 8;
     return DPAR_MORE;
 }
 
@@ -12601,151 +12681,154 @@ static dpar_status dpari_chunks(dpari_group *g, dpar_work *k)
 
 /* Publishes that this rank is done with the memory of the others. The collective ends once all are.
  */
-static void dpari_done_with_others(dpari_group *g, dpar_work *k, int32_t phase, int64_t step)
+static void dpari_done_with_others(dpari_group *group, dpar_work *work, int32_t phase, int64_t step)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    k->phase = phase | DPARI_WORD_A << 8;
-    o->target = (int64_t)dpari_step_word(k, step);
-    dpari_publish(g->world, &g->member[g->comm.rank]->a.word, (uint64_t)o->target);
+    dpari_coll *coll = dpari_coll_of(work);
+    work->phase = phase | DPARI_WORD_A << 8;
+    coll->target = (int64_t)dpari_step_word(work, step);
+    dpari_publish(group->world, &group->member[group->comm.rank]->a.word, (uint64_t)coll->target);
 }
 
 /* Begins to time the method of k, on the rank that chose it. dpari_timed ends that once all ranks
  * are done. */
-static void dpari_time_way(dpari_group *g, dpar_work *k)
+static void dpari_time_way(dpari_group *group, dpar_work *work)
 {
     int64_t bytes;
-    if (dpari_way_pace(g, &k->call, &bytes)) {
-        g->timed = k->sequence + 1;
-        g->timed_way =
-            dpari_coll_of(k)->offer.flags & DPARI_KERNEL ? DPARI_BY_KERNEL : DPARI_BY_RING;
-        g->timed_from = dpari_os_now();
+    if (dpari_way_pace(group, &work->call, &bytes)) {
+        group->timed = work->sequence + 1;
+        group->timed_way =
+            dpari_coll_of(work)->offer.flags & DPARI_KERNEL ? DPARI_BY_KERNEL : DPARI_BY_RING;
+        group->timed_from = dpari_os_now();
     }
 }
 
-static void dpari_timed(dpari_group *g, const dpar_work *k)
+static void dpari_timed(dpari_group *group, const dpar_work *work)
 {
     int64_t bytes;
-    dpari_pace *pace = dpari_way_pace(g, &k->call, &bytes);
-    g->timed = 0;
+    dpari_pace *pace = dpari_way_pace(group, &work->call, &bytes);
+    group->timed = 0;
     if (pace) {
-        dpari_pace_tell(pace, g->timed_way, bytes, dpari_os_now() - g->timed_from);
+        dpari_pace_tell(pace, group->timed_way, bytes, dpari_os_now() - group->timed_from);
     }
 }
 
 /* Chooses the method of a reduction and takes its first step. Returns DPAR_OK if that is all, or
  * DPAR_MORE if the work continues at its phase. */
-static dpar_status dpari_choose_reduction(dpari_group *g, dpar_work *k)
+static dpar_status dpari_choose_reduction(dpari_group *group, dpar_work *work)
 {
-    const dpari_offers all = dpari_survey(g, k);
+    const dpari_offers all = dpari_survey(group, work);
     dpar_status status = DPAR_OK;
     int64_t largest = 0;
     if (all.readable && all.writable &&
-        (!all.boxed || dpari_gives(g, &k->call) >= DPARI_DIRECT_FROM ||
-         k->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
-        status = dpari_push(g, k);
-        if (status != DPAR_OK || (all.boxed && k->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
+        (!all.boxed || dpari_gives(group, &work->call) >= DPARI_DIRECT_FROM ||
+         work->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
+        status = dpari_push(group, work);
+        if (status != DPAR_OK || (all.boxed && work->call.kind == DPAR_CALL_REDUCE_SCATTER)) {
             return status;
         }
-        dpari_done_with_others(g, k, DPARI_FINAL, 1);
+        dpari_done_with_others(group, work, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
     if (all.readable && !all.in_place) {
-        status = dpari_pull_reduce(g, k);
+        status = dpari_pull_reduce(group, work);
         if (status != DPAR_OK || all.boxed) {
             return status;
         }
-        dpari_done_with_others(g, k, DPARI_FINAL, 1);
+        dpari_done_with_others(group, work, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
-    for (int32_t q = 0; q < g->comm.size; q++) {
-        int64_t bytes = dpari_part(g, &k->call, q).bytes;
+    for (int32_t q = 0; q < group->comm.size; q++) {
+        int64_t bytes = dpari_part(group, &work->call, q).bytes;
         largest = bytes > largest ? bytes : largest;
     }
     if (all.cma) {
-        dpari_time_way(g, k);
+        dpari_time_way(group, work);
     }
     if (all.cma && all.kernel) {
-        status = dpari_cma_reduce(g, k);
+        status = dpari_cma_reduce(group, work);
         dpari_done_with_others(
-            g, k, k->call.kind == DPAR_CALL_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
+            group, work, work->call.kind == DPAR_CALL_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL,
+            1);
         return status != DPAR_OK ? status : DPAR_MORE;
     }
-    dpari_chunks_begin(g, k, largest);
+    dpari_chunks_begin(group, work, largest);
     return DPAR_MORE;
 }
 
 /* Does the same for an operation that does not reduce. */
-static dpar_status dpari_choose_move(dpari_group *g, dpar_work *k)
+static dpar_status dpari_choose_move(dpari_group *group, dpar_work *work)
 {
-    const dpari_offers all = dpari_survey(g, k);
-    dpar_status status = dpari_sizes_check(g, k);
+    const dpari_offers all = dpari_survey(group, work);
+    dpar_status status = dpari_sizes_check(group, work);
     if (status != DPAR_OK) {
         return status;
     }
     if (all.cma && !all.readable) {
-        dpari_time_way(g, k);
+        dpari_time_way(group, work);
     }
     if (all.readable ||
-        (all.cma && !all.in_place && (k->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
-        status = dpari_pull(g, k, all.largest);
-        if (status != DPAR_OK || (all.boxed && !k->call.variable_counts)) {
+        (all.cma && !all.in_place && (work->call.kind != DPAR_CALL_BROADCAST || all.kernel))) {
+        status = dpari_pull(group, work, all.largest);
+        if (status != DPAR_OK || (all.boxed && !work->call.variable_counts)) {
             return status;
         }
-        dpari_done_with_others(g, k, DPARI_FINAL, 1);
+        dpari_done_with_others(group, work, DPARI_FINAL, 1);
         return DPAR_MORE;
     }
-    dpari_chunks_begin(g, k, all.largest);
+    dpari_chunks_begin(group, work, all.largest);
     return DPAR_MORE;
 }
 
 /* Called when all ranks have entered. A leader tells the other ranks so (gate.h). Then the
  * collective begins. */
-static dpar_status dpari_coll_choose(dpari_group *g, dpar_work *k)
+static dpar_status dpari_coll_choose(dpari_group *group, dpar_work *work)
 {
-    dpari_coll *o = dpari_coll_of(k);
-    const int result = o->inline_bytes > 0 && k->call.kind == DPAR_CALL_ALL_REDUCE;
+    dpari_coll *coll = dpari_coll_of(work);
+    const int result = coll->inline_bytes > 0 && work->call.kind == DPAR_CALL_ALL_REDUCE;
     if (!result) {
-        dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, NULL, 0);
+        dpari_gate_tell(group, work, &coll->at, DPARI_WORD_ENTRY, coll->mine, NULL, 0);
     }
-    if (o->inline_bytes >= 0) {
-        dpari_inline_take(g, k);
+    if (coll->inline_bytes >= 0) {
+        dpari_inline_take(group, work);
         if (result) {
-            dpari_gate_tell(g, k, &o->at, DPARI_WORD_ENTRY, o->mine, k->call.out, o->inline_bytes);
+            dpari_gate_tell(group, work, &coll->at, DPARI_WORD_ENTRY, coll->mine, work->call.out,
+                            coll->inline_bytes);
         }
         return DPAR_OK;
     }
-    memset(&o->at, 0, sizeof o->at);
-    return dpari_is_reduction(&k->call) ? dpari_choose_reduction(g, k) : dpari_choose_move(g, k);
+    memset(&coll->at, 0, sizeof coll->at);
+    return dpari_is_reduction(&work->call) ? dpari_choose_reduction(group, work)
+                                           : dpari_choose_move(group, work);
 }
 
-DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *g, dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_coll_advance(dpari_group *group, dpar_work *work)
 {
     dpar_status status = DPAR_MORE;
-    if ((k->phase & 0xff) == DPARI_ENTER) {
-        dpari_enter(g, k);
+    if ((work->phase & 0xff) == DPARI_ENTER) {
+        dpari_enter(group, work);
     }
-    if ((k->phase & 0xff) == DPARI_ENTRIES) {
-        status = dpari_entries(g, k);
+    if ((work->phase & 0xff) == DPARI_ENTRIES) {
+        status = dpari_entries(group, work);
         if (status == DPAR_OK) {
-            status = dpari_coll_choose(g, k);
+            status = dpari_coll_choose(group, work);
         }
     }
-    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
-        status = dpari_chunks(g, k);
+    if (status == DPAR_MORE && (work->phase & 0xff) == DPARI_CHUNKS) {
+        status = dpari_chunks(group, work);
     }
-    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CMA_RESULTS &&
-        dpari_reached(g, k, DPARI_WORD_A, dpari_step_word(k, 1))) {
-        status = dpari_cma_results(g, k);
+    if (status == DPAR_MORE && (work->phase & 0xff) == DPARI_CMA_RESULTS &&
+        dpari_reached(group, work, DPARI_WORD_A, dpari_step_word(work, 1))) {
+        status = dpari_cma_results(group, work);
         if (status == DPAR_OK) {
-            dpari_done_with_others(g, k, DPARI_FINAL, 2);
+            dpari_done_with_others(group, work, DPARI_FINAL, 2);
             status = DPAR_MORE;
         }
     }
-    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
-        status = dpari_last_words(g, k) ? DPAR_OK : DPAR_MORE;
+    if (status == DPAR_MORE && (work->phase & 0xff) == DPARI_FINAL) {
+        status = dpari_last_words(group, work) ? DPAR_OK : DPAR_MORE;
     }
-    if (status == DPAR_OK && g->timed == k->sequence + 1) {
-        dpari_timed(g, k);
+    if (status == DPAR_OK && group->timed == work->sequence + 1) {
+        dpari_timed(group, work);
     }
     return status;
 }
@@ -12903,59 +12986,60 @@ struct dpari_p2p {
     dpari_p2p_link link[1]; /* [world->size] */
 };
 
-DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w)
+DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *world)
 {
-    int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
-    dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
-    if (!p) {
+    int64_t bytes =
+        (int64_t)sizeof(dpari_p2p) + (world->size - 1) * (int64_t)sizeof(dpari_p2p_link);
+    dpari_p2p *p2p = (dpari_p2p *)dpari_os_pages(bytes);
+    if (!p2p) {
         return NULL;
     }
-    p->world = w;
-    p->bytes = bytes;
-    p->direct = !(w->head->plain & DPAR_WORLD_NO_DIRECT);
-    p->cma = !(w->head->plain & DPAR_WORLD_NO_CMA) && !w->threads;
-    return p;
+    p2p->world = world;
+    p2p->bytes = bytes;
+    p2p->direct = !(world->head->plain & DPAR_WORLD_NO_DIRECT);
+    p2p->cma = !(world->head->plain & DPAR_WORLD_NO_CMA) && !world->threads;
+    return p2p;
 }
 
-DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p)
 {
-    if (!p) {
+    if (!p2p) {
         return;
     }
-    while (p->chunks) {
-        dpari_p2p_chunk *c = p->chunks;
-        p->chunks = c->next;
+    while (p2p->chunks) {
+        dpari_p2p_chunk *c = p2p->chunks;
+        p2p->chunks = c->next;
         dpari_os_unmap(c, c->bytes);
     }
-    dpari_os_unmap(p, p->bytes);
+    dpari_os_unmap(p2p, p2p->bytes);
 }
 
 /* ---- lists ------------------------------------------------------------------------------------
  */
 
-static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *k)
+static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
 {
-    k->next = NULL;
+    work->next = NULL;
     if (list->first) {
-        list->last->next = k;
+        list->last->next = work;
     } else {
-        list->first = k;
+        list->first = work;
     }
-    list->last = k;
+    list->last = work;
 }
 
 /* Takes k off the list. `before` is the work before it, NULL if k is the first. */
-static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *k)
+static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *work)
 {
     if (before) {
-        before->next = k->next;
+        before->next = work->next;
     } else {
-        list->first = k->next;
+        list->first = work->next;
     }
-    if (list->last == k) {
+    if (list->last == work) {
         list->last = before;
     }
-    k->next = NULL;
+    work->next = NULL;
 }
 
 /* Takes the first work of this communicator and tag off the list. Returns NULL if there is none. */
@@ -12973,32 +13057,32 @@ static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t 
 
 static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
 {
-    dpar_work *k = list->first;
-    while (k && k->state[DPARI_P2P_ID] != (int64_t)id) {
-        k = k->next;
+    dpar_work *work = list->first;
+    while (work && work->state[DPARI_P2P_ID] != (int64_t)id) {
+        work = work->next;
     }
-    return k;
+    return work;
 }
 
 /* Takes k off the list. */
-static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
+static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
 {
     dpar_work *before = NULL, *at;
-    for (at = list->first; at != k; at = at->next) {
+    for (at = list->first; at != work; at = at->next) {
         before = at;
     }
-    dpari_p2p_unlink(list, before, k);
+    dpari_p2p_unlink(list, before, work);
 }
 
 /* Moves a message that is in no list any more to the finished ones of its group. */
-DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p2p, dpar_work *work, dpar_status status)
 {
-    dpari_group *g = dpari_group_of(k->home);
-    k->status = status;
-    k->phase = DPARI_P2P_DONE;
-    k->behind = g->finished;
-    g->finished = k;
-    p->open--;
+    dpari_group *group = dpari_group_of(work->home);
+    work->status = status;
+    work->phase = DPARI_P2P_DONE;
+    work->behind = group->finished;
+    group->finished = work;
+    p2p->open--;
 }
 
 /* ---- notes ------------------------------------------------------------------------------------
@@ -13006,69 +13090,70 @@ DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_sta
 
 /* Takes a note with space for `bytes` after it. Sizes are powers of two, and freed notes are used
  * again. Returns NULL if there is no memory. */
-static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p, int64_t bytes)
+static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p2p, int64_t bytes)
 {
     const int64_t need = bytes + (int64_t)sizeof(dpari_p2p_note);
     int32_t size_class = 0;
-    dpari_p2p_note *n;
+    dpari_p2p_note *note;
     int64_t take;
     while (INT64_C(128) << size_class < need) {
         size_class++;
     }
     take = INT64_C(128) << size_class;
-    n = p->idle_notes[size_class];
-    if (n) {
-        p->idle_notes[size_class] = n->next;
+    note = p2p->idle_notes[size_class];
+    if (note) {
+        p2p->idle_notes[size_class] = note->next;
     } else {
-        if (p->fresh_end - p->fresh < take) {
+        if (p2p->fresh_end - p2p->fresh < take) {
             dpari_p2p_chunk *c = (dpari_p2p_chunk *)dpari_os_pages(DPARI_P2P_CHUNK);
             if (!c) {
                 return NULL;
             }
             c->bytes = DPARI_P2P_CHUNK;
-            c->next = p->chunks;
-            p->chunks = c;
-            p->fresh = (char *)c + DPARI_LINE;
-            p->fresh_end = (char *)c + DPARI_P2P_CHUNK;
+            c->next = p2p->chunks;
+            p2p->chunks = c;
+            p2p->fresh = (char *)c + DPARI_LINE;
+            p2p->fresh_end = (char *)c + DPARI_P2P_CHUNK;
         }
-        n = (dpari_p2p_note *)(void *)p->fresh;
-        p->fresh += take;
+        note = (dpari_p2p_note *)(void *)p2p->fresh;
+        p2p->fresh += take;
     }
-    n->size_class = size_class;
-    n->next = NULL;
-    n->got = 0;
-    return n;
+    note->size_class = size_class;
+    note->next = NULL;
+    note->got = 0;
+    return note;
 }
 
-static void dpari_p2p_note_free(dpari_p2p *p, dpari_p2p_note *n)
+static void dpari_p2p_note_free(dpari_p2p *p2p, dpari_p2p_note *note)
 {
-    n->next = p->idle_notes[n->size_class];
-    p->idle_notes[n->size_class] = n;
+    note->next = p2p->idle_notes[note->size_class];
+    p2p->idle_notes[note->size_class] = note;
 }
 
-static char *dpari_p2p_note_data(dpari_p2p_note *n)
+static char *dpari_p2p_note_data(dpari_p2p_note *note)
 {
-    return (char *)(n + 1);
+    return (char *)(note + 1);
 }
 
-static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *n)
+static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *note)
 {
     if (list->first) {
-        list->last->next = n;
+        list->last->next = note;
     } else {
-        list->first = n;
+        list->first = note;
     }
-    list->last = n;
+    list->last = note;
 }
 
-static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before, dpari_p2p_note *n)
+static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before,
+                                  dpari_p2p_note *note)
 {
     if (before) {
-        before->next = n->next;
+        before->next = note->next;
     } else {
-        list->first = n->next;
+        list->first = note->next;
     }
-    if (list->last == n) {
+    if (list->last == note) {
         list->last = before;
     }
 }
@@ -13083,9 +13168,10 @@ static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
     }
 }
 
-static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
+static void dpari_p2p_copy_large(const dpari_world *world, void *to, const void *from,
+                                 int64_t bytes)
 {
-    const int32_t plain = w->head->plain;
+    const int32_t plain = world->head->plain;
     dpari_kern_copy(to, from, bytes,
                     bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WORLD_NO_STREAMING_STORES));
 }
@@ -13094,32 +13180,32 @@ static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *fro
  */
 
 /* Makes the channel to the peer if there is none yet. */
-static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+static dpar_status dpari_p2p_channel_open(dpari_world *world, dpari_p2p_link *link, int32_t peer)
 {
-    uint64_t *ref = &w->channel[(int64_t)peer * w->size + w->me];
+    uint64_t *ref = &world->channel[(int64_t)peer * world->size + world->me];
     void *memory = NULL;
     dpar_status s;
     if (link->out) {
         return DPAR_OK;
     }
-    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
+    s = dpari_heap_alloc(world, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
     if (s == DPAR_OK) {
         link->out = (dpari_p2p_channel *)memory;
-        DPARI_STORE(ref, dpari_ref(w, memory, (int64_t)sizeof(dpari_p2p_channel)));
+        DPARI_STORE(ref, dpari_ref(world, memory, (int64_t)sizeof(dpari_p2p_channel)));
     }
     return s;
 }
 
 /* Returns the next cell of the channel to the peer, or NULL if the ring is full. */
-static dpari_p2p_cell *dpari_p2p_room(dpari_world *w, dpari_p2p_link *link)
+static dpari_p2p_cell *dpari_p2p_room(dpari_world *world, dpari_p2p_link *link)
 {
     if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
         link->out_free = DPARI_LOAD(&link->out->consumed);
         if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
             /* the receiver may sleep in a wait from which only another rank wakes it */
-            if (!link->rang && DPARI_LOAD(&w->head->sleepers)) {
+            if (!link->rang && DPARI_LOAD(&world->head->sleepers)) {
                 link->rang = 1;
-                dpari_ring_all(&w->segment);
+                dpari_ring_all(&world->segment);
             }
             return NULL;
         }
@@ -13134,46 +13220,46 @@ static char *dpari_p2p_out_block(const dpari_p2p_link *link)
 }
 
 /* Publishes the record in the next cell. */
-static void dpari_p2p_push(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell)
+static void dpari_p2p_push(dpari_world *world, dpari_p2p_link *link, dpari_p2p_cell *cell)
 {
     link->out_next++;
-    dpari_publish(w, &cell->word, link->out_next);
+    dpari_publish(world, &cell->word, link->out_next);
 }
 
-static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell,
+static void dpari_p2p_send_answer(dpari_world *world, dpari_p2p_link *link, dpari_p2p_cell *cell,
                                   const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
     cell->head = *head;
     memcpy(cell->payload, where, sizeof *where);
-    dpari_p2p_push(w, link, cell);
+    dpari_p2p_push(world, link, cell);
 }
 
 /* Sends CTS, FIN or PUT for the message `id`, now or as soon as a cell is free. Returns 0 if there
  * is no memory to keep it until then. */
-static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
+static int dpari_p2p_answer(dpari_p2p *p2p, int32_t peer, int kind, uint32_t id,
                             const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
-    dpari_p2p_link *link = &p->link[peer];
-    dpari_p2p_note *n;
+    dpari_world *world = p2p->world;
+    dpari_p2p_link *link = &p2p->link[peer];
+    dpari_p2p_note *note;
     dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
     head.id = id;
     head.kind = (uint16_t)kind;
-    if (!link->answers.first && dpari_p2p_channel_open(w, link, peer) == DPAR_OK) {
-        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+    if (!link->answers.first && dpari_p2p_channel_open(world, link, peer) == DPAR_OK) {
+        dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (cell) {
-            dpari_p2p_send_answer(w, link, cell, &head, where);
+            dpari_p2p_send_answer(world, link, cell, &head, where);
             return 1;
         }
     }
-    n = dpari_p2p_note_make(p, 0);
-    if (!n) {
+    note = dpari_p2p_note_make(p2p, 0);
+    if (!note) {
         return 0;
     }
-    n->head = head;
-    n->where = *where;
-    dpari_p2p_note_append(&link->answers, n);
-    DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes + 1);
+    note->head = head;
+    note->where = *where;
+    dpari_p2p_note_append(&link->answers, note);
+    DPARI_STORE(&world->rank[world->me].owes, world->rank[world->me].owes + 1);
     return 1;
 }
 
@@ -13185,122 +13271,122 @@ static int64_t dpari_p2p_piece(int64_t at, int64_t left)
     return left < most ? left : most;
 }
 
-static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
+static void dpari_p2p_envelope(const dpar_work *work, dpari_p2p_head *head)
 {
-    head->comm = dpari_group_of(k->comm)->id;
-    head->tag = k->call.tag;
-    head->id = (uint32_t)k->state[DPARI_P2P_ID];
-    head->type = (uint16_t)k->call.type;
-    head->bytes = k->state[DPARI_P2P_BYTES];
+    head->comm = dpari_group_of(work->comm)->id;
+    head->tag = work->call.tag;
+    head->id = (uint32_t)work->state[DPARI_P2P_ID];
+    head->type = (uint16_t)work->call.type;
+    head->bytes = work->state[DPARI_P2P_BYTES];
 }
 
 /* Returns the ref of memory that others can copy from or to directly, or 0 if they cannot. */
-static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
+static uint64_t dpari_p2p_ref(const dpari_p2p *p2p, const void *at, int64_t bytes)
 {
-    return p->direct ? dpari_ref(p->world, at, bytes) : 0;
+    return p2p->direct ? dpari_ref(p2p->world, at, bytes) : 0;
 }
 
 /* Returns the largest private message that is sent without waiting for its receive. */
-static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
+static int64_t dpari_p2p_eager(const dpari_p2p *p2p, int32_t peer)
 {
-    const dpari_world *w = p->world;
-    if (!p->cma || !dpari_world_reads(w, peer, w->me)) {
+    const dpari_world *world = p2p->world;
+    if (!p2p->cma || !dpari_world_reads(world, peer, world->me)) {
         return DPARI_P2P_EAGER;
     }
-    return w->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
+    return world->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
 }
 
 /* Writes the envelope of a queued send into the cell. Returns the next phase of the send. */
-static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_t peer,
-                                      dpar_work *k, dpari_p2p_cell *cell)
+static int32_t dpari_p2p_put_envelope(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer,
+                                      dpar_work *work, dpari_p2p_cell *cell)
 {
-    dpari_world *w = p->world;
-    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
+    dpari_world *world = p2p->world;
+    const int64_t bytes = work->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
     dpari_p2p_where where = {0, 0, 0, 0};
     int32_t phase = DPARI_P2P_DONE;
-    dpari_p2p_envelope(k, &cell->head);
+    dpari_p2p_envelope(work, &cell->head);
     cell->head.kind = DPARI_P2P_IS_EAGER;
     if (bytes >= DPARI_P2P_DIRECT) {
-        where.ref = dpari_p2p_ref(p, k->call.in, bytes);
+        where.ref = dpari_p2p_ref(p2p, work->call.in, bytes);
     }
-    if (where.ref || (bytes > DPARI_P2P_EAGER_CMA && bytes > dpari_p2p_eager(p, peer))) {
-        where.address = (uint64_t)(uintptr_t)k->call.in;
-        where.present = !w->crowded && DPARI_LOAD(&w->waiting);
+    if (where.ref || (bytes > DPARI_P2P_EAGER_CMA && bytes > dpari_p2p_eager(p2p, peer))) {
+        where.address = (uint64_t)(uintptr_t)work->call.in;
+        where.present = !world->crowded && DPARI_LOAD(&world->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
         memcpy(cell->payload, &where, sizeof where);
         phase = DPARI_P2P_WAITING;
     } else if (bytes <= DPARI_P2P_INLINE) {
-        dpari_p2p_copy(cell->payload, k->call.in, bytes);
+        dpari_p2p_copy(cell->payload, work->call.in, bytes);
     } else {
-        dpari_p2p_copy(dpari_p2p_out_block(link), k->call.in, first);
-        k->state[DPARI_P2P_AT] = first;
+        dpari_p2p_copy(dpari_p2p_out_block(link), work->call.in, first);
+        work->state[DPARI_P2P_AT] = first;
         phase = DPARI_P2P_SENDING;
     }
-    dpari_p2p_push(w, link, cell);
+    dpari_p2p_push(world, link, cell);
     return phase;
 }
 
 /* Puts the next pieces of a send into the ring. Returns 1 if the last one is in. */
-static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k)
+static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_work *work)
 {
-    const int64_t bytes = k->state[DPARI_P2P_BYTES];
-    while (k->state[DPARI_P2P_AT] < bytes) {
-        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
-        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+    const int64_t bytes = work->state[DPARI_P2P_BYTES];
+    while (work->state[DPARI_P2P_AT] < bytes) {
+        const int64_t at = work->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
+        dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
         }
-        dpari_p2p_envelope(k, &cell->head);
+        dpari_p2p_envelope(work, &cell->head);
         cell->head.kind = DPARI_P2P_IS_DATA;
         cell->head.bytes = at;
         cell->head.tag = (int32_t)piece;
         dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
-                       (const char *)k->call.in + at, piece);
-        dpari_p2p_push(w, link, cell);
-        k->state[DPARI_P2P_AT] = at + piece;
+                       (const char *)work->call.in + at, piece);
+        dpari_p2p_push(world, link, cell);
+        work->state[DPARI_P2P_AT] = at + piece;
     }
     return 1;
 }
 
 /* Sends the answers that wait. Returns 0 if the ring is full before the last one. */
-static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
+static int dpari_p2p_push_answers(dpari_p2p *p2p, dpari_p2p_link *link)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     while (link->answers.first) {
-        dpari_p2p_note *n = link->answers.first;
-        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        dpari_p2p_note *note = link->answers.first;
+        dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
         }
-        dpari_p2p_send_answer(w, link, cell, &n->head, &n->where);
-        dpari_p2p_note_unlink(&link->answers, NULL, n);
-        dpari_p2p_note_free(p, n);
-        DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes - 1);
+        dpari_p2p_send_answer(world, link, cell, &note->head, &note->where);
+        dpari_p2p_note_unlink(&link->answers, NULL, note);
+        dpari_p2p_note_free(p2p, note);
+        DPARI_STORE(&world->rank[world->me].owes, world->rank[world->me].owes - 1);
     }
     return 1;
 }
 
 /* Sends the queued messages. Returns 0 if the ring is full before the end of the last one. */
-static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+static int dpari_p2p_push_queue(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     while (link->queue.first) {
-        dpar_work *k = link->queue.first;
-        if (k->phase == DPARI_P2P_QUEUED) {
-            dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        dpar_work *work = link->queue.first;
+        if (work->phase == DPARI_P2P_QUEUED) {
+            dpari_p2p_cell *cell = dpari_p2p_room(world, link);
             if (!cell) {
                 return 0;
             }
-            k->phase = dpari_p2p_put_envelope(p, link, peer, k, cell);
+            work->phase = dpari_p2p_put_envelope(p2p, link, peer, work, cell);
         }
-        if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
+        if (work->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(world, link, work)) {
             return 0;
         }
-        dpari_p2p_unlink(&link->queue, NULL, k);
-        if (k->phase == DPARI_P2P_WAITING) {
-            dpari_p2p_append(&link->waiting, k);
+        dpari_p2p_unlink(&link->queue, NULL, work);
+        if (work->phase == DPARI_P2P_WAITING) {
+            dpari_p2p_append(&link->waiting, work);
         } else {
-            dpari_p2p_finish(p, k, DPAR_OK);
+            dpari_p2p_finish(p2p, work, DPAR_OK);
         }
     }
     return 1;
@@ -13308,23 +13394,23 @@ static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer
 
 /* Writes records as long as the channel has space: answers first, then messages in their order,
  * then the data that receivers have requested. */
-static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+static void dpari_p2p_pump(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     if (!link->answers.first && !link->queue.first && !link->streams.first) {
         return;
     }
-    if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(p, link) ||
-        !dpari_p2p_push_queue(p, link, peer)) {
+    if (dpari_p2p_channel_open(world, link, peer) != DPAR_OK ||
+        !dpari_p2p_push_answers(p2p, link) || !dpari_p2p_push_queue(p2p, link, peer)) {
         return;
     }
     while (link->streams.first) {
-        dpar_work *k = link->streams.first;
-        if (!dpari_p2p_put_data(w, link, k)) {
+        dpar_work *work = link->streams.first;
+        if (!dpari_p2p_put_data(world, link, work)) {
             return;
         }
-        dpari_p2p_unlink(&link->streams, NULL, k);
-        dpari_p2p_finish(p, k, DPAR_OK);
+        dpari_p2p_unlink(&link->streams, NULL, work);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
     }
 }
 
@@ -13333,82 +13419,83 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 
 /* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
  * from rank 1, tag 3: rank 1 sent 8 f32". */
-static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
+static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p2p, dpar_work *work,
+                                          const dpari_p2p_head *head)
 {
-    dpari_group *g = dpari_group_of(k->comm);
+    dpari_group *group = dpari_group_of(work->comm);
     const int32_t unit = dpar_type_bytes(head->type);
     char buffer[DPARI_WHY_TEXT];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
-    dpari_text_print(&t, "recv #%ld of %ld %s on ", k->sequence, k->call.count,
-                     dpar_type_name(k->call.type));
-    dpari_put_rank(&t, g, g->comm.rank);
+    dpari_text_print(&t, "recv #%ld of %ld %s on ", work->sequence, work->call.count,
+                     dpar_type_name(work->call.type));
+    dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, " from ");
-    dpari_put_rank(&t, g, k->call.root);
-    dpari_text_print(&t, ", tag %d: ", k->call.tag);
-    dpari_put_rank(&t, g, k->call.root);
+    dpari_put_rank(&t, group, work->call.root);
+    dpari_text_print(&t, ", tag %d: ", work->call.tag);
+    dpari_put_rank(&t, group, work->call.root);
     dpari_text_print(&t, " sent %ld %s", unit > 0 ? head->bytes / unit : head->bytes,
                      dpar_type_name(head->type));
-    dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
+    dpari_p2p_finish(p2p, work, dpari_group_break(group, DPAR_E_MISMATCH, buffer));
 }
 
 /* Fails the work and returns 1 if its communicator has broken. The memory of the other rank may
  * then be in use for something else, so it must not be read or written any more. */
-static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
+static int dpari_p2p_is_lost(dpari_p2p *p2p, dpar_work *work)
 {
-    dpar_status s = dpari_group_broken(dpari_group_of(k->comm));
+    dpar_status s = dpari_group_broken(dpari_group_of(work->comm));
     if (s != DPAR_OK) {
-        dpari_p2p_finish(p, k, s);
+        dpari_p2p_finish(p2p, work, s);
     }
     return s != DPAR_OK;
 }
 
 /* True if the message has the size and type of its receive. */
-static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
+static int dpari_p2p_fits(const dpar_work *work, const dpari_p2p_head *head)
 {
-    return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
+    return work->state[DPARI_P2P_BYTES] == head->bytes && work->call.type == (int32_t)head->type;
 }
 
 /* Takes the first bytes of an EAGER message, `got` of them. */
-static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
+static void dpari_p2p_meet_eager(dpari_p2p *p2p, dpari_p2p_link *link, dpar_work *work,
                                  const dpari_p2p_head *head, const char *from, int64_t got)
 {
-    if (!dpari_p2p_fits(k, head)) {
-        dpari_p2p_mismatch(p, k, head);
+    if (!dpari_p2p_fits(work, head)) {
+        dpari_p2p_mismatch(p2p, work, head);
         return;
     }
-    dpari_p2p_copy(k->call.out, from, got);
+    dpari_p2p_copy(work->call.out, from, got);
     if (got == head->bytes) {
-        dpari_p2p_finish(p, k, DPAR_OK);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
         return;
     }
-    k->state[DPARI_P2P_ID] = head->id;
-    k->state[DPARI_P2P_AT] = got;
-    k->phase = DPARI_P2P_ARRIVING;
-    dpari_p2p_append(&link->arriving, k);
+    work->state[DPARI_P2P_ID] = head->id;
+    work->state[DPARI_P2P_AT] = got;
+    work->phase = DPARI_P2P_ARRIVING;
+    dpari_p2p_append(&link->arriving, work);
 }
 
 /* Copies a message from the sender's process. Returns 0 if that is not possible, or if the ring is
  * chosen because it is faster. The ring is considered only if the sender is present, since
  * otherwise this rank would have to wait for it. */
-static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
+static int dpari_p2p_read(const dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer, dpar_work *work,
                           const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
-    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    dpari_world *world = p2p->world;
+    const int64_t bytes = work->state[DPARI_P2P_BYTES];
     double began = 0.0;
     int read;
-    if (!p->cma || !dpari_world_reads(w, w->me, peer)) {
+    if (!p2p->cma || !dpari_world_reads(world, world->me, peer)) {
         return 0;
     }
     if (where->present) {
         began = dpari_os_now();
         if (dpari_pace_choose(dpari_pace_of(link->pace, bytes)) == DPARI_BY_RING) {
-            k->state[DPARI_P2P_BEGAN] = (int64_t)(began * 1e9);
+            work->state[DPARI_P2P_BEGAN] = (int64_t)(began * 1e9);
             return 0;
         }
     }
-    read = dpari_world_read(w, peer, k->call.out, where->address, bytes) == 0;
+    read = dpari_world_read(world, peer, work->call.out, where->address, bytes) == 0;
     if (where->present && read) {
         dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_KERNEL, bytes,
                         dpari_os_now() - began);
@@ -13417,55 +13504,55 @@ static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer
 }
 
 /* Requests the bytes from offset `begin` on from the sender. k then waits for them. */
-static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
+static void dpari_p2p_ask(dpari_p2p *p2p, int32_t peer, dpar_work *work, uint32_t id, uint64_t ref,
                           int64_t begin)
 {
     dpari_p2p_where where = {0, 0, 0, 0};
     where.ref = ref;
     where.begin = begin;
-    k->state[DPARI_P2P_ID] = id;
-    k->state[DPARI_P2P_AT] = 0;
-    k->phase = DPARI_P2P_ARRIVING;
-    if (dpari_p2p_answer(p, peer, DPARI_P2P_IS_CTS, id, &where)) {
-        dpari_p2p_append(&p->link[peer].arriving, k);
+    work->state[DPARI_P2P_ID] = id;
+    work->state[DPARI_P2P_AT] = 0;
+    work->phase = DPARI_P2P_ARRIVING;
+    if (dpari_p2p_answer(p2p, peer, DPARI_P2P_IS_CTS, id, &where)) {
+        dpari_p2p_append(&p2p->link[peer].arriving, work);
     } else {
-        dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+        dpari_p2p_finish(p2p, work, DPAR_E_MEMORY);
     }
 }
 
 /* Takes the envelope of a large message: copies the message, or requests it from the sender, or
  * both, a half each. */
-static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
+static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
     int64_t mine = head->bytes; /* bytes that this rank copies */
     const void *from;
     uint64_t ref;
     int told;
-    if (!dpari_p2p_fits(k, head)) {
-        dpari_p2p_mismatch(p, k, head);
+    if (!dpari_p2p_fits(work, head)) {
+        dpari_p2p_mismatch(p2p, work, head);
         return;
     }
-    if (dpari_p2p_is_lost(p, k)) {
+    if (dpari_p2p_is_lost(p2p, work)) {
         return;
     }
-    ref = dpari_p2p_ref(p, k->call.out, head->bytes);
-    from = where->ref ? dpari_at(w, where->ref) : NULL; /* NULL if no addresses are left, too */
+    ref = dpari_p2p_ref(p2p, work->call.out, head->bytes);
+    from = where->ref ? dpari_at(world, where->ref) : NULL; /* NULL if no addresses are left, too */
     if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
-            dpari_p2p_ask(p, peer, k, head->id, ref, mine);
+            dpari_p2p_ask(p2p, peer, work, head->id, ref, mine);
         }
-        dpari_p2p_copy_large(w, k->call.out, from, mine);
-    } else if (!dpari_p2p_read(p, &p->link[peer], peer, k, where)) {
-        dpari_p2p_ask(p, peer, k, head->id, ref, 0);
+        dpari_p2p_copy_large(world, work->call.out, from, mine);
+    } else if (!dpari_p2p_read(p2p, &p2p->link[peer], peer, work, where)) {
+        dpari_p2p_ask(p2p, peer, work, head->id, ref, 0);
         return;
     }
-    told = dpari_p2p_answer(p, peer, DPARI_P2P_IS_FIN, head->id, &none);
+    told = dpari_p2p_answer(p2p, peer, DPARI_P2P_IS_FIN, head->id, &none);
     if (mine == head->bytes) {
-        dpari_p2p_finish(p, k, told ? DPAR_OK : DPAR_E_MEMORY);
+        dpari_p2p_finish(p2p, work, told ? DPAR_OK : DPAR_E_MEMORY);
     }
 }
 
@@ -13473,22 +13560,22 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
  */
 
 /* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
-static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
                           const char *from, int64_t got)
 {
     const int large = head->kind == DPARI_P2P_IS_RTS;
-    dpari_p2p_note *n = dpari_p2p_note_make(p, large ? 0 : head->bytes);
-    if (!n) {
+    dpari_p2p_note *note = dpari_p2p_note_make(p2p, large ? 0 : head->bytes);
+    if (!note) {
         return 0;
     }
-    n->head = *head;
-    n->got = got;
+    note->head = *head;
+    note->got = got;
     if (large) {
-        memcpy(&n->where, from, sizeof n->where);
+        memcpy(&note->where, from, sizeof note->where);
     } else {
-        dpari_p2p_copy(dpari_p2p_note_data(n), from, got);
+        dpari_p2p_copy(dpari_p2p_note_data(note), from, got);
     }
-    dpari_p2p_note_append(&link->early, n);
+    dpari_p2p_note_append(&link->early, note);
     return 1;
 }
 
@@ -13497,18 +13584,18 @@ static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_he
 static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
-    dpari_p2p_note *n = link->early.last;
-    if (n && n->head.kind == DPARI_P2P_IS_EAGER && n->head.id == head->id &&
-        n->got == head->bytes && n->head.bytes - n->got >= head->tag) {
-        dpari_p2p_copy(dpari_p2p_note_data(n) + n->got, from, head->tag);
-        n->got += head->tag;
+    dpari_p2p_note *note = link->early.last;
+    if (note && note->head.kind == DPARI_P2P_IS_EAGER && note->head.id == head->id &&
+        note->got == head->bytes && note->head.bytes - note->got >= head->tag) {
+        dpari_p2p_copy(dpari_p2p_note_data(note) + note->got, from, head->tag);
+        note->got += head->tag;
     }
 }
 
 /* Records the time of a transfer through the ring, if it was timed. */
-static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
+static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *work)
 {
-    const int64_t bytes = k->state[DPARI_P2P_BYTES], began = k->state[DPARI_P2P_BEGAN];
+    const int64_t bytes = work->state[DPARI_P2P_BYTES], began = work->state[DPARI_P2P_BEGAN];
     if (began != 0) {
         dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_RING, bytes,
                         dpari_os_now() - (double)began * 1e-9);
@@ -13516,69 +13603,70 @@ static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
 }
 
 /* Takes a DATA record. */
-static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+static void dpari_p2p_take_data(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
-    dpar_work *k = dpari_p2p_find(&link->arriving, head->id);
+    dpar_work *work = dpari_p2p_find(&link->arriving, head->id);
     const int64_t piece = head->tag;
-    if (!k) {
+    if (!work) {
         dpari_p2p_keep_data(link, head, from);
         return;
     }
-    if (head->bytes != k->state[DPARI_P2P_AT] || piece > k->state[DPARI_P2P_BYTES] - head->bytes) {
+    if (head->bytes != work->state[DPARI_P2P_AT] ||
+        piece > work->state[DPARI_P2P_BYTES] - head->bytes) {
         return;
     }
-    dpari_p2p_copy((char *)k->call.out + head->bytes, from, piece);
-    k->state[DPARI_P2P_AT] += piece;
-    if (k->state[DPARI_P2P_AT] == k->state[DPARI_P2P_BYTES]) {
-        dpari_p2p_tell_pace(link, k);
-        dpari_p2p_take_off(&link->arriving, k);
-        dpari_p2p_finish(p, k, DPAR_OK);
+    dpari_p2p_copy((char *)work->call.out + head->bytes, from, piece);
+    work->state[DPARI_P2P_AT] += piece;
+    if (work->state[DPARI_P2P_AT] == work->state[DPARI_P2P_BYTES]) {
+        dpari_p2p_tell_pace(link, work);
+        dpari_p2p_take_off(&link->arriving, work);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
     }
 }
 
 /* Takes a CTS, by which the peer requests a message: copies into the peer's registered memory, or
  * begins to send the data. */
-static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
+static void dpari_p2p_take_cts(dpari_p2p *p2p, int32_t peer, uint32_t id,
                                const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
-    dpari_p2p_link *link = &p->link[peer];
-    dpar_work *k = dpari_p2p_find(&link->waiting, id);
+    dpari_p2p_link *link = &p2p->link[peer];
+    dpar_work *work = dpari_p2p_find(&link->waiting, id);
     char *to;
-    if (!k) {
+    if (!work) {
         return;
     }
-    dpari_p2p_take_off(&link->waiting, k);
-    if (dpari_p2p_is_lost(p, k)) {
+    dpari_p2p_take_off(&link->waiting, work);
+    if (dpari_p2p_is_lost(p2p, work)) {
         return;
     }
     /* if no addresses are left to map that memory, all of the message is sent as data */
-    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL;
+    to = where->ref ? (char *)dpari_at(world, where->ref) : NULL;
     if (to) {
-        dpari_p2p_copy_large(w, to + where->begin, (const char *)k->call.in + where->begin,
-                             k->state[DPARI_P2P_BYTES] - where->begin);
-        if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
-            dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+        dpari_p2p_copy_large(world, to + where->begin, (const char *)work->call.in + where->begin,
+                             work->state[DPARI_P2P_BYTES] - where->begin);
+        if (!dpari_p2p_answer(p2p, peer, DPARI_P2P_IS_PUT, id, &none)) {
+            dpari_p2p_finish(p2p, work, DPAR_E_MEMORY);
         } else if (where->begin > 0) {
-            dpari_p2p_append(&link->waiting, k); /* for the FIN of the receiver's own part */
+            dpari_p2p_append(&link->waiting, work); /* for the FIN of the receiver's own part */
         } else {
-            dpari_p2p_finish(p, k, DPAR_OK);
+            dpari_p2p_finish(p2p, work, DPAR_OK);
         }
         return;
     }
-    k->phase = DPARI_P2P_SENDING;
-    dpari_p2p_append(&link->streams, k);
+    work->phase = DPARI_P2P_SENDING;
+    dpari_p2p_append(&link->streams, work);
 }
 
 /* Takes a PUT or FIN, which ends the work with this id. */
-static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
+static void dpari_p2p_take_end(dpari_p2p *p2p, dpari_p2p_works *list, uint32_t id)
 {
-    dpar_work *k = dpari_p2p_find(list, id);
-    if (k) {
-        dpari_p2p_take_off(list, k);
-        dpari_p2p_finish(p, k, DPAR_OK);
+    dpar_work *work = dpari_p2p_find(list, id);
+    if (work) {
+        dpari_p2p_take_off(list, work);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
     }
 }
 
@@ -13592,52 +13680,53 @@ static int dpari_p2p_is_inline(const dpari_p2p_head *head)
 }
 
 /* Takes one record. Returns 0, and leaves the record in the ring, if there is no memory for it. */
-static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell, const char *block)
+static int dpari_p2p_take(dpari_p2p *p2p, int32_t peer, const dpari_p2p_cell *cell,
+                          const char *block)
 {
-    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_link *link = &p2p->link[peer];
     const dpari_p2p_head *head = &cell->head;
     const char *from = dpari_p2p_is_inline(head) ? cell->payload : block;
     dpari_p2p_where where = {0, 0, 0, 0};
-    dpar_work *k;
+    dpar_work *work;
     switch (head->kind) {
     case DPARI_P2P_IS_EAGER:
-        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
-        if (!k) {
-            return dpari_p2p_keep(p, link, head, from, dpari_p2p_piece(0, head->bytes));
+        work = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!work) {
+            return dpari_p2p_keep(p2p, link, head, from, dpari_p2p_piece(0, head->bytes));
         }
-        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_piece(0, head->bytes));
+        dpari_p2p_meet_eager(p2p, link, work, head, from, dpari_p2p_piece(0, head->bytes));
         return 1;
     case DPARI_P2P_IS_RTS:
-        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
-        if (!k) {
-            return dpari_p2p_keep(p, link, head, from, 0);
+        work = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!work) {
+            return dpari_p2p_keep(p2p, link, head, from, 0);
         }
         memcpy(&where, from, sizeof where);
-        dpari_p2p_meet_large(p, peer, k, head, &where);
+        dpari_p2p_meet_large(p2p, peer, work, head, &where);
         return 1;
-    case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
+    case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p2p, link, head, from); return 1;
     case DPARI_P2P_IS_CTS:
         memcpy(&where, from, sizeof where);
-        dpari_p2p_take_cts(p, peer, head->id, &where);
+        dpari_p2p_take_cts(p2p, peer, head->id, &where);
         return 1;
-    case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
-    default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
+    case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p2p, &link->arriving, head->id); return 1;
+    default: dpari_p2p_take_end(p2p, &link->waiting, head->id); return 1;
     }
 }
 
 /* Breaks the communicators of these works because the channel from the peer cannot be mapped. */
 static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
 {
-    for (const dpar_work *k = list->first; k; k = k->next) {
-        (void)dpari_fail_unmapped(dpari_group_of(k->comm), k, ref);
+    for (const dpar_work *work = list->first; work; work = work->next) {
+        (void)dpari_fail_unmapped(dpari_group_of(work->comm), work, ref);
     }
 }
 
-static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p_link *link,
+static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *world, dpari_p2p_link *link,
                                                  int32_t peer)
 {
-    uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
-    link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
+    uint64_t ref = DPARI_LOAD(&world->channel[(int64_t)world->me * world->size + peer]);
+    link->in = ref ? (dpari_p2p_channel *)dpari_at(world, ref) : NULL;
     if (ref && !link->in) { /* all that waits for this peer would wait for ever */
         dpari_p2p_fail_works(&link->posted, ref);
         dpari_p2p_fail_works(&link->waiting, ref);
@@ -13647,20 +13736,20 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p
 }
 
 /* Takes all records that are in the channel from the peer. */
-static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+static void dpari_p2p_drain(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
 {
-    dpari_world *w = p->world;
-    dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(w, link, peer);
+    dpari_world *world = p2p->world;
+    dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(world, link, peer);
     while (in) {
         const uint64_t at = link->in_next % DPARI_P2P_CELLS;
         if (DPARI_LOAD(&in->cell[at].word) != link->in_next + 1 ||
-            !dpari_p2p_take(p, peer, &in->cell[at], in->block[at])) {
+            !dpari_p2p_take(p2p, peer, &in->cell[at], in->block[at])) {
             return;
         }
         link->in_next++;
         if (link->in_next - link->in_told == DPARI_P2P_TELL) {
             link->in_told = link->in_next;
-            dpari_publish(w, &in->consumed, link->in_next);
+            dpari_publish(world, &in->consumed, link->in_next);
         }
     }
 }
@@ -13668,32 +13757,32 @@ static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 /* ---- messages of a rank to itself -------------------------------------------------------------
  */
 
-static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
+static void dpari_p2p_meet_self(dpari_p2p *p2p, dpar_work *from, dpar_work *to)
 {
     dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
     dpari_p2p_envelope(from, &head);
     if (!dpari_p2p_fits(to, &head)) {
-        dpari_p2p_mismatch(p, to, &head);
-        dpari_p2p_finish(p, from, to->status);
+        dpari_p2p_mismatch(p2p, to, &head);
+        dpari_p2p_finish(p2p, from, to->status);
         return;
     }
     dpari_p2p_copy(to->call.out, from->call.in, head.bytes);
-    dpari_p2p_finish(p, from, DPAR_OK);
-    dpari_p2p_finish(p, to, DPAR_OK);
+    dpari_p2p_finish(p2p, from, DPAR_OK);
+    dpari_p2p_finish(p2p, to, DPAR_OK);
 }
 
-static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dpar_work *k)
+static void dpari_p2p_self(dpari_p2p *p2p, dpari_p2p_link *link, uint32_t comm, dpar_work *work)
 {
-    const int sends = k->call.kind == DPAR_CALL_SEND;
+    const int sends = work->call.kind == DPAR_CALL_SEND;
     dpari_p2p_works *others = sends ? &link->posted : &link->waiting;
-    dpar_work *other = dpari_p2p_match(others, comm, k->call.tag);
+    dpar_work *other = dpari_p2p_match(others, comm, work->call.tag);
     if (!other) {
-        k->phase = sends ? DPARI_P2P_WAITING : DPARI_P2P_POSTED;
-        dpari_p2p_append(sends ? &link->waiting : &link->posted, k);
+        work->phase = sends ? DPARI_P2P_WAITING : DPARI_P2P_POSTED;
+        dpari_p2p_append(sends ? &link->waiting : &link->posted, work);
     } else if (sends) {
-        dpari_p2p_meet_self(p, k, other);
+        dpari_p2p_meet_self(p2p, work, other);
     } else {
-        dpari_p2p_meet_self(p, other, k);
+        dpari_p2p_meet_self(p2p, other, work);
     }
 }
 
@@ -13702,105 +13791,107 @@ static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dp
 
 /* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
  * message. */
-static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_work *k)
+static int dpari_p2p_recv_early(dpari_p2p *p2p, int32_t peer, uint32_t comm, dpar_work *work)
 {
-    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_link *link = &p2p->link[peer];
     dpari_p2p_note *before = NULL, *n;
     for (n = link->early.first; n; before = n, n = n->next) {
-        if (n->head.comm == comm && n->head.tag == k->call.tag) {
+        if (n->head.comm == comm && n->head.tag == work->call.tag) {
             dpari_p2p_note_unlink(&link->early, before, n);
             if (n->head.kind == DPARI_P2P_IS_RTS) {
-                dpari_p2p_meet_large(p, peer, k, &n->head, &n->where);
+                dpari_p2p_meet_large(p2p, peer, work, &n->head, &n->where);
             } else {
-                dpari_p2p_meet_eager(p, link, k, &n->head, dpari_p2p_note_data(n), n->got);
+                dpari_p2p_meet_eager(p2p, link, work, &n->head, dpari_p2p_note_data(n), n->got);
             }
-            dpari_p2p_note_free(p, n);
+            dpari_p2p_note_free(p2p, n);
             return 1;
         }
     }
     return 0;
 }
 
-DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
-                                           dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p2p, dpari_group *group,
+                                           const dpar_call *call, dpar_work *work)
 {
-    dpari_world *w = p->world;
-    const int32_t peer = g->world_rank[call->root];
-    dpari_p2p_link *link = &p->link[peer];
-    if (call->kind == DPAR_CALL_SEND && peer != w->me) {
-        dpar_status status = dpari_p2p_channel_open(w, link, peer);
+    dpari_world *world = p2p->world;
+    const int32_t peer = group->world_rank[call->root];
+    dpari_p2p_link *link = &p2p->link[peer];
+    if (call->kind == DPAR_CALL_SEND && peer != world->me) {
+        dpar_status status = dpari_p2p_channel_open(world, link, peer);
         if (status != DPAR_OK) { /* breaks it, because the peer would wait for ever */
-            return dpari_group_break(g, status,
+            return dpari_group_break(group, status,
                                      "send: no shared memory for a channel between two ranks");
         }
     }
-    k->state[DPARI_P2P_ID] = link->ids++;
-    k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
-    k->state[DPARI_P2P_AT] = 0;
-    k->state[DPARI_P2P_BEGAN] = 0;
-    p->open++;
-    if (peer == w->me) {
-        dpari_p2p_self(p, link, g->id, k);
+    work->state[DPARI_P2P_ID] = link->ids++;
+    work->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
+    work->state[DPARI_P2P_AT] = 0;
+    work->state[DPARI_P2P_BEGAN] = 0;
+    p2p->open++;
+    if (peer == world->me) {
+        dpari_p2p_self(p2p, link, group->id, work);
     } else if (call->kind == DPAR_CALL_SEND) {
-        k->phase = DPARI_P2P_QUEUED;
-        dpari_p2p_append(&link->queue, k);
-        dpari_p2p_pump(p, link, peer);
-    } else if (!link->early.first || !dpari_p2p_recv_early(p, peer, g->id, k)) {
-        k->phase = DPARI_P2P_POSTED;
-        dpari_p2p_append(&link->posted, k);
-        dpari_p2p_drain(p, link, peer);
+        work->phase = DPARI_P2P_QUEUED;
+        dpari_p2p_append(&link->queue, work);
+        dpari_p2p_pump(p2p, link, peer);
+    } else if (!link->early.first || !dpari_p2p_recv_early(p2p, peer, group->id, work)) {
+        work->phase = DPARI_P2P_POSTED;
+        dpari_p2p_append(&link->posted, work);
+        dpari_p2p_drain(p2p, link, peer);
     }
-    return k->phase == DPARI_P2P_DONE ? k->status : DPAR_MORE;
+    return work->phase == DPARI_P2P_DONE ? work->status : DPAR_MORE;
 }
 
-static void dpari_p2p_poll(dpari_p2p *p, int32_t peer)
+static void dpari_p2p_poll(dpari_p2p *p2p, int32_t peer)
 {
-    dpari_p2p_link *link = &p->link[peer];
-    dpari_p2p_drain(p, link, peer);
-    dpari_p2p_pump(p, link, peer);
+    dpari_p2p_link *link = &p2p->link[peer];
+    dpari_p2p_drain(p2p, link, peer);
+    dpari_p2p_pump(p2p, link, peer);
 }
 
-DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p2p)
 {
-    dpari_world *w = p->world;
-    for (int32_t i = 0; i < w->size; i++) {
-        if (i != w->me) {
-            dpari_p2p_poll(p, i);
+    dpari_world *world = p2p->world;
+    for (int32_t i = 0; i < world->size; i++) {
+        if (i != world->me) {
+            dpari_p2p_poll(p2p, i);
         }
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p2p, dpari_group *group, dpar_work *work)
 {
-    const dpari_world *w = p->world;
-    const int32_t peer = g->world_rank[k->call.root];
-    if (k->phase != DPARI_P2P_DONE && peer != w->me) {
-        dpari_p2p_poll(p, peer);
+    const dpari_world *world = p2p->world;
+    const int32_t peer = group->world_rank[work->call.root];
+    if (work->phase != DPARI_P2P_DONE && peer != world->me) {
+        dpari_p2p_poll(p2p, peer);
     }
-    if (k->phase != DPARI_P2P_DONE) {
-        p->idle = p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p->idle + 1 : p->idle;
-        if (p->idle % DPARI_P2P_OFTEN == 0 || p->idle > DPARI_P2P_PATIENT) {
-            dpari_p2p_progress(p);
+    if (work->phase != DPARI_P2P_DONE) {
+        p2p->idle = p2p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p2p->idle + 1 : p2p->idle;
+        if (p2p->idle % DPARI_P2P_OFTEN == 0 || p2p->idle > DPARI_P2P_PATIENT) {
+            dpari_p2p_progress(p2p);
         }
     }
-    if (k->phase == DPARI_P2P_DONE) {
-        p->idle = 0;
-        return k->status;
+    if (work->phase == DPARI_P2P_DONE) {
+        p2p->idle = 0;
+        return work->status;
     }
-    g->blocker = p->open > 1 ? -1 : peer;
+    group->blocker = p2p->open > 1 ? -1 : peer;
     return DPAR_MORE;
 }
 
 /* Ends the works of a group in one list. Returns how many there were. */
-static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_group *g)
+static int32_t dpari_p2p_forget_works(dpari_p2p *p2p, dpari_p2p_works *list,
+                                      const dpari_group *group)
 {
     dpar_work *before = NULL, *k = list->first;
     int32_t n = 0;
     while (k) {
         dpar_work *next = k->next;
-        if (k->comm == &g->comm) {
+        if (k->comm == &group->comm) {
             dpari_p2p_unlink(list, before, k);
-            dpari_p2p_finish(p, k, g->comm.status != DPAR_OK ? g->comm.status : DPAR_E_ARG);
+            dpari_p2p_finish(p2p, k,
+                             group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG);
             n++;
         } else {
             before = k;
@@ -13810,23 +13901,23 @@ static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const
     return n;
 }
 
-DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
+DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group)
 {
-    const dpari_world *w = p->world;
+    const dpari_world *world = p2p->world;
     int32_t n = 0;
-    for (int32_t i = 0; i < w->size; i++) {
-        dpari_p2p_link *link = &p->link[i];
+    for (int32_t i = 0; i < world->size; i++) {
+        dpari_p2p_link *link = &p2p->link[i];
         dpari_p2p_note *before = NULL, *note = link->early.first;
-        n += dpari_p2p_forget_works(p, &link->posted, g);
-        n += dpari_p2p_forget_works(p, &link->arriving, g);
-        n += dpari_p2p_forget_works(p, &link->queue, g);
-        n += dpari_p2p_forget_works(p, &link->waiting, g);
-        n += dpari_p2p_forget_works(p, &link->streams, g);
+        n += dpari_p2p_forget_works(p2p, &link->posted, group);
+        n += dpari_p2p_forget_works(p2p, &link->arriving, group);
+        n += dpari_p2p_forget_works(p2p, &link->queue, group);
+        n += dpari_p2p_forget_works(p2p, &link->waiting, group);
+        n += dpari_p2p_forget_works(p2p, &link->streams, group);
         while (note) {
             dpari_p2p_note *next = note->next;
-            if (note->head.comm == g->id) {
+            if (note->head.comm == group->id) {
                 dpari_p2p_note_unlink(&link->early, before, note);
-                dpari_p2p_note_free(p, note);
+                dpari_p2p_note_free(p2p, note);
             } else {
                 before = note;
             }
@@ -13889,27 +13980,27 @@ static dpari_shm *dpari_shm_of(dpar_comm *comm)
 /* ---- locks: only with a progress thread -------------------------------------------------------
  */
 
-DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *n)
+DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *node)
 {
     uint32_t free_now = 0;
-    while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
+    while (!DPARI_CLAIM(&node->lock, &free_now, 1U)) {
         free_now = 0;
         dpari_os_pause();
         sched_yield();
     }
 }
 
-static void dpari_lock(dpari_node *n)
+static void dpari_lock(dpari_node *node)
 {
-    if (DPARI_LOAD(&n->progress)) {
-        dpari_lock_shared(n);
+    if (DPARI_LOAD(&node->progress)) {
+        dpari_lock_shared(node);
     }
 }
 
-static void dpari_unlock(dpari_node *n)
+static void dpari_unlock(dpari_node *node)
 {
-    if (DPARI_LOAD(&n->progress)) {
-        DPARI_STORE(&n->lock, 0U);
+    if (DPARI_LOAD(&node->progress)) {
+        DPARI_STORE(&node->lock, 0U);
     }
 }
 
@@ -13917,28 +14008,29 @@ static void dpari_unlock(dpari_node *n)
  */
 
 /* True if operation k waits for this rank. */
-static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
+static int dpari_work_misses(const dpari_group *group, const dpar_work *work, int32_t rank)
 {
-    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(g, k, rank)
-                                                     : rank == k->call.root;
+    return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(group, work, rank)
+                                                        : rank == work->call.root;
 }
 
 /* Appends the first missing rank that itself waits for a rank which has arrived at k, and that
  * rank. */
-static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
+static void dpari_put_behind(dpar_text *text, const dpari_group *group, const dpar_work *work)
 {
-    const double quiet = dpari_quiet(g->comm.timeout_s);
-    for (int32_t r = 0; r < g->comm.size; r++) {
+    const double quiet = dpari_quiet(group->comm.timeout_s);
+    for (int32_t r = 0; r < group->comm.size; r++) {
         int32_t links = 0, who;
-        if (!dpari_work_misses(g, k, r)) {
+        if (!dpari_work_misses(group, work, r)) {
             continue;
         }
-        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], quiet, &links));
-        if (links > 0 && !dpari_work_misses(g, k, who)) {
-            dpar_text_put(t, ", ");
-            dpari_put_rank(t, g, r);
-            dpar_text_put(t, links > 1 ? " waits for others, they for " : " waits for ");
-            dpari_put_rank(t, g, who);
+        who = dpari_group_rank(group,
+                               dpari_group_culprit(group, group->world_rank[r], quiet, &links));
+        if (links > 0 && !dpari_work_misses(group, work, who)) {
+            dpar_text_put(text, ", ");
+            dpari_put_rank(text, group, r);
+            dpar_text_put(text, links > 1 ? " waits for others, they for " : " waits for ");
+            dpari_put_rank(text, group, who);
             return;
         }
     }
@@ -13946,46 +14038,47 @@ static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work
 
 /* Breaks the communicator because its deadline has passed. The message names the missing ranks with
  * the last operation of each. */
-static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
+static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_work *work,
+                                              double waited)
 {
     int32_t missing = 0;
     dpar_why why;
     dpar_text t;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        missing += dpari_work_misses(g, k, r);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        missing += dpari_work_misses(group, work, r);
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, g, k);
+    dpari_put_work(&t, group, work);
     dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
-    dpari_put_behind(&t, g, k);
+    dpari_put_behind(&t, group, work);
     dpar_text_put(&t, ": ");
-    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.capacity; r++) {
-        if (dpari_work_misses(g, k, r)) {
+    for (int32_t r = 0, named = 0; r < group->comm.size && t.used + 60 < t.capacity; r++) {
+        if (dpari_work_misses(group, work, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
-            dpari_put_rank(&t, g, r);
-            dpari_put_last(&t, g->world, g->world_rank[r]);
+            dpari_put_rank(&t, group, r);
+            dpari_put_last(&t, group->world, group->world_rank[r]);
         }
     }
-    return dpari_group_break(g, DPAR_E_TIMEOUT, why.text);
+    return dpari_group_break(group, DPAR_E_TIMEOUT, why.text);
 }
 
 /* Returns the operation that k waits for: if k is a collective, the first one in the queue, because
  * collectives run in the order of posting, otherwise k. */
-static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
+static const dpar_work *dpari_awaited(const dpari_group *group, const dpar_work *work)
 {
-    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT && g->first ? g->first : k;
+    return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT && group->first ? group->first : work;
 }
 
 /* True if closing this communicator must not wait because another communicator of this rank is
  * broken: the other ranks may have seen that error before they even made this communicator. It is
  * then broken by the same error. Communicators of earlier generations do not count, because all
  * ranks that shrank them have seen their errors. */
-static int dpari_close_in_vain(dpari_shm *s)
+static int dpari_close_in_vain(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    for (dpari_shm *other = s->node->open; other && s->closing; other = other->next) {
-        if (other->generation >= s->generation && dpari_group_broken(&other->group) != DPAR_OK) {
-            dpari_group_break(g, other->group.comm.status, other->group.comm.why.text);
+    dpari_group *group = &shm->group;
+    for (dpari_shm *other = shm->node->open; other && shm->closing; other = other->next) {
+        if (other->generation >= shm->generation && dpari_group_broken(&other->group) != DPAR_OK) {
+            dpari_group_break(group, other->group.comm.status, other->group.comm.why.text);
             return 1;
         }
     }
@@ -13995,25 +14088,26 @@ static int dpari_close_in_vain(dpari_shm *s)
 /* Checks now and then whether a wait can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
  * *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status of a broken
  * communicator. */
-static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
+static dpar_status dpari_shm_look(dpari_shm *shm, const dpar_work *work, double began,
+                                  int32_t *rank)
 {
-    dpari_group *g = &s->group;
-    const dpar_work *awaited = dpari_awaited(g, k);
+    dpari_group *group = &shm->group;
+    const dpar_work *awaited = dpari_awaited(group, work);
     int32_t missing = 0;
     uint32_t gone = 0;
-    g->levels.doubt = 1;
-    if (dpari_group_broken(g) != DPAR_OK || dpari_close_in_vain(s)) {
-        return g->comm.status;
+    group->levels.doubt = 1;
+    if (dpari_group_broken(group) != DPAR_OK || dpari_close_in_vain(shm)) {
+        return group->comm.status;
     }
-    for (int32_t r = 0; r < g->comm.size && gone != DPARI_RANK_DEAD; r++) {
+    for (int32_t r = 0; r < group->comm.size && gone != DPARI_RANK_DEAD; r++) {
         uint32_t state;
-        if (!dpari_work_misses(g, awaited, r)) {
+        if (!dpari_work_misses(group, awaited, r)) {
             continue;
         }
         missing++;
-        state = dpari_rank_state(g->world, g->world_rank[r]);
+        state = dpari_rank_state(group->world, group->world_rank[r]);
         if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_CALL_COLLECTIVE_COUNT &&
-            dpari_group_closes(g, g->world_rank[r])) {
+            dpari_group_closes(group, group->world_rank[r])) {
             state = DPARI_RANK_LEFT;
         }
         /* a rank that died counts before one that left, because ranks leave when another dies */
@@ -14025,7 +14119,8 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     if (gone) {
         return DPAR_E_PEER;
     }
-    if (missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s) {
+    if (missing > 0 && group->comm.timeout_s > 0.0 &&
+        dpari_os_now() - began > group->comm.timeout_s) {
         return DPAR_E_TIMEOUT;
     }
     return DPAR_OK;
@@ -14035,311 +14130,311 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
  */
 
 /* Ends an operation with this status. */
-static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
+static void dpari_work_done(dpari_shm *shm, dpar_work *work, dpar_status status)
 {
-    dpari_group *g = &s->group;
-    for (dpar_work **link = &g->finished; *link; link = &(*link)->behind) {
-        if (*link == k) {
-            *link = k->behind;
+    dpari_group *group = &shm->group;
+    for (dpar_work **link = &group->finished; *link; link = &(*link)->behind) {
+        if (*link == work) {
+            *link = work->behind;
             break;
         }
     }
-    s->node->posted--;
-    dpari_flight_end(g->world, k->record,
+    shm->node->posted--;
+    dpari_flight_end(group->world, work->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
-    k->status = status;
-    DPARI_STORE(&k->comm, NULL); /* last, because from here on the user may reuse it */
+    work->status = status;
+    DPARI_STORE(&work->comm, NULL); /* last, because from here on the user may reuse it */
 }
 
 /* Advances the collectives of one communicator in order, until one must wait. If the communicator
  * is broken, fails those that cannot end any more. */
-static void dpari_queue_progress(dpari_shm *s)
+static void dpari_queue_progress(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    while (g->first) {
-        dpar_work *k = g->first;
-        const dpar_status broken = g->comm.status;
+    dpari_group *group = &shm->group;
+    while (group->first) {
+        dpar_work *work = group->first;
+        const dpar_status broken = group->comm.status;
         dpar_status status = broken;
         /* of a collective before the first failed one, all words are published, so it succeeds on
          * all ranks */
-        if (broken == DPAR_OK || k->sequence < g->broken_from) {
-            status = dpari_coll_advance(g, k);
+        if (broken == DPAR_OK || work->sequence < group->broken_from) {
+            status = dpari_coll_advance(group, work);
         }
         /* If this rank was stopped for long, the others may have given up the collective and
          * written to memory that it has just read. They break the communicator before they do so,
          * hence this second check. */
         if (status == DPAR_OK) {
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
-            status = dpari_group_broken(g);
-            status = k->sequence < g->broken_from ? (dpar_status)DPAR_OK : status;
+            status = dpari_group_broken(group);
+            status = work->sequence < group->broken_from ? (dpar_status)DPAR_OK : status;
         }
         if (status == DPAR_MORE && broken == DPAR_OK) {
             return;
         }
         status = status == DPAR_MORE ? broken : status;
-        g->first = k->next;
-        g->last = g->first ? g->last : NULL;
-        dpari_work_done(s, k, status);
+        group->first = work->next;
+        group->last = group->first ? group->last : NULL;
+        dpari_work_done(shm, work, status);
     }
 }
 
 /* Advances one operation, a collective together with those before it in the queue. */
-static void dpari_step(dpari_shm *s, dpar_work *k)
+static void dpari_step(dpari_shm *shm, dpar_work *work)
 {
-    dpari_group *g = &s->group;
-    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_queue_progress(s);
+    dpari_group *group = &shm->group;
+    if (work->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_queue_progress(shm);
     } else {
-        dpar_status status = g->comm.status;
+        dpar_status status = group->comm.status;
         if (status == DPAR_OK) {
-            status = dpari_p2p_advance(s->node->p2p, g, k);
+            status = dpari_p2p_advance(shm->node->p2p, group, work);
         } else {
-            dpari_p2p_forget(s->node->p2p, g);
+            dpari_p2p_forget(shm->node->p2p, group);
         }
         if (status != DPAR_MORE) {
-            dpari_work_done(s, k, status);
+            dpari_work_done(shm, work, status);
         }
     }
 }
 
-static void dpari_progress_all(dpari_node *n)
+static void dpari_progress_all(dpari_node *node)
 {
-    for (dpari_shm *s = n->open; s; s = s->next) {
-        dpari_queue_progress(s);
+    for (dpari_shm *shm = node->open; shm; shm = shm->next) {
+        dpari_queue_progress(shm);
     }
-    dpari_p2p_progress(n->p2p);
+    dpari_p2p_progress(node->p2p);
 }
 
 DPARI_API void dpari_shm_progress_all(dpar_comm *comm)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
-    if (n->posted > 0) {
-        dpari_lock(n);
-        dpari_progress_all(n);
-        dpari_unlock(n);
+    dpari_node *node = dpari_shm_of(comm)->node;
+    if (node->posted > 0) {
+        dpari_lock(node);
+        dpari_progress_all(node);
+        dpari_unlock(node);
     }
 }
 
 /* Fails an operation that can no longer complete. */
-static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
+static void dpari_give_up(dpari_shm *shm, dpar_work *work, dpar_status status)
 {
-    dpari_group *g = &s->group;
-    if (!k->comm) {
+    dpari_group *group = &shm->group;
+    if (!work->comm) {
         return;
     }
-    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
+    if (work->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_queue_progress(shm); /* fails all collectives, because the communicator is broken */
     } else {
-        dpari_p2p_forget(s->node->p2p, g);
-        dpari_work_done(s, k, status);
+        dpari_p2p_forget(shm->node->p2p, group);
+        dpari_work_done(shm, work, status);
     }
 }
 
 /* True if the operation has made progress since the last call, by a hash of its state. The deadline
  * limits only waits without progress. */
-static int dpari_gets_on(dpari_node *n, const dpar_work *k)
+static int dpari_gets_on(dpari_node *node, const dpar_work *work)
 {
-    uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
-    uint64_t before = n->seen;
+    uint64_t seen = (uint64_t)work->sequence * 31 + (uint64_t)work->phase;
+    uint64_t before = node->seen;
     for (int32_t i = 0; i < 16; i++) {
-        seen = (seen ^ (uint64_t)k->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        seen = (seen ^ (uint64_t)work->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
     }
-    n->seen = seen;
+    node->seen = seen;
     return seen != before;
 }
 
 /* Checks the ranks that an operation waits for and its deadline, and fails it if a rank will not
  * arrive. */
-static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
+static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *began)
 {
-    dpari_group *g = &s->group;
+    dpari_group *group = &shm->group;
     dpar_status status;
     int32_t rank = 0;
-    dpari_progress_all(s->node);
-    if (k->comm) {
-        dpari_step(s, k);
+    dpari_progress_all(shm->node);
+    if (work->comm) {
+        dpari_step(shm, work);
     }
-    if (!k->comm) {
+    if (!work->comm) {
         return;
     }
-    if (dpari_gets_on(s->node, dpari_awaited(g, k))) {
+    if (dpari_gets_on(shm->node, dpari_awaited(group, work))) {
         *began = dpari_os_now();
     }
-    status = dpari_shm_look(s, k, *began, &rank);
+    status = dpari_shm_look(shm, work, *began, &rank);
     if (status == DPAR_OK) {
         return;
     }
-    dpari_step(s, k); /* a rank that has ended may have published its part just before */
-    if (!k->comm) {
+    dpari_step(shm, work); /* a rank that has ended may have published its part just before */
+    if (!work->comm) {
         return;
     }
-    if (status == DPAR_E_PEER && g->comm.status == DPAR_OK) {
-        status = dpari_fail_peer(g, dpari_awaited(g, k), rank);
-    } else if (status == DPAR_E_TIMEOUT && g->comm.status == DPAR_OK) {
-        status = dpari_fail_late(g, dpari_awaited(g, k), dpari_os_now() - *began);
+    if (status == DPAR_E_PEER && group->comm.status == DPAR_OK) {
+        status = dpari_fail_peer(group, dpari_awaited(group, work), rank);
+    } else if (status == DPAR_E_TIMEOUT && group->comm.status == DPAR_OK) {
+        status = dpari_fail_late(group, dpari_awaited(group, work), dpari_os_now() - *began);
     }
-    dpari_give_up(s, k, status);
+    dpari_give_up(shm, work, status);
 }
 
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
 
 /* Waits until k is done and returns its status. The caller holds the lock, which is released during
  * each turn of the wait. */
-static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
+static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 {
-    dpari_group *g = &s->group;
-    dpari_world *w = g->world;
-    dpari_node *n = s->node;
+    dpari_group *group = &shm->group;
+    dpari_world *world = group->world;
+    dpari_node *node = shm->node;
     dpari_wait t;
     int32_t turn = 0;
     memset(&t, 0, sizeof t);
     for (;;) {
         int32_t peer, needs;
         dpar_status passed;
-        dpari_step(s, k);
-        needs = k->call.kind == DPAR_CALL_SEND || k->call.kind == DPAR_CALL_RECV
-                    ? g->world_rank[k->call.root]
-                    : g->blocker;
-        peer = n->posted > 1 ? -1 : g->blocker;
-        if (k->comm && (n->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
-            dpari_progress_all(n);
+        dpari_step(shm, work);
+        needs = work->call.kind == DPAR_CALL_SEND || work->call.kind == DPAR_CALL_RECV
+                    ? group->world_rank[work->call.root]
+                    : group->blocker;
+        peer = node->posted > 1 ? -1 : group->blocker;
+        if (work->comm && (node->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
+            dpari_progress_all(node);
         }
-        if (!k->comm) {
+        if (!work->comm) {
             break;
         }
-        dpari_unlock(n);
-        passed = dpari_wait_turn(w, &t, peer);
-        dpari_lock(n);
-        if (passed == DPAR_MORE && k->comm) {
-            dpari_wait_says(w, needs);
-            dpari_shm_judge(s, k, &t.began);
+        dpari_unlock(node);
+        passed = dpari_wait_turn(world, &t, peer);
+        dpari_lock(node);
+        if (passed == DPAR_MORE && work->comm) {
+            dpari_wait_says(world, needs);
+            dpari_shm_judge(shm, work, &t.began);
         }
-        if (!k->comm) {
+        if (!work->comm) {
             break;
         }
     }
-    dpari_wait_end(w, &t);
-    return k->status;
+    dpari_wait_end(world, &t);
+    return work->status;
 }
 
 /* ---- the engine's functions -------------------------------------------------------------------
  */
 
 /* The number of this rank's next operation, which numbers its messages. */
-static int64_t dpari_flights_of(const dpari_world *w)
+static int64_t dpari_flights_of(const dpari_world *world)
 {
-    return (int64_t)w->rank[w->me].flights + 1;
+    return (int64_t)world->rank[world->me].flights + 1;
 }
 
-/* Starts an operation in k. k->comm is NULL afterwards if it is done already. */
-static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
+/* Starts an operation in k. work->comm is NULL afterwards if it is done already. */
+static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *work)
 {
-    dpari_group *g = &s->group;
-    dpari_world *w = g->world;
+    dpari_group *group = &shm->group;
+    dpari_world *world = group->world;
     const int is_message = call->kind >= DPAR_CALL_COLLECTIVE_COUNT;
     dpar_status status;
-    k->comm = k->home = &g->comm;
-    k->self = k;
-    k->status = DPAR_MORE;
-    k->phase = 0;
-    k->call = *call;
-    k->began = 0.0;
-    k->next = NULL;
-    k->sequence = is_message ? dpari_flights_of(w) : ++g->sequence;
-    k->record = dpari_flight_begin(w, g->id, k->sequence, call);
-    s->node->posted++;
-    status = dpari_group_broken(g); /* if so, the others do not wait for this operation */
+    work->comm = work->home = &group->comm;
+    work->self = work;
+    work->status = DPAR_MORE;
+    work->phase = 0;
+    work->call = *call;
+    work->began = 0.0;
+    work->next = NULL;
+    work->sequence = is_message ? dpari_flights_of(world) : ++group->sequence;
+    work->record = dpari_flight_begin(world, group->id, work->sequence, call);
+    shm->node->posted++;
+    status = dpari_group_broken(group); /* if so, the others do not wait for this operation */
     if (status != DPAR_OK) {
-        dpari_work_done(s, k, status);
+        dpari_work_done(shm, work, status);
         return;
     }
     if (is_message) {
-        status = dpari_p2p_start(s->node->p2p, g, call, k);
+        status = dpari_p2p_start(shm->node->p2p, group, call, work);
         if (status != DPAR_MORE) {
-            dpari_work_done(s, k, status);
+            dpari_work_done(shm, work, status);
         }
         return;
     }
-    if (g->last) {
-        g->last->next = k;
+    if (group->last) {
+        group->last->next = work;
     } else {
-        g->first = k;
+        group->first = work;
     }
-    g->last = k;
+    group->last = work;
 }
 
 static dpar_status dpari_shm_run(dpar_comm *comm, const dpar_call *call)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_world *w = s->node->world;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_world *world = shm->node->world;
     dpar_work k;
     dpar_status status;
-    dpari_lock(s->node);
-    DPARI_STORE(&w->waiting, 1U);
-    dpari_shm_begin(s, call, &k);
-    status = k.comm ? dpari_shm_await(s, &k) : k.status;
-    DPARI_STORE(&w->waiting, 0U);
-    dpari_unlock(s->node);
+    dpari_lock(shm->node);
+    DPARI_STORE(&world->waiting, 1U);
+    dpari_shm_begin(shm, call, &k);
+    status = k.comm ? dpari_shm_await(shm, &k) : k.status;
+    DPARI_STORE(&world->waiting, 0U);
+    dpari_unlock(shm->node);
     return status;
 }
 
-static dpar_status dpari_shm_post(dpar_comm *comm, const dpar_call *call, dpar_work *k)
+static dpar_status dpari_shm_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_lock(s->node);
-    dpari_shm_begin(s, call, k);
-    if (k->comm) {
-        dpari_step(s, k);
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_lock(shm->node);
+    dpari_shm_begin(shm, call, work);
+    if (work->comm) {
+        dpari_step(shm, work);
     }
-    dpari_unlock(s->node);
+    dpari_unlock(shm->node);
     return DPAR_OK;
 }
 
-static dpar_status dpari_shm_wait(dpar_work *k)
+static dpar_status dpari_shm_wait(dpar_work *work)
 {
-    dpari_shm *s = dpari_shm_of(k->home);
-    dpari_world *w = s->node->world;
+    dpari_shm *shm = dpari_shm_of(work->home);
+    dpari_world *world = shm->node->world;
     dpar_status status;
-    dpari_lock(s->node);
-    DPARI_STORE(&w->waiting, 1U);
-    status = k->comm ? dpari_shm_await(s, k) : k->status;
-    DPARI_STORE(&w->waiting, 0U);
-    dpari_unlock(s->node);
+    dpari_lock(shm->node);
+    DPARI_STORE(&world->waiting, 1U);
+    status = work->comm ? dpari_shm_await(shm, work) : work->status;
+    DPARI_STORE(&world->waiting, 0U);
+    dpari_unlock(shm->node);
     return status;
 }
 
 enum { DPARI_TESTS_CROWDED = 16 }; /* tests after which a rank sleeps briefly if cores are shared */
 #define DPARI_LOOK_EVERY 10e-3     /* seconds between two checks of peers and deadline */
 
-static dpar_status dpari_shm_test(dpar_work *k)
+static dpar_status dpari_shm_test(dpar_work *work)
 {
-    dpari_shm *s = dpari_shm_of(k->home);
-    dpari_node *n = s->node;
+    dpari_shm *shm = dpari_shm_of(work->home);
+    dpari_node *node = shm->node;
     dpar_status status;
-    dpari_lock(n);
-    dpari_progress_all(n);
-    if (k->comm) {
-        dpari_step(s, k);
+    dpari_lock(node);
+    dpari_progress_all(node);
+    if (work->comm) {
+        dpari_step(shm, work);
     }
-    if (k->comm) {
+    if (work->comm) {
         const double now = dpari_os_now();
-        const int look = now - n->looked > DPARI_LOOK_EVERY;
+        const int look = now - node->looked > DPARI_LOOK_EVERY;
         if (look) {
-            n->suspended += dpari_os_suspended(&n->looked, now);
+            node->suspended += dpari_os_suspended(&node->looked, now);
         }
-        if (!(k->began > 0.0)) {
-            k->began = now - n->suspended;
+        if (!(work->began > 0.0)) {
+            work->began = now - node->suspended;
         }
-        n->tests++;
+        node->tests++;
         if (look) {
-            double began = k->began + n->suspended;
-            dpari_shm_judge(s, k, &began);
-            k->began = began - n->suspended;
+            double began = work->began + node->suspended;
+            dpari_shm_judge(shm, work, &began);
+            work->began = began - node->suspended;
         }
     }
-    status = k->comm ? DPAR_MORE : k->status;
-    dpari_unlock(n);
-    if (status == DPAR_MORE && n->world->crowded && n->tests % DPARI_TESTS_CROWDED == 0) {
+    status = work->comm ? DPAR_MORE : work->status;
+    dpari_unlock(node);
+    if (status == DPAR_MORE && node->world->crowded && node->tests % DPARI_TESTS_CROWDED == 0) {
         dpari_os_sleep(10e-6); /* a yield would return at once, or only after a whole time slice */
     }
     return status;
@@ -14352,61 +14447,61 @@ static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int3
                                    dpar_work *works)
 {
     dpar_work few[DPARI_BATCH];
-    dpar_work *k = works;
-    int64_t bytes = n * (int64_t)sizeof *k;
+    dpar_work *work = works;
+    int64_t bytes = n * (int64_t)sizeof *work;
     dpar_status status = DPAR_OK;
     if (!works) {
-        k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
-        if (!k) {
+        work = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
+        if (!work) {
             return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls", n);
         }
     }
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n; i++) {
             if ((calls[i].kind == DPAR_CALL_SEND) == pass) {
-                dpari_shm_post(comm, &calls[i], &k[i]);
+                dpari_shm_post(comm, &calls[i], &work[i]);
             }
         }
     }
     if (!works) {
-        status = dpar_wait_all(k, n);
-        if (k != few) {
-            dpari_os_unmap(k, bytes);
+        status = dpar_wait_all(work, n);
+        if (work != few) {
+            dpari_os_unmap(work, bytes);
         }
     }
     return status;
 }
 
-static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
+static void dpari_alloc_why(const dpari_world *world, int64_t bytes, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why->text, sizeof why->text);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
-    dpari_text_print(&t, "%ld of at most %ld in use, in ", w->users, w->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 allocations (", w->used_count);
-    dpari_put_lack(&t, w);
+    dpari_text_print(&t, "%ld of at most %ld in use, in ", world->users, world->head->heap_bytes);
+    dpari_text_print(&t, "%d of at most 65536 allocations (", world->used_count);
+    dpari_put_lack(&t, world);
     dpari_text_char(&t, ')');
 }
 
 static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
+    dpari_node *node = dpari_shm_of(comm)->node;
     dpar_status status;
-    dpari_lock(n);
-    status = dpari_heap_alloc(n->world, bytes, 1, memory);
-    dpari_unlock(n);
+    dpari_lock(node);
+    status = dpari_heap_alloc(node->world, bytes, 1, memory);
+    dpari_unlock(node);
     if (status != DPAR_OK) {
-        dpari_alloc_why(n->world, bytes, &comm->why);
+        dpari_alloc_why(node->world, bytes, &comm->why);
     }
     return status;
 }
 
 static DPARI_COLD void dpari_shm_release(dpar_comm *comm, void *memory)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
-    dpari_lock(n);
-    dpari_heap_release(n->world, memory);
-    dpari_unlock(n);
+    dpari_node *node = dpari_shm_of(comm)->node;
+    dpari_lock(node);
+    dpari_heap_release(node->world, memory);
+    dpari_unlock(node);
 }
 
 static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *text)
@@ -14419,16 +14514,16 @@ static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *tex
 
 static void *dpari_progress_main(void *arg)
 {
-    dpari_node *n = (dpari_node *)arg;
+    dpari_node *node = (dpari_node *)arg;
     int32_t idle = 0;
-    while (DPARI_LOAD(&n->progress) == 1) {
+    while (DPARI_LOAD(&node->progress) == 1) {
         int32_t posted = 0;
         /* while the user's thread waits, it makes progress itself, and two would only compete */
-        if (!DPARI_LOAD(&n->world->waiting)) {
-            dpari_lock(n);
-            dpari_progress_all(n);
-            posted = n->posted;
-            dpari_unlock(n);
+        if (!DPARI_LOAD(&node->world->waiting)) {
+            dpari_lock(node);
+            dpari_progress_all(node);
+            posted = node->posted;
+            dpari_unlock(node);
         }
         idle = posted ? idle + 1 : 1000;
         if (idle > 100) {
@@ -14442,17 +14537,18 @@ static void *dpari_progress_main(void *arg)
 
 static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
-    if (on && !n->progress) {
-        DPARI_STORE(&n->progress, 1U);
-        if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
-            DPARI_STORE(&n->progress, 0U);
+    dpari_node *node = dpari_shm_of(comm)->node;
+    if (on && !node->progress) {
+        DPARI_STORE(&node->progress, 1U);
+        if (dpari_os_thread(&node->thread, dpari_progress_main, node) != 0) {
+            DPARI_STORE(&node->progress, 0U);
             return dpari_say(DPAR_E_SYSTEM, &comm->why, "no thread could be started for progress");
         }
-    } else if (!on && n->progress) {
-        DPARI_STORE(&n->progress, 2U); /* not 0, because the thread may still take the lock once */
-        dpari_os_join(n->thread);
-        DPARI_STORE(&n->progress, 0U);
+    } else if (!on && node->progress) {
+        DPARI_STORE(&node->progress,
+                    2U); /* not 0, because the thread may still take the lock once */
+        dpari_os_join(node->thread);
+        DPARI_STORE(&node->progress, 0U);
     }
     return DPAR_OK;
 }
@@ -14462,13 +14558,13 @@ static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
 
 enum { DPARI_REPORTED = 4 }; /* operations that a report shows of each rank */
 
-static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
+static void dpari_report_rank(dpari_world *world, int32_t rank, dpar_text *out)
 {
-    const dpari_rank *r = &w->rank[rank];
-    uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
-    dpari_text_print(out, "rank %d (process %d)", rank, r->pid);
-    if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
-        dpari_put_end(out, r);
+    const dpari_rank *record = &world->rank[rank];
+    uint64_t n = DPARI_LOAD(&record->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
+    dpari_text_print(out, "rank %d (process %d)", rank, record->pid);
+    if (dpari_rank_state(world, rank) != DPARI_RANK_HERE) {
+        dpari_put_end(out, record);
     }
     dpar_text_put(out, n ? "" : ": nothing yet");
     for (; k < n; k++) {
@@ -14476,7 +14572,8 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
             dpari_flight f;
             uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
         } now;
-        dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
+        dpari_flight_copy(now.word,
+                          (const uint64_t *)(const void *)&record->flight[k % DPARI_FLIGHTS]);
         dpar_text_put(out, "\n    ");
         dpari_flight_text(out, &now.f);
         if (now.f.state == DPARI_FLIGHT_DONE) {
@@ -14493,32 +14590,32 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 
 static DPARI_COLD void dpari_shm_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_group *g = &s->group;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_group *group = &shm->group;
     for (int32_t r = 0; r < comm->size; r++) {
-        dpari_report_rank(g->world, g->world_rank[r], out);
+        dpari_report_rank(group->world, group->world_rank[r], out);
     }
 }
 
 static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
 {
-    dpari_world *w = dpari_group_of(comm)->world;
+    dpari_world *world = dpari_group_of(comm)->world;
     int32_t reads;
-    if (w->size == 1) {
+    if (world->size == 1) {
         return;
     }
-    if (w->threads) {
+    if (world->threads) {
         dpar_text_put(out, ", threads of one process");
         return;
     }
-    reads = DPARI_LOAD(&w->rank[w->me].reads);
+    reads = DPARI_LOAD(&world->rank[world->me].reads);
     dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read in place, other ");
     if (reads == 0) {
         dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
         return;
     }
     dpar_text_put(out, reads > 1 ? "memory by process_vm_readv" : "memory is copied twice");
-    dpari_put_unread(out, w);
+    dpari_put_unread(out, world);
 }
 
 /* ---- making and closing communicators ---------------------------------------------------------
@@ -14526,81 +14623,81 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
 
 /* Takes an unused member, or allocates one with its tables and slots in this rank's heap. *sequence
  * is the last sequence number that the member has used. */
-static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequence)
+static dpar_status dpari_member_make(dpari_node *node, uint64_t *ref, int64_t *sequence)
 {
-    dpari_world *w = n->world;
+    dpari_world *world = node->world;
     void *memory = NULL;
     dpar_status status;
-    if (n->spare) {
-        dpari_member *m = (dpari_member *)dpari_at(w, n->spare);
-        *ref = n->spare;
-        n->spare = m->next;
-        *sequence = m->counted;
-        memset(&m->abort, 0, sizeof m->abort);
+    if (node->spare) {
+        dpari_member *member = (dpari_member *)dpari_at(world, node->spare);
+        *ref = node->spare;
+        node->spare = member->next;
+        *sequence = member->counted;
+        memset(&member->abort, 0, sizeof member->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(w, dpari_member_bytes(w), 0, &memory);
+    status = dpari_heap_alloc(world, dpari_member_bytes(world), 0, &memory);
     if (status == DPAR_OK) {
-        *ref = dpari_ref(w, memory, 1);
+        *ref = dpari_ref(world, memory, 1);
         *sequence = 0;
     }
     return status;
 }
 
 /* Keeps the member of a closed communicator for a later one. */
-static void dpari_member_spare(dpari_shm *s)
+static void dpari_member_spare(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    dpari_member *m = g->member[g->comm.rank];
-    m->counted = g->sequence;
-    m->next = s->node->spare;
-    s->node->spare = g->member_ref;
+    dpari_group *group = &shm->group;
+    dpari_member *member = group->member[group->comm.rank];
+    member->counted = group->sequence;
+    member->next = shm->node->spare;
+    shm->node->spare = group->member_ref;
 }
 
 /* Ends the works that the user has not waited for, and returns how many of them were not done. If
  * there are any, the communicator is broken, so that the other ranks do not wait for them. */
-static int32_t dpari_shm_lost(dpari_shm *s)
+static int32_t dpari_shm_lost(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    int32_t lost = dpari_p2p_forget(s->node->p2p, g);
+    dpari_group *group = &shm->group;
+    int32_t lost = dpari_p2p_forget(shm->node->p2p, group);
     dpar_text t;
     dpar_why why;
-    for (dpar_work *k = g->first; k; k = k->next) {
+    for (dpar_work *work = group->first; work; work = work->next) {
         lost++;
     }
     if (lost > 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpari_put_rank(&t, g, g->comm.rank);
+        dpari_put_rank(&t, group, group->comm.rank);
         dpari_text_print(&t, " closed the communicator without waiting for %d%s", lost,
                          lost == 1 ? " operation" : " operations");
-        dpari_group_break(g, DPAR_E_ARG, why.text);
+        dpari_group_break(group, DPAR_E_ARG, why.text);
     }
-    while (g->finished) {
-        dpari_work_done(s, g->finished, g->finished->status);
+    while (group->finished) {
+        dpari_work_done(shm, group->finished, group->finished->status);
     }
     if (lost > 0) {
-        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
+        dpari_queue_progress(shm); /* fails all collectives, because the communicator is broken */
     }
     return lost;
 }
 
-static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t own,
+static dpari_node *dpari_node_make(const dpari_segment *segment, int32_t me, int32_t own,
                                    const dpar_world_desc *options)
 {
-    dpari_node *n = (dpari_node *)dpari_os_pages((int64_t)sizeof *n);
-    dpari_world *w = n ? dpari_world_make(s, me, own, options) : NULL;
-    dpari_p2p *p2p = w ? dpari_p2p_open(w) : NULL;
+    dpari_node *node = (dpari_node *)dpari_os_pages((int64_t)sizeof *node);
+    dpari_world *world = node ? dpari_world_make(segment, me, own, options) : NULL;
+    dpari_p2p *p2p = world ? dpari_p2p_open(world) : NULL;
     if (!p2p) {
-        if (w) {
-            w->owns = DPARI_OWNS_NOTHING;
-            dpari_world_close(w);
+        if (world) {
+            world->owns = DPARI_OWNS_NOTHING;
+            dpari_world_close(world);
         }
-        dpari_os_unmap(n, (int64_t)sizeof *n);
+        dpari_os_unmap(node, (int64_t)sizeof *node);
         return NULL;
     }
-    n->world = w;
-    n->p2p = p2p;
-    return n;
+    node->world = world;
+    node->p2p = p2p;
+    return node;
 }
 
 static void dpari_shm_free(dpar_comm *comm)
@@ -14610,47 +14707,47 @@ static void dpari_shm_free(dpar_comm *comm)
     }
 }
 
-static void dpari_node_close(dpari_node *n)
+static void dpari_node_close(dpari_node *node)
 {
     dpar_comm *comm;
-    while ((comm = dpari_ended_take(&n->closed)) != NULL) {
+    while ((comm = dpari_ended_take(&node->closed)) != NULL) {
         dpari_shm_free(comm);
     }
-    dpari_p2p_close(n->p2p);
-    dpari_world_close(n->world);
-    dpari_os_unmap(n, (int64_t)sizeof *n);
+    dpari_p2p_close(node->p2p);
+    dpari_world_close(node->world);
+    dpari_os_unmap(node, (int64_t)sizeof *node);
 }
 
 /* Moves a communicator from the list of open ones to the closed ones. */
-static void dpari_shm_drop(dpari_shm *s)
+static void dpari_shm_drop(dpari_shm *shm)
 {
-    dpari_shm **link = &s->node->open;
-    while (*link && *link != s) {
+    dpari_shm **link = &shm->node->open;
+    while (*link && *link != shm) {
         link = &(*link)->next;
     }
-    *link = s->next;
-    dpari_shm_free(dpari_ended_keep(&s->node->closed, &s->group.comm));
+    *link = shm->next;
+    dpari_shm_free(dpari_ended_keep(&shm->node->closed, &shm->group.comm));
 }
 
 static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_node *n = s->node;
-    const int last = s->group.id == 0;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_node *node = shm->node;
+    const int last = shm->group.id == 0;
     dpar_status status = DPAR_OK;
     int32_t lost;
-    if (last && n->lent) {
+    if (last && node->lent) {
         return dpari_wrong(&comm->why, "close: dpar_launch closes this communicator itself");
     }
-    dpari_lock(n);
-    s->closing = 1;
-    lost = dpari_shm_lost(s);
-    if (!s->voted && dpari_group_broken(&s->group) != DPAR_OK) {
+    dpari_lock(node);
+    shm->closing = 1;
+    lost = dpari_shm_lost(shm);
+    if (!shm->voted && dpari_group_broken(&shm->group) != DPAR_OK) {
         /* so that ranks that shrink the communicator do not wait for this one */
-        dpari_vote_cast(&s->group, DPARI_VOTE_LEAVES);
+        dpari_vote_cast(&shm->group, DPARI_VOTE_LEAVES);
     }
-    dpari_unlock(n);
-    if (comm->status == DPAR_OK && !dpari_close_in_vain(s)) {
+    dpari_unlock(node);
+    if (comm->status == DPAR_OK && !dpari_close_in_vain(shm)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_CALL_BARRIER;
@@ -14659,19 +14756,19 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     }
     if (last) {
         dpari_shm_progress(comm, 0);
-        while (n->open) {
-            n->open->closing = 1;
-            dpari_shm_lost(n->open);
-            dpari_shm_drop(n->open);
+        while (node->open) {
+            node->open->closing = 1;
+            dpari_shm_lost(node->open);
+            dpari_shm_drop(node->open);
         }
-        dpari_node_close(n);
+        dpari_node_close(node);
     } else {
-        dpari_lock(n);
+        dpari_lock(node);
         if (comm->status == DPAR_OK) {
-            dpari_member_spare(s);
+            dpari_member_spare(shm);
         }
-        dpari_shm_drop(s);
-        dpari_unlock(n);
+        dpari_shm_drop(shm);
+        dpari_unlock(node);
     }
     return lost ? DPAR_E_ARG : status;
 }
@@ -14709,8 +14806,8 @@ DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 
 DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *comm)
 {
-    const dpari_shm *s = dpari_shm_of(comm);
-    return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
+    const dpari_shm *shm = dpari_shm_of(comm);
+    return dpari_world_speaks(shm->group.world, (uint32_t)shm->generation + 1);
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
@@ -14718,105 +14815,105 @@ DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
     dpari_shm_of(world)->node->lent = lent;
 }
 
-static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *world_rank,
+static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t *world_rank,
                                   const uint64_t *member, int32_t rank, uint32_t id,
                                   int64_t sequence, dpar_comm **out)
 {
-    dpari_world *w = n->world;
+    dpari_world *world = node->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
     const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
                           size * (int64_t)sizeof(int32_t) + dpari_gate_bytes(size);
-    dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
-    dpari_group *g;
-    if (!s) {
+    dpari_shm *shm = (dpari_shm *)dpari_os_pages(bytes);
+    dpari_group *group;
+    if (!shm) {
         return DPAR_E_MEMORY;
     }
-    g = &s->group;
-    s->node = n;
-    s->bytes = bytes;
-    g->world = w;
-    g->id = id;
-    g->sequence = sequence;
-    g->slot_bytes = w->head->slot_bytes;
-    g->member = (dpari_member **)(void *)(s + 1);
-    g->in = (const void **)(void *)(g->member + size);
-    g->out = (void **)(void *)(g->in + size);
+    group = &shm->group;
+    shm->node = node;
+    shm->bytes = bytes;
+    group->world = world;
+    group->id = id;
+    group->sequence = sequence;
+    group->slot_bytes = world->head->slot_bytes;
+    group->member = (dpari_member **)(void *)(shm + 1);
+    group->in = (const void **)(void *)(group->member + size);
+    group->out = (void **)(void *)(group->in + size);
     /* `out` has one more: a rank's own result, and the places where the others take it from */
-    g->world_rank = (int32_t *)(void *)(g->out + size + 1);
+    group->world_rank = (int32_t *)(void *)(group->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
-        g->member[r] = (dpari_member *)dpari_at(w, member[r]);
-        g->world_rank[r] = world_rank[r];
-        if (!g->member[r]) {
-            w->lacks = DPARI_LACKS_ADDRESSES;
-            dpari_os_unmap(s, bytes);
+        group->member[r] = (dpari_member *)dpari_at(world, member[r]);
+        group->world_rank[r] = world_rank[r];
+        if (!group->member[r]) {
+            world->lacks = DPARI_LACKS_ADDRESSES;
+            dpari_os_unmap(shm, bytes);
             return DPAR_E_MEMORY;
         }
     }
-    g->member_ref = member[rank];
-    g->comm.rank = rank;
-    g->comm.size = size;
-    g->comm.timeout_s = w->timeout_s;
-    dpari_gate_cut(g, g->world_rank + size);
-    dpari_engine_shm(&g->comm.engine);
-    s->next = n->open;
-    n->open = s;
-    *out = &g->comm;
+    group->member_ref = member[rank];
+    group->comm.rank = rank;
+    group->comm.size = size;
+    group->comm.timeout_s = world->timeout_s;
+    dpari_gate_cut(group, group->world_rank + size);
+    dpari_engine_shm(&group->comm.engine);
+    shm->next = node->open;
+    node->open = shm;
+    *out = &group->comm;
     return DPAR_OK;
 }
 
 /* Makes the world's communicator, of the members that all ranks have published. */
-static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
+static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 {
-    const dpari_world *w = n->world;
-    const int64_t bytes = w->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
+    const dpari_world *world = node->world;
+    const int64_t bytes = world->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
     uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
     int32_t *rank;
     dpar_status st;
     if (!member) {
         return DPAR_E_MEMORY;
     }
-    rank = (int32_t *)(void *)(member + w->size);
-    for (int32_t i = 0; i < w->size; i++) {
-        member[i] = w->rank[i].member;
+    rank = (int32_t *)(void *)(member + world->size);
+    for (int32_t i = 0; i < world->size; i++) {
+        member[i] = world->rank[i].member;
         rank[i] = i;
     }
-    st = dpari_shm_make(n, w->size, rank, member, w->me, 0, 0, out);
+    st = dpari_shm_make(node, world->size, rank, member, world->me, 0, 0, out);
     dpari_os_unmap(member, bytes);
     return st;
 }
 
-static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
+static DPARI_COLD void dpari_join_why(const dpari_node *node, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "memory for this rank: ");
-    dpari_put_lack(&t, n ? n->world : NULL);
+    dpari_put_lack(&t, node ? node->world : NULL);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segment, int32_t me,
                                                      int32_t own, const dpar_world_desc *options,
                                                      dpar_comm **comm, dpar_why *why)
 {
-    dpari_node *n = dpari_node_make(s, me, own, options);
+    dpari_node *node = dpari_node_make(segment, me, own, options);
     uint64_t member = 0;
     int64_t none = 0;
-    dpar_status status = n ? dpari_member_make(n, &member, &none) : DPAR_E_MEMORY;
-    dpar_status entered = status == DPAR_OK ? dpari_world_enter(n->world, member, why) : DPAR_OK;
+    dpar_status status = node ? dpari_member_make(node, &member, &none) : DPAR_E_MEMORY;
+    dpar_status entered = status == DPAR_OK ? dpari_world_enter(node->world, member, why) : DPAR_OK;
     if (status == DPAR_OK && entered == DPAR_OK) {
-        status = dpari_shm_make_first(n, comm);
+        status = dpari_shm_make_first(node, comm);
     }
     if (status != DPAR_OK) {
-        dpari_join_why(n, why);
+        dpari_join_why(node, why);
     }
-    if (!n) { /* so that the other ranks do not wait for this one */
-        dpari_segment_ended(s, me, 1);
+    if (!node) { /* so that the other ranks do not wait for this one */
+        dpari_segment_ended(segment, me, 1);
     }
     if (status == DPAR_OK) {
         status = entered;
     }
-    if (status != DPAR_OK && n) {
-        n->world->owns = DPARI_OWNS_NOTHING;
-        dpari_node_close(n);
+    if (status != DPAR_OK && node) {
+        node->world->owns = DPARI_OWNS_NOTHING;
+        dpari_node_close(node);
     }
     return status;
 }
@@ -14868,10 +14965,10 @@ static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
     return DPAR_E_MEMORY;
 }
 
-static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
+static dpar_status dpari_split_make(dpari_shm *shm, const dpari_card *card, uint64_t *member,
                                     dpar_comm **out)
 {
-    dpar_comm *comm = &s->group.comm;
+    dpar_comm *comm = &shm->group.comm;
     const int32_t n = comm->size, me = comm->rank;
     int32_t *world_rank = (int32_t *)(void *)(member + n);
     int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
@@ -14883,13 +14980,13 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
             id = card[i].id > id ? card[i].id : id;
         }
     }
-    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
     if (status != DPAR_OK) {
         return dpari_split_failed(comm, me);
     }
     (*out)->timeout_s = comm->timeout_s;
-    dpari_shm_of(*out)->generation = s->generation;
-    s->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
+    dpari_shm_of(*out)->generation = shm->generation;
+    shm->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
     return DPAR_OK;
 }
 
@@ -14910,8 +15007,8 @@ static dpar_status dpari_split_gather(dpar_comm *comm, const dpari_card *mine, d
 static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_node *n = s->node;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_node *node = shm->node;
     const int64_t cards = comm->size * (int64_t)sizeof(dpari_card);
     const int64_t bytes = cards + comm->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
     dpari_card mine;
@@ -14920,11 +15017,11 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     memset(&mine, 0, sizeof mine);
     mine.color = color;
     mine.key = key;
-    mine.world_rank = n->world->me;
-    dpari_lock(n);
-    mine.good = color < 0 || dpari_member_make(n, &mine.member, &mine.sequence) == DPAR_OK;
-    dpari_unlock(n);
-    mine.id = (int64_t)n->highest + 1;
+    mine.world_rank = node->world->me;
+    dpari_lock(node);
+    mine.good = color < 0 || dpari_member_make(node, &mine.member, &mine.sequence) == DPAR_OK;
+    dpari_unlock(node);
+    mine.id = (int64_t)node->highest + 1;
     if (!card) {
         return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
@@ -14933,9 +15030,9 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
         status = card[r].good ? DPAR_OK : dpari_split_failed(comm, r);
     }
     if (status == DPAR_OK && color >= 0) {
-        dpari_lock(n);
-        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + comm->size), out);
-        dpari_unlock(n);
+        dpari_lock(node);
+        status = dpari_split_make(shm, card, (uint64_t *)(void *)(card + comm->size), out);
+        dpari_unlock(node);
     } else if (status == DPAR_OK) {
         *out = NULL;
     }
@@ -14951,74 +15048,74 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
  * unless all ranks that are left behind are dead. */
 
 /* Waits until all ranks have voted or the deadline has passed. */
-static void dpari_shrink_wait(dpari_shm *s)
+static void dpari_shrink_wait(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    dpari_world *w = g->world;
+    dpari_group *group = &shm->group;
+    dpari_world *world = group->world;
     dpari_wait t;
     int32_t known = 0, before = 0;
     int late = 0;
     memset(&t, 0, sizeof t);
-    while (!late && known < g->comm.size && !dpari_vote_is_decided(g)) {
+    while (!late && known < group->comm.size && !dpari_vote_is_decided(group)) {
         dpar_status passed;
-        dpari_unlock(s->node);
-        passed = dpari_wait_turn(w, &t, -1);
-        dpari_lock(s->node);
-        known = dpari_vote_known(g, passed == DPAR_MORE);
+        dpari_unlock(shm->node);
+        passed = dpari_wait_turn(world, &t, -1);
+        dpari_lock(shm->node);
+        known = dpari_vote_known(group, passed == DPAR_MORE);
         if (passed == DPAR_MORE) {
             const double now = dpari_os_now();
-            dpari_wait_says(w, -1);
-            dpari_progress_all(s->node);
+            dpari_wait_says(world, -1);
+            dpari_progress_all(shm->node);
             t.began = known != before ? now : t.began;
-            late = g->comm.timeout_s > 0.0 && now - t.began > g->comm.timeout_s;
+            late = group->comm.timeout_s > 0.0 && now - t.began > group->comm.timeout_s;
             before = known;
         }
     }
-    dpari_wait_end(w, &t);
+    dpari_wait_end(world, &t);
 }
 
 /* Appends the ranks that stay: "rank 1, 3". */
-static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
+static void dpari_put_stayers(dpar_text *text, const dpari_group *group, const uint64_t *stay)
 {
     int32_t named = 0;
-    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->capacity; r++) {
+    for (int32_t r = 0; r < group->comm.size && text->used + 40 < text->capacity; r++) {
         if (dpari_vote_stays(stay, r)) {
-            dpari_text_print(t, "%s%d", named++ ? ", " : "rank ", r);
+            dpari_text_print(text, "%s%d", named++ ? ", " : "rank ", r);
         }
     }
 }
 
-static dpar_status dpari_shrink_late(const dpari_group *g, const uint64_t *stay, dpar_why *why)
+static dpar_status dpari_shrink_late(const dpari_group *group, const uint64_t *stay, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "shrink: ");
-    dpari_put_rank(&t, g, g->comm.rank);
+    dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, " came too late: the others continue without it: ");
-    dpari_put_stayers(&t, g, stay);
+    dpari_put_stayers(&t, group, stay);
     return DPAR_E_TIMEOUT;
 }
 
 /* Marks the ranks that are left behind, for the launcher. If all of them are dead, this rank's heap
  * may be allocated again from floor_before on. */
-static void dpari_shrink_leave(const dpari_group *g, const uint64_t *stay, int64_t floor_before)
+static void dpari_shrink_leave(const dpari_group *group, const uint64_t *stay, int64_t floor_before)
 {
-    dpari_world *w = g->world;
+    dpari_world *world = group->world;
     int alive = 0;
-    for (int32_t r = 0; r < g->comm.size; r++) {
+    for (int32_t r = 0; r < group->comm.size; r++) {
         if (!dpari_vote_stays(stay, r)) {
-            DPARI_STORE(&w->rank[g->world_rank[r]].behind, 1U);
-            alive |= dpari_rank_state(w, g->world_rank[r]) == DPARI_RANK_HERE;
+            DPARI_STORE(&world->rank[group->world_rank[r]].behind, 1U);
+            alive |= dpari_rank_state(world, group->world_rank[r]) == DPARI_RANK_HERE;
         }
     }
-    w->floor = alive ? w->floor : floor_before;
+    world->floor = alive ? world->floor : floor_before;
 }
 
-static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_comm **out,
+static dpar_status dpari_shrink_make(dpari_shm *shm, const uint64_t *stay, dpar_comm **out,
                                      int32_t *was)
 {
-    dpari_group *g = &s->group;
-    const int64_t bytes = g->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
+    dpari_group *group = &shm->group;
+    const int64_t bytes = group->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
     uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
     int32_t *world_rank, *old, size = 0, rank = 0;
     int64_t sequence = 0, id = 0;
@@ -15026,24 +15123,24 @@ static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_co
     if (!member) {
         return DPAR_E_MEMORY;
     }
-    world_rank = (int32_t *)(void *)(member + g->comm.size);
-    old = world_rank + g->comm.size;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        const dpari_vote *v = &g->member[r]->vote;
+    world_rank = (int32_t *)(void *)(member + group->comm.size);
+    old = world_rank + group->comm.size;
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        const dpari_vote *v = &group->member[r]->vote;
         if (dpari_vote_stays(stay, r)) {
-            rank = r == g->comm.rank ? size : rank;
+            rank = r == group->comm.rank ? size : rank;
             member[size] = v->member;
-            world_rank[size] = g->world_rank[r];
+            world_rank[size] = group->world_rank[r];
             old[size++] = r;
             sequence = dpari_most(sequence, v->sequence);
             id = dpari_most(id, v->id);
         }
     }
-    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
     if (status == DPAR_OK) {
-        (*out)->timeout_s = g->comm.timeout_s;
-        dpari_shm_of(*out)->generation = s->generation + 1;
-        s->node->highest = (uint32_t)id;
+        (*out)->timeout_s = group->comm.timeout_s;
+        dpari_shm_of(*out)->generation = shm->generation + 1;
+        shm->node->highest = (uint32_t)id;
         for (int32_t r = 0; r < size && was; r++) {
             was[r] = old[r];
         }
@@ -15053,36 +15150,36 @@ static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_co
 }
 
 /* Fails all operations that are posted on the communicator, on all ranks. */
-static void dpari_shrink_break(dpari_shm *s)
+static void dpari_shrink_break(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
+    dpari_group *group = &shm->group;
     dpar_why why;
     dpar_text t;
-    if (dpari_group_broken(g) == DPAR_OK) {
+    if (dpari_group_broken(group) == DPAR_OK) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpari_put_rank(&t, g, g->comm.rank);
+        dpari_put_rank(&t, group, group->comm.rank);
         dpar_text_put(&t, " shrinks this communicator");
-        dpari_group_break(g, DPAR_E_PEER, why.text);
+        dpari_group_break(group, DPAR_E_PEER, why.text);
     }
-    dpari_shm_lost(s);
+    dpari_shm_lost(shm);
 }
 
 /* Publishes this rank's vote, with a member for its next communicator. */
-static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
+static dpar_status dpari_shrink_vote(dpari_shm *shm, dpar_why *why)
 {
-    dpari_group *g = &s->group;
-    dpari_node *n = s->node;
-    dpari_vote *v = &g->member[g->comm.rank]->vote;
+    dpari_group *group = &shm->group;
+    dpari_node *node = shm->node;
+    dpari_vote *v = &group->member[group->comm.rank]->vote;
     dpar_status status;
-    s->voted = 1;
-    dpari_shrink_break(s);
-    n->world->floor = n->world->fresh;
-    status = dpari_member_make(n, &v->member, &v->sequence);
-    v->id = (int64_t)n->highest + 1;
-    dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
+    shm->voted = 1;
+    dpari_shrink_break(shm);
+    node->world->floor = node->world->fresh;
+    status = dpari_member_make(node, &v->member, &v->sequence);
+    v->id = (int64_t)node->highest + 1;
+    dpari_vote_cast(group, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
     if (status != DPAR_OK) {
         return dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
-                         g->comm.rank);
+                         group->comm.rank);
     }
     return DPAR_OK;
 }
@@ -15090,31 +15187,31 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
 static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                dpar_why *why)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_group *g = &s->group;
-    const int64_t floor_before = s->node->world->floor;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_group *group = &shm->group;
+    const int64_t floor_before = shm->node->world->floor;
     const uint64_t *stay;
     dpar_status status;
-    if (s->voted) {
+    if (shm->voted) {
         return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", comm->rank);
     }
-    dpari_lock(s->node);
-    status = dpari_shrink_vote(s, why);
+    dpari_lock(shm->node);
+    status = dpari_shrink_vote(shm, why);
     if (status == DPAR_OK) {
-        dpari_shrink_wait(s);
-        stay = dpari_vote_decide(g);
+        dpari_shrink_wait(shm);
+        stay = dpari_vote_decide(group);
         if (!dpari_vote_stays(stay, comm->rank)) {
-            status = dpari_shrink_late(g, stay, why);
+            status = dpari_shrink_late(group, stay, why);
         } else {
-            dpari_shrink_leave(g, stay, floor_before);
-            status = dpari_shrink_make(s, stay, out, was);
+            dpari_shrink_leave(group, stay, floor_before);
+            status = dpari_shrink_make(shm, stay, out, was);
             if (status != DPAR_OK) {
                 (void)dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
                                 comm->rank);
             }
         }
     }
-    dpari_unlock(s->node);
+    dpari_unlock(shm->node);
     return status;
 }
 
@@ -15132,9 +15229,9 @@ static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out,
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
 /* True if this mechanism is disabled (dpar_world_desc.disable). */
-static int dpari_peers_plain(const dpari_world *w, int32_t bit)
+static int dpari_peers_plain(const dpari_world *world, int32_t bit)
 {
-    return (w->head->plain & bit) != 0;
+    return (world->head->plain & bit) != 0;
 }
 
 /* Gathers the references of all ranks. Does not call dpar_all_gather, because comm->sent must not
@@ -15153,61 +15250,61 @@ static dpar_status dpari_peers_tell(dpar_comm *comm, int32_t tag, const dpari_pe
     return comm->engine.run(comm, &call);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
+DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm *comm, int32_t tag,
                                                   const dpari_peers_array *array, int32_t n,
                                                   dpari_peer *peer)
 {
-    const dpari_world *w = comm->mem == NULL ? dpari_world_of(comm) : NULL;
+    const dpari_world *world = comm->mem == NULL ? dpari_world_of(comm) : NULL;
     dpari_peer mine;
     dpar_status st = comm->status;
     int32_t i;
-    p->comm = comm;
-    p->peer = peer;
-    p->direct = 0;
-    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WORLD_NO_DIRECT)) {
+    peers->comm = comm;
+    peers->peer = peer;
+    peers->direct = 0;
+    if (st != DPAR_OK || world == NULL || dpari_peers_plain(world, DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
     mine.reach = comm->mem == NULL;
     for (i = 0; i < n; i++) {
         if (array[i].bytes > 0) {
-            mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);
+            mine.ref[i] = dpari_ref(world, array[i].at, array[i].bytes);
             mine.reach &= mine.ref[i] != 0;
         }
     }
     st = dpari_peers_tell(comm, tag, &mine, peer);
-    p->direct = st == DPAR_OK;
-    for (i = 0; i < comm->size && p->direct; i++) {
-        p->direct = peer[i].reach != 0;
+    peers->direct = st == DPAR_OK;
+    for (i = 0; i < comm->size && peers->direct; i++) {
+        peers->direct = peer[i].reach != 0;
     }
-    for (i = 0; i < comm->size * DPARI_PEERS_MOST && p->direct; i++) {
+    for (i = 0; i < comm->size * DPARI_PEERS_MOST && peers->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
-        if (ref != 0 && dpari_at(w, ref) == NULL) {
+        if (ref != 0 && dpari_at(world, ref) == NULL) {
             return dpari_group_unmapped(comm, ref);
         }
     }
     return st;
 }
 
-DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+DPARI_API const void *dpari_peers_at(const dpari_peers *peers, int32_t rank, int32_t i)
 {
-    const uint64_t ref = p->peer[rank].ref[i];
-    return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
+    const uint64_t ref = peers->peer[rank].ref[i];
+    return ref != 0 ? dpari_at(dpari_world_of(peers->comm), ref) : NULL;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *peers, int64_t sent)
 {
-    const dpar_status st = dpar_barrier(p->comm, NULL);
+    const dpar_status st = dpar_barrier(peers->comm, NULL);
     if (st == DPAR_OK) {
-        p->comm->sent[DPAR_CALL_ALL_TO_ALL] += sent;
+        peers->comm->sent[DPAR_CALL_ALL_TO_ALL] += sent;
     }
     return st;
 }
 
-DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
-           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WORLD_NO_STREAMING_STORES);
+           !dpari_peers_plain(dpari_world_of(peers->comm), DPAR_WORLD_NO_STREAMING_STORES);
 }
 
 /* ==== comm/job.c ==== */
@@ -15439,13 +15536,13 @@ static void dpari_job_names(int32_t launcher, dpari_job_row *row)
 
 /* Returns the text of the first of up to n names that is set and sets *name to that name, or
  * returns NULL. */
-static const char *dpari_job_pick(const dpari_site *s, const char *const *names, int n,
+static const char *dpari_job_pick(const dpari_site *site, const char *const *names, int n,
                                   const char **name)
 {
     int i;
     *name = names[0];
     for (i = 0; i < n && names[i] != NULL; i++) {
-        const char *text = dpari_site_env(s, names[i]);
+        const char *text = dpari_site_env(site, names[i]);
         if (text != NULL) {
             *name = names[i];
             return text;
@@ -15454,51 +15551,52 @@ static const char *dpari_job_pick(const dpari_site *s, const char *const *names,
     return NULL;
 }
 
-static int dpari_job_has(const dpari_site *s, const char *name)
+static int dpari_job_has(const dpari_site *site, const char *name)
 {
-    return dpari_site_env(s, name) != NULL;
+    return dpari_site_env(site, name) != NULL;
 }
 
 /* True if both variables are set to the same text. */
-static int dpari_job_equal(const dpari_site *s, const char *a, const char *b)
+static int dpari_job_equal(const dpari_site *site, const char *a, const char *b)
 {
-    const char *x = dpari_site_env(s, a), *y = dpari_site_env(s, b);
+    const char *x = dpari_site_env(site, a), *y = dpari_site_env(site, b);
     return x != NULL && y != NULL && dpari_same(x, y);
 }
 
 /* True in a step of Slurm that runs ranks. The batch script and the shell of an allocation are in
  * no step, or in one with a number from 2^32 - 16 on. */
-static int dpari_job_in_step(const dpari_site *s)
+static int dpari_job_in_step(const dpari_site *site)
 {
-    const char *step = dpari_site_env(s, "SLURM_STEP_ID");
+    const char *step = dpari_site_env(site, "SLURM_STEP_ID");
     int64_t number;
-    return step != NULL && dpari_job_has(s, "SLURM_STEP_NUM_TASKS") &&
+    return step != NULL && dpari_job_has(site, "SLURM_STEP_NUM_TASKS") &&
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
 /* True if PMI or PALS variables are set and agree with the variables `rank` and `size`. */
-static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
+static int dpari_job_is_of(const dpari_site *site, const char *rank, const char *size)
 {
-    const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
-    return (pmi || pals) && (!pmi || dpari_job_equal(s, "PMI_RANK", rank)) &&
-           (!pals || dpari_job_equal(s, "PALS_RANKID", rank)) &&
-           (!dpari_job_has(s, "PMI_SIZE") || dpari_job_equal(s, "PMI_SIZE", size));
+    const int pmi = dpari_job_has(site, "PMI_RANK"), pals = dpari_job_has(site, "PALS_RANKID");
+    return (pmi || pals) && (!pmi || dpari_job_equal(site, "PMI_RANK", rank)) &&
+           (!pals || dpari_job_equal(site, "PALS_RANKID", rank)) &&
+           (!dpari_job_has(site, "PMI_SIZE") || dpari_job_equal(site, "PMI_SIZE", size));
 }
 
 /* True if Slurm (--mpi=pmi2, cray_shasta) or Flux set the PMI or PALS variables for the MPI of
  * their jobs. PALS_RANKID may then lack a size, whereas the row of Slurm or Flux is complete and
  * has the nodes, so it is used. Not true if Hydra's own variables are set. */
-static int dpari_job_serves(const dpari_site *s)
+static int dpari_job_serves(const dpari_site *site)
 {
-    return !dpari_job_has(s, "MPI_LOCALNRANKS") && !dpari_job_has(s, "MPI_LOCALRANKID") &&
-           ((dpari_job_in_step(s) && dpari_job_is_of(s, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) ||
-            dpari_job_is_of(s, "FLUX_TASK_RANK", "FLUX_JOB_SIZE"));
+    return !dpari_job_has(site, "MPI_LOCALNRANKS") && !dpari_job_has(site, "MPI_LOCALRANKID") &&
+           ((dpari_job_in_step(site) &&
+             dpari_job_is_of(site, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) ||
+            dpari_job_is_of(site, "FLUX_TASK_RANK", "FLUX_JOB_SIZE"));
 }
 
-static int dpari_job_is_pals(const dpari_site *s)
+static int dpari_job_is_pals(const dpari_site *site)
 {
-    return dpari_job_has(s, "PALS_RANKID") || dpari_job_has(s, "PALS_APID") ||
-           dpari_job_has(s, "PMI_LOCAL_RANK");
+    return dpari_job_has(site, "PALS_RANKID") || dpari_job_has(site, "PALS_APID") ||
+           dpari_job_has(site, "PMI_LOCAL_RANK");
 }
 
 /* Splits "fd.pid". Returns 0 if the text has another form. */
@@ -15523,30 +15621,32 @@ DPARI_INTERNAL DPARI_COLD int dpari_job_segment(const dpari_site *site)
 
 /* True if DPAR_RANK and DPAR_SIZE belong to another process, a rank of dpar_init_or_launch that
  * started this process as its child. */
-static int dpari_job_is_anothers(const dpari_site *s)
+static int dpari_job_is_anothers(const dpari_site *site)
 {
-    return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
+    return dpari_job_has(site, DPARI_JOB_SEGMENT) && dpari_job_segment(site) < 0;
 }
 
 /* True if this launcher started the process, by the variables that it sets. */
-DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *site, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR:
-        return (dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE")) &&
-               !dpari_job_is_anothers(s);
-    case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
-    case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
+        return (dpari_job_has(site, "DPAR_RANK") || dpari_job_has(site, "DPAR_SIZE")) &&
+               !dpari_job_is_anothers(site);
+    case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(site, "RANK");
+    case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(site, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
-        return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
-                                                (!dpari_job_is_pals(s) && !dpari_job_serves(s)));
+        return dpari_job_has(site, "PMI_RANK") &&
+               (dpari_job_has(site, "MPI_LOCALRANKID") ||
+                (!dpari_job_is_pals(site) && !dpari_job_serves(site)));
     case DPAR_LAUNCHER_PALS:
-        return !dpari_job_serves(s) && (dpari_job_has(s, "PALS_RANKID") ||
-                                        (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s)));
-    case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
-    case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
-    case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");
-    case DPAR_LAUNCHER_SLURM: return dpari_job_in_step(s);
+        return !dpari_job_serves(site) &&
+               (dpari_job_has(site, "PALS_RANKID") ||
+                (dpari_job_has(site, "PMI_RANK") && dpari_job_is_pals(site)));
+    case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(site, "MV2_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_FLUX: return dpari_job_has(site, "FLUX_TASK_RANK");
+    case DPAR_LAUNCHER_JSRUN: return dpari_job_has(site, "JSM_NAMESPACE_RANK");
+    case DPAR_LAUNCHER_SLURM: return dpari_job_in_step(site);
     default: return 0;
     }
 }
@@ -15570,11 +15670,11 @@ DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
 
 /* Counts the lines that are not empty of the file that PBS_NODEFILE names. It has a line for each
  * rank. Returns 0 if there is no such file. */
-static int32_t dpari_job_nodefile(const dpari_site *s)
+static int32_t dpari_job_nodefile(const dpari_site *site)
 {
-    const char *path = dpari_site_env(s, "PBS_NODEFILE");
+    const char *path = dpari_site_env(site, "PBS_NODEFILE");
     char text[4096];
-    dpari_site other = *s;
+    dpari_site other = *site;
     int64_t bytes, i, lines = 0;
     if (path == NULL) {
         return 0;
@@ -15590,10 +15690,10 @@ static int32_t dpari_job_nodefile(const dpari_site *s)
 }
 
 /* Reads a number of a row into *value, or sets it to `absent` if none of the names is set. */
-static dpar_status dpari_job_value(const dpari_site *s, const char *const *names, int n,
+static dpar_status dpari_job_value(const dpari_site *site, const char *const *names, int n,
                                    int32_t absent, int32_t *value, dpar_why *why)
 {
-    const char *name, *text = dpari_job_pick(s, names, n, &name);
+    const char *name, *text = dpari_job_pick(site, names, n, &name);
     int64_t v;
     if (text == NULL) {
         *value = absent;
@@ -15621,31 +15721,31 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 
 /* Reads the four numbers of a launcher, -1 for one that is not set. Fails if it has no rank or no
  * size. */
-DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
+DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;
     dpari_job_names(launcher, &row);
-    status = dpari_job_value(s, row.rank, 2, -1, &job->rank, why);
+    status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
     if (status == DPAR_OK) {
-        status = dpari_job_value(s, row.size, 3, -1, &job->size, why);
+        status = dpari_job_value(site, row.size, 3, -1, &job->size, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_job_value(s, row.local_rank, 2, -1, &job->local_rank, why);
+        status = dpari_job_value(site, row.local_rank, 2, -1, &job->local_rank, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_job_value(s, row.local_size, 2, -1, &job->local_size, why);
+        status = dpari_job_value(site, row.local_size, 2, -1, &job->local_size, why);
     }
     if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
-        job->size = dpari_job_nodefile(s);
+        job->size = dpari_job_nodefile(site);
         job->size = job->size > 0 ? job->size : -1;
     }
     if (status == DPAR_OK && (job->rank < 0 || job->size < 0)) {
         const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
         const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
-            dpari_job_pick(s, row.rank, 2, &present);
+            dpari_job_pick(site, row.rank, 2, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
             return dpari_wrong(why, "PALS (Cray): %s is set but %s", present, missing);
         }
@@ -15655,23 +15755,23 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t la
 }
 
 /* Flux sets only the number of nodes. If it divides the number of ranks, all nodes have as many. */
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
+static dpar_status dpari_job_flux(const dpari_site *site, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
-    dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
+    dpar_status status = dpari_job_value(site, &name, 1, 0, nodes, why);
     if (status == DPAR_OK && *nodes > 0 && job->size % *nodes == 0) {
         job->local_size = job->size / *nodes;
     }
     return status;
 }
 
-static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
+static dpar_status dpari_job_slurm(const dpari_site *site, dpar_launcher_info *job, int32_t *nodes,
                                    dpar_why *why)
 {
-    const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
+    const char *name = "SLURM_NODEID", *text = dpari_site_env(site, "SLURM_STEP_TASKS_PER_NODE");
     int32_t node;
-    dpar_status status = dpari_job_value(s, &name, 1, -1, &node, why);
+    dpar_status status = dpari_job_value(site, &name, 1, -1, &node, why);
     if (status != DPAR_OK || text == NULL) {
         return status;
     }
@@ -15709,53 +15809,55 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
 }
 
 /* Appends before + the variable's text, if it is set and not empty. */
-static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before, const char *name)
+static void dpari_job_part(const dpari_site *site, dpar_text *out, const char *before,
+                           const char *name)
 {
-    const char *text = dpari_site_env(s, name);
+    const char *text = dpari_site_env(site, name);
     if (text != NULL && text[0] != 0) {
-        dpari_text_print(t, "%s%s", before, text);
+        dpari_text_print(out, "%s%s", before, text);
     }
 }
 
 /* Appends what distinguishes this job from a second one of the same user, such as job and step
  * numbers. Appends nothing if no variable has them. */
-static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
+static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *text)
 {
     switch (launcher) {
-    case DPAR_LAUNCHER_DPAR: dpari_job_part(s, t, "", "DPAR_JOB"); break;
+    case DPAR_LAUNCHER_DPAR: dpari_job_part(site, text, "", "DPAR_JOB"); break;
     case DPAR_LAUNCHER_TORCHRUN:
-        if (dpari_job_has(s, "MASTER_PORT") || dpari_job_has(s, "TORCHELASTIC_RUN_ID")) {
-            dpari_job_part(s, t, "", "TORCHELASTIC_RUN_ID");
-            dpari_job_part(s, t, "@", "MASTER_ADDR");
-            dpari_job_part(s, t, ":", "MASTER_PORT");
-            dpari_job_part(s, t, "#", "TORCHELASTIC_RESTART_COUNT");
+        if (dpari_job_has(site, "MASTER_PORT") || dpari_job_has(site, "TORCHELASTIC_RUN_ID")) {
+            dpari_job_part(site, text, "", "TORCHELASTIC_RUN_ID");
+            dpari_job_part(site, text, "@", "MASTER_ADDR");
+            dpari_job_part(site, text, ":", "MASTER_PORT");
+            dpari_job_part(site, text, "#", "TORCHELASTIC_RESTART_COUNT");
         }
         break;
     case DPAR_LAUNCHER_OPENMPI:
-        dpari_job_part(s, t, "",
-                       dpari_job_has(s, "PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
-                                                          : "OMPI_MCA_ess_base_jobid");
+        dpari_job_part(site, text, "",
+                       dpari_job_has(site, "PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
+                                                             : "OMPI_MCA_ess_base_jobid");
         break;
     case DPAR_LAUNCHER_PALS:
-        if (dpari_job_has(s, "PALS_APID")) {
-            dpari_job_part(s, t, "", "PBS_JOBID");
-            dpari_job_part(s, t, "+", "PALS_APID");
+        if (dpari_job_has(site, "PALS_APID")) {
+            dpari_job_part(site, text, "", "PBS_JOBID");
+            dpari_job_part(site, text, "+", "PALS_APID");
         }
         break;
     case DPAR_LAUNCHER_MVAPICH:
-        if (dpari_job_has(s, "MPIRUN_ID")) {
-            dpari_job_part(s, t, "", "MPIRUN_HOST");
-            dpari_job_part(s, t, ":", "MPIRUN_ID");
+        if (dpari_job_has(site, "MPIRUN_ID")) {
+            dpari_job_part(site, text, "", "MPIRUN_HOST");
+            dpari_job_part(site, text, ":", "MPIRUN_ID");
         }
         break;
-    case DPAR_LAUNCHER_FLUX: dpari_job_part(s, t, "", "FLUX_JOB_ID"); break;
+    case DPAR_LAUNCHER_FLUX: dpari_job_part(site, text, "", "FLUX_JOB_ID"); break;
     case DPAR_LAUNCHER_JSRUN:
-        dpari_job_part(s, t, "", "LSB_JOBID");
-        dpari_job_part(s, t, ".", "JSM_NAMESPACE_ID");
+        dpari_job_part(site, text, "", "LSB_JOBID");
+        dpari_job_part(site, text, ".", "JSM_NAMESPACE_ID");
         break;
     case DPAR_LAUNCHER_SLURM:
-        dpari_job_part(s, t, "", dpari_job_has(s, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
-        dpari_job_part(s, t, ".", "SLURM_STEP_ID");
+        dpari_job_part(site, text, "",
+                       dpari_job_has(site, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
+        dpari_job_part(site, text, ".", "SLURM_STEP_ID");
         break;
     default: break; /* Hydra sets no such variable */
     }
@@ -15864,9 +15966,9 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 
 /* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That is
  * Hydra's proxy, which is the same for all ranks of a node whatever runs between it and them. */
-static int64_t dpari_job_proxy(const dpari_site *s)
+static int64_t dpari_job_proxy(const dpari_site *site)
 {
-    const char *text = dpari_site_env(s, "PMI_FD");
+    const char *text = dpari_site_env(site, "PMI_FD");
     int64_t fd, pid, user;
     if (text == NULL || !dpari_job_number(text, INT32_MAX, &fd) ||
         dpari_os_peer((int)fd, &pid, &user) != 0) {
@@ -16190,17 +16292,17 @@ static void dpari_meet_sweep(void)
  * process of the same job that has not ended yet; if none answers, it is an old file, which is
  * unlinked. A name that another user has taken is skipped. Returns 1 and sets *listener, 0 if the
  * caller must try again, or -1 and errno if it fails. */
-static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
+static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
 {
     int32_t k;
     for (k = 0; k < DPARI_NAMES; k++) {
-        socklen_t bytes = dpari_meet_name(h->job, k, named, &h->name);
+        socklen_t bytes = dpari_meet_name(host->job, k, named, &host->name);
         int fd = dpari_meet_socket(), other, mine, number;
         if (fd < 0) {
             return -1;
         }
-        if (bind(fd, (struct sockaddr *)(void *)&h->name, bytes) == 0 && listen(fd, 128) == 0) {
-            h->file = named ? h->name : h->file;
+        if (bind(fd, (struct sockaddr *)(void *)&host->name, bytes) == 0 && listen(fd, 128) == 0) {
+            host->file = named ? host->name : host->file;
             *listener = fd;
             return 1;
         }
@@ -16215,13 +16317,13 @@ static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
             return -1;
         }
         mine = 1;
-        if (connect(other, (struct sockaddr *)(void *)&h->name, bytes) == 0) {
+        if (connect(other, (struct sockaddr *)(void *)&host->name, bytes) == 0) {
             mine = dpari_meet_is_mine(other);
         } else if (named && errno == ECONNREFUSED) {
             struct stat about;
-            mine = lstat(h->name.sun_path, &about) == 0 && about.st_uid == getuid();
+            mine = lstat(host->name.sun_path, &about) == 0 && about.st_uid == getuid();
             if (mine) {
-                unlink(h->name.sun_path);
+                unlink(host->name.sun_path);
             }
         }
         close(other);
@@ -16233,20 +16335,20 @@ static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
 }
 
 /* Closes the connection of guest i. */
-static void dpari_host_drop(dpari_host *h, int32_t i)
+static void dpari_host_drop(dpari_host *host, int32_t i)
 {
-    dpari_guest *g = &h->guest[i];
-    close(h->poll[1 + i].fd);
-    h->poll[1 + i].fd = -1;
+    dpari_guest *g = &host->guest[i];
+    close(host->poll[1 + i].fd);
+    host->poll[1 + i].fd = -1;
     if (g->rank > 0) {
-        h->place[g->rank] = 0;
+        host->place[g->rank] = 0;
     }
-    h->mapped -= g->state == DPARI_GUEST_MAPPED;
+    host->mapped -= g->state == DPARI_GUEST_MAPPED;
     dpari_zero(g, sizeof *g);
     g->rank = -1;
 }
 
-static void dpari_host_accept(dpari_host *h, int listener)
+static void dpari_host_accept(dpari_host *host, int listener)
 {
     int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
     int32_t i = 0;
@@ -16255,106 +16357,106 @@ static void dpari_host_accept(dpari_host *h, int listener)
     }
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    while (i < h->guests && h->poll[1 + i].fd >= 0) {
+    while (i < host->guests && host->poll[1 + i].fd >= 0) {
         i++;
     }
-    if (i == h->guests || !dpari_meet_is_mine(fd)) {
-        h->strangers++;
+    if (i == host->guests || !dpari_meet_is_mine(fd)) {
+        host->strangers++;
         close(fd);
         return;
     }
-    h->poll[1 + i].fd = fd;
-    h->poll[1 + i].events = POLLIN;
-    h->poll[1 + i].revents = 0;
-    h->guest[i].rank = -1;
+    host->poll[1 + i].fd = fd;
+    host->poll[1 + i].events = POLLIN;
+    host->poll[1 + i].revents = 0;
+    host->guest[i].rank = -1;
 }
 
-static void dpari_host_accept_all(dpari_host *h)
+static void dpari_host_accept_all(dpari_host *host)
 {
-    if (h->poll[0].revents != 0) {
-        dpari_host_accept(h, h->poll[0].fd);
+    if (host->poll[0].revents != 0) {
+        dpari_host_accept(host, host->poll[0].fd);
     }
-    if (h->poll[1 + h->guests].revents != 0) {
-        dpari_host_accept(h, h->poll[1 + h->guests].fd);
+    if (host->poll[1 + host->guests].revents != 0) {
+        dpari_host_accept(host, host->poll[1 + host->guests].fd);
     }
 }
 
 /* True if the guest has closed its connection and this was not noticed yet. */
-static int dpari_host_is_gone(const dpari_host *h, int32_t i)
+static int dpari_host_is_gone(const dpari_host *host, int32_t i)
 {
     char byte;
-    return recv(h->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
+    return recv(host->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
 }
 
 /* Checks the first message of a guest: it must be a rank of this job and of the same build, and the
  * first with its number. */
-static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
+static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
 {
-    dpari_guest *g = &h->guest[i];
+    dpari_guest *g = &host->guest[i];
     dpari_hello mine;
     int32_t rank = g->in.rank;
-    dpari_meet_greet(h->job, &mine);
+    dpari_meet_greet(host->job, &mine);
     if (g->in.magic != mine.magic || g->in.job != mine.job || g->in.kind != DPARI_HELLO) {
-        h->strangers++;
-        dpari_host_drop(h, i);
+        host->strangers++;
+        dpari_host_drop(host, i);
         return DPAR_OK;
     }
     if (g->in.layout != mine.layout) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "rank %d is built with another version of dpar.h than rank 0", rank);
     }
-    if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
+    if (g->in.size != host->job->size || rank < 1 || rank >= host->job->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "a process says that it is rank %d of %d, but rank 0 says that there are "
                          "%d ranks",
-                         rank, g->in.size, h->job->size);
+                         rank, g->in.size, host->job->size);
     }
-    if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
-        dpari_host_drop(h, h->place[rank] - 1);
+    if (host->place[rank] != 0 && dpari_host_is_gone(host, host->place[rank] - 1)) {
+        dpari_host_drop(host, host->place[rank] - 1);
     }
-    if (h->place[rank] != 0) {
+    if (host->place[rank] != 0) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "two processes say that they are rank %d of %d: perhaps two jobs have the "
                          "same id",
-                         rank, h->job->size);
+                         rank, host->job->size);
     }
     g->rank = rank;
     g->state = DPARI_GUEST_WELCOME;
-    h->place[rank] = i + 1;
+    host->place[rank] = i + 1;
     mine.kind = DPARI_WELCOME;
     mine.nonce = g->in.nonce;
-    if (!dpari_meet_send(h->poll[1 + i].fd, &mine, h->segment->fd)) {
-        dpari_host_drop(h, i);
+    if (!dpari_meet_send(host->poll[1 + i].fd, &mine, host->segment->fd)) {
+        dpari_host_drop(host, i);
     }
     return DPAR_OK;
 }
 
 /* Handles what a guest has sent. Fails if the job cannot start. */
-static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
+static dpar_status dpari_host_hear(dpari_host *host, int32_t i, dpar_why *why)
 {
-    dpari_guest *g = &h->guest[i];
-    int passed = -1, whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+    dpari_guest *g = &host->guest[i];
+    int passed = -1, whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
     if (passed >= 0) {
         close(passed);
     }
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
-        dpari_host_drop(h, i);
+        dpari_host_drop(host, i);
         if (!mapped) {
             return DPAR_OK; /* it may connect again */
         }
         return dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting", rank,
-                         h->job->size);
+                         host->job->size);
     }
     if (whole == 0) {
         return DPAR_OK;
     }
     g->got = 0;
     if (g->state == DPARI_GUEST_NEW) {
-        return dpari_host_hello(h, i, why);
+        return dpari_host_hello(host, i, why);
     }
     if (g->in.kind != DPARI_MAPPED || g->state != DPARI_GUEST_WELCOME) {
-        dpari_host_drop(h, i);
+        dpari_host_drop(host, i);
         return DPAR_OK;
     }
     if (g->in.status != DPAR_OK) {
@@ -16363,46 +16465,49 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
                          g->in.text);
     }
     g->state = DPARI_GUEST_MAPPED;
-    h->mapped++;
+    host->mapped++;
     return DPAR_OK;
 }
 
 /* Appends what may keep ranks from finding each other. */
-static void dpari_meet_put_reasons(dpar_text *t, const dpar_launcher_info *job)
+static void dpari_meet_put_reasons(dpar_text *text, const dpar_launcher_info *job)
 {
     if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
-        dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
+        dpar_text_put(text, "; its id differs between PID namespaces: set DPAR_JOB");
     }
-    dpar_text_put(t, "; ranks need one user, and one network namespace or /tmp");
+    dpar_text_put(text, "; ranks need one user, and one network namespace or /tmp");
     if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
-        dpar_text_put(t, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
+        dpar_text_put(text, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
 
 /* Fails with "ranks 2, 3 of 4 did not come within 5.0 s". */
-static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
+static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
 {
-    int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
+    int32_t r, named = 0, missing = host->job->size - 1 - host->mapped;
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    if (h->poll[0].fd < 0) {
+    if (host->poll[0].fd < 0) {
         dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
-                         dpari_launcher_name(h->job->kind), h->job->id);
+                         dpari_launcher_name(host->job->kind), host->job->id);
     } else {
         dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
-        for (r = 1; r < h->job->size; r++) {
-            if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
+        for (r = 1; r < host->job->size; r++) {
+            if ((host->place[r] == 0 ||
+                 host->guest[host->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
                 named++ < 16) {
                 dpari_text_print(&t, "%s%d", named > 1 ? ", " : "", r);
             }
         }
-        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ", h->job->size);
+        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ",
+                         host->job->size);
     }
-    dpari_text_print(&t, " within %.1f s", dpari_os_now() - h->began);
-    if (h->strangers > 0) {
-        dpari_text_print(&t, "; %d connections did not belong to ranks of this job", h->strangers);
+    dpari_text_print(&t, " within %.1f s", dpari_os_now() - host->began);
+    if (host->strangers > 0) {
+        dpari_text_print(&t, "; %d connections did not belong to ranks of this job",
+                         host->strangers);
     }
-    dpari_meet_put_reasons(&t, h->job);
+    dpari_meet_put_reasons(&t, host->job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -16410,31 +16515,31 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
  * in another network namespace, where abstract names are not visible but files are. */
 #define DPARI_MEET_WIDER 1.0
 
-static void dpari_host_widen(dpari_host *h)
+static void dpari_host_widen(dpari_host *host)
 {
-    struct pollfd *second = &h->poll[1 + h->guests];
-    if (h->named || second->fd >= 0 || dpari_os_now() - h->began < DPARI_MEET_WIDER) {
+    struct pollfd *second = &host->poll[1 + host->guests];
+    if (host->named || second->fd >= 0 || dpari_os_now() - host->began < DPARI_MEET_WIDER) {
         return;
     }
     dpari_meet_sweep();
-    (void)dpari_host_listen(h, 1, &second->fd); /* if that fails, the first one must be enough */
+    (void)dpari_host_listen(host, 1, &second->fd); /* if that fails, the first one must be enough */
 }
 
 /* Waits until all ranks have mapped the segment, or the job cannot start. */
-static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
+static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
     int32_t i;
-    while (status == DPAR_OK && h->mapped < h->job->size - 1) {
+    while (status == DPAR_OK && host->mapped < host->job->size - 1) {
         const double now = dpari_os_now();
         double left;
-        h->deadline += dpari_os_suspended(&h->looked, now);
-        left = h->deadline - now;
+        host->deadline += dpari_os_suspended(&host->looked, now);
+        left = host->deadline - now;
         if (left <= 0.0) {
-            return dpari_host_late(h, why);
+            return dpari_host_late(host, why);
         }
-        if (h->poll[0].fd < 0) {
-            int listens = dpari_host_listen(h, h->named, &h->poll[0].fd);
+        if (host->poll[0].fd < 0) {
+            int listens = dpari_host_listen(host, host->named, &host->poll[0].fd);
             if (listens < 0) {
                 return dpari_meet_failed(why, "the socket where ranks meet", errno);
             }
@@ -16443,93 +16548,94 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
                 continue;
             }
         }
-        dpari_host_widen(h);
-        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
+        dpari_host_widen(host);
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
             continue;
         }
-        for (i = 0; i < h->guests && status == DPAR_OK; i++) {
-            if (h->poll[1 + i].fd >= 0 && h->poll[1 + i].revents != 0) {
-                status = dpari_host_hear(h, i, why);
+        for (i = 0; i < host->guests && status == DPAR_OK; i++) {
+            if (host->poll[1 + i].fd >= 0 && host->poll[1 + i].revents != 0) {
+                status = dpari_host_hear(host, i, why);
             }
         }
-        dpari_host_accept_all(h);
+        dpari_host_accept_all(host);
     }
     return status;
 }
 
 /* Sends the result to a guest that has identified itself. */
-static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const dpar_why *why)
+static void dpari_host_tell(dpari_host *host, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
-    dpari_meet_greet(h->job, &mine);
+    dpari_meet_greet(host->job, &mine);
     mine.kind = status == DPAR_OK ? DPARI_GO : DPARI_REFUSED;
     mine.status = status;
-    mine.nonce = h->guest[i].in.nonce;
+    mine.nonce = host->guest[i].in.nonce;
     dpari_copy_text(mine.text, sizeof mine.text, status != DPAR_OK ? why->text : "",
                     sizeof mine.text);
-    dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
-    dpari_host_drop(h, i);
+    dpari_meet_send(host->poll[1 + i].fd, &mine, -1);
+    dpari_host_drop(host, i);
 }
 
 /* The job cannot start: waits up to a second for ranks that arrive later, so that they fail with
  * the same message. told: ranks that have the message already. */
-static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
+static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_why *why,
+                              int32_t told)
 {
-    const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
+    const double end = dpari_leastf(host->deadline, dpari_os_now() + 1.0);
     int32_t i;
-    while (told < h->job->size - 1 && h->poll[0].fd >= 0 && dpari_os_now() < end) {
-        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
+    while (told < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
             continue;
         }
-        for (i = 0; i < h->guests; i++) {
-            dpari_guest *g = &h->guest[i];
+        for (i = 0; i < host->guests; i++) {
+            dpari_guest *g = &host->guest[i];
             int passed = -1, whole;
-            if (h->poll[1 + i].fd < 0 || h->poll[1 + i].revents == 0) {
+            if (host->poll[1 + i].fd < 0 || host->poll[1 + i].revents == 0) {
                 continue;
             }
-            whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
             if (passed >= 0) {
                 close(passed);
             }
             if (whole > 0) {
                 told++;
-                dpari_host_tell(h, i, status, why);
+                dpari_host_tell(host, i, status, why);
             } else if (whole < 0) {
-                dpari_host_drop(h, i);
+                dpari_host_drop(host, i);
             }
         }
-        dpari_host_accept_all(h);
+        dpari_host_accept_all(host);
     }
 }
 
 /* Sends the result to all guests and closes the listeners. */
-static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why *why)
 {
     int32_t i, told = 0;
-    struct pollfd *second = &h->poll[1 + h->guests];
+    struct pollfd *second = &host->poll[1 + host->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
-        if (h->poll[0].fd >= 0) {
-            close(h->poll[0].fd);
+        if (host->poll[0].fd >= 0) {
+            close(host->poll[0].fd);
         }
         if (second->fd >= 0) {
             close(second->fd);
         }
-        h->poll[0].fd = second->fd = -1;
+        host->poll[0].fd = second->fd = -1;
     }
-    for (i = 0; i < h->guests; i++) {
-        if (h->poll[1 + i].fd >= 0 && h->guest[i].in.magic != 0) {
+    for (i = 0; i < host->guests; i++) {
+        if (host->poll[1 + i].fd >= 0 && host->guest[i].in.magic != 0) {
             told++;
-            dpari_host_tell(h, i, status, why);
+            dpari_host_tell(host, i, status, why);
         }
     }
-    dpari_host_linger(h, status, why, told);
-    for (i = 0; i <= h->guests + 1; i++) {
-        if (h->poll[i].fd >= 0) {
-            close(h->poll[i].fd);
+    dpari_host_linger(host, status, why, told);
+    for (i = 0; i <= host->guests + 1; i++) {
+        if (host->poll[i].fd >= 0) {
+            close(host->poll[i].fd);
         }
     }
-    if (h->file.sun_path[0] != 0) {
-        unlink(h->file.sun_path);
+    if (host->file.sun_path[0] != 0) {
+        unlink(host->file.sun_path);
     }
 }
 
@@ -17801,15 +17907,15 @@ DPAR_API DPARI_COLD dpar_status dpar_init(dpar_comm **world, const dpar_world_de
  */
 
 /* Writes a line to stderr in one piece, after what the program has printed so far. */
-static void dpari_main_write(dpar_text *t)
+static void dpari_main_write(dpar_text *text)
 {
     size_t done = 0, n;
-    dpari_text_char(t, '\n');
-    n = t->used < t->capacity ? t->used : t->capacity - 1;
-    t->buffer[n - 1] = '\n'; /* also if the line was too long and was cut off */
+    dpari_text_char(text, '\n');
+    n = text->used < text->capacity ? text->used : text->capacity - 1;
+    text->buffer[n - 1] = '\n'; /* also if the line was too long and was cut off */
     fflush(NULL);
     while (done < n) {
-        const ssize_t got = write(2, t->buffer + done, n - done);
+        const ssize_t got = write(2, text->buffer + done, n - done);
         if (got < 0 && errno != EINTR) {
             break;
         }
@@ -18226,11 +18332,11 @@ typedef struct dpari_alike {
 } dpari_alike;
 
 /* The arguments that must be equal before the data can be compared (agree.h). */
-static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_alike_state(dpari_facts *facts, const void *given)
 {
     const dpari_alike *s = (const dpari_alike *)given;
-    dpari_fact(f, "count", 0, s->count);
-    dpari_fact_type(f, "type", 0, s->type);
+    dpari_fact(facts, "count", 0, s->count);
+    dpari_fact_type(facts, "type", 0, s->type);
 }
 
 /* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
@@ -18281,30 +18387,30 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 }
 
 /* Appends an element, given by its bits. digits: significant digits of a float. */
-DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type,
+DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
     const void *at = bits;
     double real;
     if (dpari_is_float(type) || type == DPAR_TF32) {
         dpari_elements_load(&real, at, 0, 1, type == DPAR_TF32 ? DPAR_F32 : type);
-        dpari_text_real(t, real, digits);
+        dpari_text_real(text, real, digits);
         return;
     }
     switch (type) {
-    case DPAR_I8: dpari_text_int(t, *(const int8_t *)at); return;
-    case DPAR_I32: dpari_text_int(t, *(const int32_t *)at); return;
-    case DPAR_U32: dpari_text_int(t, *(const uint32_t *)at); return;
-    case DPAR_I64: dpari_text_int(t, *bits); return;
+    case DPAR_I8: dpari_text_int(text, *(const int8_t *)at); return;
+    case DPAR_I32: dpari_text_int(text, *(const int32_t *)at); return;
+    case DPAR_U32: dpari_text_int(text, *(const uint32_t *)at); return;
+    case DPAR_I64: dpari_text_int(text, *bits); return;
     case DPAR_U64:
         if (*bits < 0) {
-            dpari_text_print(t, "%ld%ld", (int64_t)((uint64_t)*bits / 10),
+            dpari_text_print(text, "%ld%ld", (int64_t)((uint64_t)*bits / 10),
                              (int64_t)((uint64_t)*bits % 10));
             return;
         }
-        dpari_text_int(t, *bits);
+        dpari_text_int(text, *bits);
         return;
-    default: dpari_text_int(t, *(const uint8_t *)at); return;
+    default: dpari_text_int(text, *(const uint8_t *)at); return;
     }
 }
 
@@ -18618,24 +18724,24 @@ static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const uns
 
 /* ---- parts of a box: elements [begin, end) of its message ------------------------------------ */
 
-static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
+static int64_t dpari_item_step(const dpari_move_array *array, const dpari_move_item *it, int32_t d)
 {
-    const int64_t step = a->step[dpari_swapped(it->swap, d)];
+    const int64_t step = array->step[dpari_swapped(it->swap, d)];
     return it->flip >> d & 1u ? -step : step;
 }
 
 /* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
  * array, its lengths. Returns how many elements it has. */
-static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
-                               int64_t end, int64_t *at, int64_t *length)
+static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_item *it,
+                               int64_t begin, int64_t end, int64_t *at, int64_t *length)
 {
     int64_t rest = begin, inner = 1, index = 0, per = 1;
-    int32_t d, cut = a->dims;
+    int32_t d, cut = array->dims;
     *at = it->at;
-    for (d = a->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
+    for (d = array->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
         int64_t i = rest % it->extent[d];
         rest /= it->extent[d];
-        *at += i * dpari_item_step(a, it, d);
+        *at += i * dpari_item_step(array, it, d);
         length[d] = 1;
         if (cut == d + 1 && begin % inner == 0 && end - begin >= inner) {
             cut = d;
@@ -18644,10 +18750,10 @@ static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item 
             inner *= it->extent[d];
         }
     }
-    if (cut == a->dims) { /* no dims: one element */
+    if (cut == array->dims) { /* no dims: one element */
         return 1;
     }
-    for (d = cut + 1; d < a->dims; d++) {
+    for (d = cut + 1; d < array->dims; d++) {
         length[d] = it->extent[d];
     }
     length[cut] = dpari_least(it->extent[cut] - index, (end - begin) / per);
@@ -18655,18 +18761,18 @@ static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item 
 }
 
 /* The loops over a rectangle between the array and a message; `pack`: out of the array. */
-static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
+static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item *it,
                            const int64_t *length, int pack, dpari_move_box *b)
 {
-    int64_t dense = a->bytes;
+    int64_t dense = array->bytes;
     int32_t d;
-    for (d = 0; d < a->dims; d++) {
+    for (d = 0; d < array->dims; d++) {
         dense *= length[d];
     }
     b->dims = 0;
-    b->unit = a->bytes;
-    for (d = 0; d < a->dims; d++) {
-        int64_t step = dpari_item_step(a, it, d) * a->bytes;
+    b->unit = array->bytes;
+    for (d = 0; d < array->dims; d++) {
+        int64_t step = dpari_item_step(array, it, d) * array->bytes;
         dense /= length[d];
         dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
     }
@@ -18674,25 +18780,25 @@ static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
 }
 
 /* What waits to be moved on the device is enqueued. What fails there breaks the communicator. */
-static void dpari_move_flush(dpari_move *m)
+static void dpari_move_flush(dpari_move *move)
 {
-    if (m->boxes > 0) {
-        (void)dpari_do_move(m->comm, m->box, m->boxes);
+    if (move->boxes > 0) {
+        (void)dpari_do_move(move->comm, move->box, move->boxes);
     }
-    m->boxes = 0;
+    move->boxes = 0;
 }
 
 /* A box more; those that go together are of one op. */
-static dpar_mem_box *dpari_move_box_there(dpari_move *m, int32_t op)
+static dpar_mem_box *dpari_move_box_there(dpari_move *move, int32_t op)
 {
     dpar_mem_box *b;
-    if (m->boxes == DPARI_MOVE_BOXES || (m->boxes > 0 && m->box[0].op != op)) {
-        dpari_move_flush(m);
+    if (move->boxes == DPARI_MOVE_BOXES || (move->boxes > 0 && move->box[0].op != op)) {
+        dpari_move_flush(move);
     }
-    b = &m->box[m->boxes++];
+    b = &move->box[move->boxes++];
     dpari_zero(b, sizeof *b);
     b->op = op;
-    b->to_type = b->from_type = b->round_type = m->type;
+    b->to_type = b->from_type = b->round_type = move->type;
     return b;
 }
 
@@ -18721,48 +18827,48 @@ static void dpari_item_there(const dpari_move_array *a, const dpari_move_item *i
     }
 }
 
-static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+static void dpari_item_pack(const dpari_move_array *array, const dpari_move_item *it, int64_t begin,
                             int64_t end, unsigned char *message)
 {
-    if (a->there != NULL) {
-        dpari_item_there(a, it, begin, end, message, 1, DPAR_COPY);
+    if (array->there != NULL) {
+        dpari_item_there(array, it, begin, end, message, 1, DPAR_COPY);
         return;
     }
     while (begin < end) {
-        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(array, it, begin, end, &at, length);
         dpari_move_box b;
-        dpari_rect_box(a, it, length, 1, &b);
-        dpari_box_copy(&b, message, a->from + at * a->bytes);
-        message += n * a->bytes;
+        dpari_rect_box(array, it, length, 1, &b);
+        dpari_box_copy(&b, message, array->from + at * array->bytes);
+        message += n * array->bytes;
         begin += n;
     }
 }
 
-static void dpari_item_unpack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
-                              int64_t end, const unsigned char *message)
+static void dpari_item_unpack(const dpari_move_array *array, const dpari_move_item *it,
+                              int64_t begin, int64_t end, const unsigned char *message)
 {
-    if (a->there != NULL) {
-        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)message, 0, DPAR_COPY);
+    if (array->there != NULL) {
+        dpari_item_there(array, it, begin, end, (unsigned char *)(uintptr_t)message, 0, DPAR_COPY);
         return;
     }
     while (begin < end) {
-        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(array, it, begin, end, &at, length);
         dpari_move_box b;
-        dpari_rect_box(a, it, length, 0, &b);
-        dpari_box_copy(&b, a->to + at * a->bytes, message);
-        message += n * a->bytes;
+        dpari_rect_box(array, it, length, 0, &b);
+        dpari_box_copy(&b, array->to + at * array->bytes, message);
+        message += n * array->bytes;
         begin += n;
     }
 }
 
 /* Elements that lie in a row in the array from each multiple of that number on. */
-static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *it)
+static int64_t dpari_item_run(const dpari_move_array *array, const dpari_move_item *it)
 {
     int64_t run = 1;
     int32_t d;
-    for (d = a->dims - 1; d >= 0; d--) {
+    for (d = array->dims - 1; d >= 0; d--) {
         if (it->extent[d] > 1) {
-            if (dpari_item_step(a, it, d) != run) {
+            if (dpari_item_step(array, it, d) != run) {
                 break;
             }
             run *= it->extent[d];
@@ -18772,111 +18878,112 @@ static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *
 }
 
 /* Returns the position of element i in the array. */
-static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *it, int64_t i)
+static int64_t dpari_item_at(const dpari_move_array *array, const dpari_move_item *it, int64_t i)
 {
     int64_t at = it->at;
     int32_t d;
-    for (d = a->dims - 1; d >= 0; d--) {
-        at += i % it->extent[d] * dpari_item_step(a, it, d);
+    for (d = array->dims - 1; d >= 0; d--) {
+        at += i % it->extent[d] * dpari_item_step(array, it, d);
         i /= it->extent[d];
     }
     return at;
 }
 
 /* dpari_item_combine on a device, by one reduction of parts that are put beside each other. */
-static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_item *it,
+static void dpari_item_reduce_there(const dpari_move_array *array, const dpari_move_item *it,
                                     int64_t begin, int64_t end, const void **part, int32_t parts,
                                     int32_t op)
 {
-    dpari_move *m = a->there;
-    const int64_t most = DPARI_MOVE_STAGE / a->bytes;
-    unsigned char *result = m->stage + (int64_t)parts * DPARI_MOVE_STAGE;
-    dpari_move_array here = *a;
+    dpari_move *move = array->there;
+    const int64_t most = DPARI_MOVE_STAGE / array->bytes;
+    unsigned char *result = move->stage + (int64_t)parts * DPARI_MOVE_STAGE;
+    dpari_move_array here = *array;
     dpar_mem_reduce r;
     int64_t i, n;
     int32_t k;
-    here.from = a->to;
+    here.from = array->to;
     dpari_zero(&r, sizeof r);
     r.to = result;
-    r.from = m->stage;
+    r.from = move->stage;
     r.parts = parts;
     r.stride = most;
-    r.to_type = r.from_type = a->type;
-    r.sum_type = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
+    r.to_type = r.from_type = array->type;
+    r.sum_type = array->bytes == 2 ? (int32_t)DPAR_F32 : array->type;
     r.op = op;
     r.scale = 1.0;
     for (i = begin; i < end; i += n) {
         n = r.count = dpari_least(end - i, most);
-        dpari_item_pack(&here, it, i, i + n, m->stage);
+        dpari_item_pack(&here, it, i, i + n, move->stage);
         for (k = 1; k < parts; k++) {
-            dpar_mem_box *b = dpari_move_box_there(m, DPAR_COPY);
-            b->to = m->stage + (int64_t)k * DPARI_MOVE_STAGE;
-            b->from = (unsigned char *)(uintptr_t)part[k] + (i - begin) * a->bytes;
+            dpar_mem_box *b = dpari_move_box_there(move, DPAR_COPY);
+            b->to = move->stage + (int64_t)k * DPARI_MOVE_STAGE;
+            b->from = (unsigned char *)(uintptr_t)part[k] + (i - begin) * array->bytes;
             b->dims = 1;
             b->extent[0] = n;
             b->to_stride[0] = b->from_stride[0] = 1;
         }
-        dpari_move_flush(m);
-        (void)dpari_do_reduce(m->comm, &r);
-        dpari_item_unpack(a, it, i, i + n, result);
-        dpari_move_flush(m);
+        dpari_move_flush(move);
+        (void)dpari_do_reduce(move->comm, &r);
+        dpari_item_unpack(array, it, i, i + n, result);
+        dpari_move_flush(move);
     }
 }
 
-static void dpari_item_combine_there(const dpari_move_array *a, const dpari_move_item *it,
+static void dpari_item_combine_there(const dpari_move_array *array, const dpari_move_item *it,
                                      int64_t begin, int64_t end, const void **part, int32_t parts,
                                      int32_t op)
 {
     int32_t k;
-    dpari_move_flush(a->there);
-    if (op == DPAR_AVG || op == DPAR_PRODUCT || (a->bytes == 2 && parts > 2)) {
-        dpari_item_reduce_there(a, it, begin, end, part, parts, op);
+    dpari_move_flush(array->there);
+    if (op == DPAR_AVG || op == DPAR_PRODUCT || (array->bytes == 2 && parts > 2)) {
+        dpari_item_reduce_there(array, it, begin, end, part, parts, op);
         return;
     }
     for (k = 1; k < parts; k++) { /* boxes that meet go in their order */
-        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
+        dpari_item_there(array, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
     }
-    dpari_move_flush(a->there);
+    dpari_move_flush(array->there);
 }
 
 /* Combines parts: elements [begin, end) become themselves op part[1] op ... op part[parts - 1],
  * each of which begins at `begin`. part[0] and part[parts ..] are scratch of this function. Long
  * runs are reduced in place, others in a buffer. */
-static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
-                               int64_t end, const void **part, int32_t parts, int32_t op)
+static void dpari_item_combine(const dpari_move_array *array, const dpari_move_item *it,
+                               int64_t begin, int64_t end, const void **part, int32_t parts,
+                               int32_t op)
 {
     enum { BYTES = 4096, WORTH = 64 };
     union {
         double aligned;
         unsigned char byte[BYTES];
     } buffer;
-    const int64_t run = dpari_item_run(a, it);
+    const int64_t run = dpari_item_run(array, it);
     const void **shifted = part + parts;
-    dpari_move_array here = *a;
+    dpari_move_array here = *array;
     int64_t i, n;
-    if (a->there != NULL) {
-        dpari_item_combine_there(a, it, begin, end, part, parts, op);
+    if (array->there != NULL) {
+        dpari_item_combine_there(array, it, begin, end, part, parts, op);
         return;
     }
-    here.from = a->to;
+    here.from = array->to;
     for (i = begin; i < end; i += n) {
         const int64_t row = dpari_least(end - i, run - i % run);
         void *result = buffer.byte;
         int32_t k;
         if (row >= WORTH) {
             n = row;
-            result = a->to + dpari_item_at(a, it, i) * a->bytes;
+            result = array->to + dpari_item_at(array, it, i) * array->bytes;
         } else {
-            n = dpari_least(end - i, BYTES / a->bytes);
+            n = dpari_least(end - i, BYTES / array->bytes);
             dpari_item_pack(&here, it, i, i + n, buffer.byte);
         }
         shifted[0] = result;
         for (k = 1; k < parts; k++) {
-            shifted[k] = (const unsigned char *)part[k] + (i - begin) * a->bytes;
+            shifted[k] = (const unsigned char *)part[k] + (i - begin) * array->bytes;
         }
-        dpari_kern_reduce(&result, 1, shifted, parts, n, a->type, op, 0);
+        dpari_kern_reduce(&result, 1, shifted, parts, n, array->type, op, 0);
         if (row < WORTH) {
-            dpari_item_unpack(a, it, i, i + n, buffer.byte);
+            dpari_item_unpack(array, it, i, i + n, buffer.byte);
         }
     }
 }
@@ -18912,16 +19019,16 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
 /* ---- what users say -------------------------------------------------------------------------- */
 
 /* Steps of an array; *elements it holds (may be NULL). */
-static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int64_t *shape,
+static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const int64_t *shape,
                                     int32_t type, int64_t *elements, dpar_why *why)
 {
     int64_t n = 1, bytes;
     int32_t d;
-    dpari_zero(a, sizeof *a);
-    a->dims = dims;
-    a->type = type;
-    a->bytes = dpar_type_bytes(type);
-    if (a->bytes == 0) {
+    dpari_zero(array, sizeof *array);
+    array->dims = dims;
+    array->type = type;
+    array->bytes = dpar_type_bytes(type);
+    if (array->bytes == 0) {
         return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
                            type);
     }
@@ -18929,7 +19036,7 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
         return dpari_wrong(why, "an array of %d dims, or without a shape", dims);
     }
     for (d = dims - 1; d >= 0; d--) {
-        a->step[d] = n;
+        array->step[d] = n;
         if (shape[d] < 0) {
             return dpari_wrong(why, "dim %d of a shape is %ld", d, shape[d]);
         }
@@ -18937,8 +19044,8 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
             return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements");
         }
     }
-    if (!dpari_mul(n, a->bytes, &bytes)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, a->bytes);
+    if (!dpari_mul(n, array->bytes, &bytes)) {
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, array->bytes);
     }
     if (elements != NULL) {
         *elements = n;
@@ -18982,9 +19089,10 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
     return DPAR_OK;
 }
 
-static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const dpari_move_array *a)
+static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t,
+                            const dpari_move_array *array)
 {
-    const int arrives = a->to != NULL; /* messages have the sender's order */
+    const int arrives = array->to != NULL; /* messages have the sender's order */
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->op = t->op;
@@ -18992,12 +19100,12 @@ static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const d
     it->volume = 1;
     it->swap[0] = arrives ? t->swap[0] : 0;
     it->swap[1] = arrives ? t->swap[1] : 0;
-    for (d = 0; d < a->dims; d++) {
+    for (d = 0; d < array->dims; d++) {
         const int32_t there = dpari_swapped(it->swap, d);
         const int back = arrives && (t->flip >> there & 1u) != 0 && t->extent[d] > 1;
         it->extent[d] = t->extent[d];
         it->volume *= t->extent[d];
-        it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * a->step[there];
+        it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * array->step[there];
         it->flip |= back ? (uint32_t)1 << d : 0;
     }
 }
@@ -19107,17 +19215,17 @@ static int dpari_scratch_side(int64_t *bytes, const dpari_move_totals *sum, int3
 }
 
 /* Bytes that a move needs at most; -1: more than 2^62. */
-static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals *out,
+static int64_t dpari_scratch_bytes(const dpari_move *move, const dpari_move_totals *out,
                                    const dpari_move_totals *in)
 {
     int64_t bytes = 64; /* to the first line */
-    int ok = dpari_scratch_side(&bytes, out, m->comm->size, m->piece, m->bytes) &&
-             dpari_scratch_side(&bytes, in, m->comm->size, m->piece, m->bytes) &&
-             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->comm->size) + 1),
+    int ok = dpari_scratch_side(&bytes, out, move->comm->size, move->piece, move->bytes) &&
+             dpari_scratch_side(&bytes, in, move->comm->size, move->piece, move->bytes) &&
+             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, move->comm->size) + 1),
                                (int64_t)sizeof(void *)) &&
-             dpari_scratch_add(&bytes, m->comm->size, 4 * 8);
-    if (ok && m->comm->mem != NULL) {
-        const int64_t parts = in->ops ? dpari_least(in->items, m->comm->size) + 2 : 0;
+             dpari_scratch_add(&bytes, move->comm->size, 4 * 8);
+    if (ok && move->comm->mem != NULL) {
+        const int64_t parts = in->ops ? dpari_least(in->items, move->comm->size) + 2 : 0;
         ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
              dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
              dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO);
@@ -19125,10 +19233,10 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
     return ok ? bytes : -1;
 }
 
-static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
+static void *dpari_carve(dpari_move *move, int64_t n, int64_t each)
 {
-    unsigned char *at = m->next;
-    m->next += n * each / 64 * 64 + 64;
+    unsigned char *at = move->next;
+    move->next += n * each / 64 * 64 + 64;
     return at;
 }
 
@@ -19136,46 +19244,47 @@ static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
 
 /* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
  * alike, because nothing but the extents decides. */
-static void dpari_stream_cut(const dpari_move *m, const dpari_move_side *side, dpari_move_stream *s)
+static void dpari_stream_cut(const dpari_move *move, const dpari_move_side *side,
+                             dpari_move_stream *stream)
 {
-    const dpari_move_item *it = &side->item[s->item];
-    s->m_item = s->item;
-    s->m_offset = s->offset;
-    s->m_count = 0;
-    s->message++;
-    if (it->volume >= m->alone) {
-        s->m_count = dpari_least(m->piece, it->volume - s->offset);
-        s->offset += s->m_count;
-        if (s->offset == it->volume) {
-            s->item = it->next;
-            s->offset = 0;
+    const dpari_move_item *it = &side->item[stream->item];
+    stream->m_item = stream->item;
+    stream->m_offset = stream->offset;
+    stream->m_count = 0;
+    stream->message++;
+    if (it->volume >= move->alone) {
+        stream->m_count = dpari_least(move->piece, it->volume - stream->offset);
+        stream->offset += stream->m_count;
+        if (stream->offset == it->volume) {
+            stream->item = it->next;
+            stream->offset = 0;
         }
         return;
     }
-    while (s->item >= 0 && side->item[s->item].volume < m->alone &&
-           s->m_count + side->item[s->item].volume <= m->piece) {
-        s->m_count += side->item[s->item].volume;
-        s->item = side->item[s->item].next;
+    while (stream->item >= 0 && side->item[stream->item].volume < move->alone &&
+           stream->m_count + side->item[stream->item].volume <= move->piece) {
+        stream->m_count += side->item[stream->item].volume;
+        stream->item = side->item[stream->item].next;
     }
 }
 
-static void dpari_stream_rewind(dpari_move_stream *s)
+static void dpari_stream_rewind(dpari_move_stream *stream)
 {
-    s->item = s->first;
-    s->offset = 0;
-    s->message = 0;
-    s->loaded = 0;
-    s->m_count = 0;
+    stream->item = stream->first;
+    stream->offset = 0;
+    stream->message = 0;
+    stream->loaded = 0;
+    stream->m_count = 0;
 }
 
 static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
 {
-    dpari_move_stream *s;
+    dpari_move_stream *stream;
     if (side->of_peer[peer] == 0) {
-        s = &side->stream[side->streams++];
-        dpari_zero(s, sizeof *s);
-        s->peer = peer;
-        s->first = s->last = -1;
+        stream = &side->stream[side->streams++];
+        dpari_zero(stream, sizeof *stream);
+        stream->peer = peer;
+        stream->first = stream->last = -1;
         side->of_peer[peer] = side->streams;
     }
     return &side->stream[side->of_peer[peer] - 1];
@@ -19186,65 +19295,66 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
     dpar_transfer t;
     while (dpari_source_next(source, &t)) {
         dpari_move_item *it = &side->item[side->items];
-        dpari_move_stream *s = dpari_stream_of(side, t.peer);
+        dpari_move_stream *stream = dpari_stream_of(side, t.peer);
         dpari_item_init(it, &t, &side->array);
         it->stream = side->of_peer[t.peer] - 1;
-        if (s->last >= 0) {
-            side->item[s->last].next = side->items;
+        if (stream->last >= 0) {
+            side->item[stream->last].next = side->items;
         } else {
-            s->first = side->items;
+            stream->first = side->items;
         }
-        s->last = side->items++;
-        s->ops |= t.op != DPAR_COPY;
-        s->elements += it->volume;
+        stream->last = side->items++;
+        stream->ops |= t.op != DPAR_COPY;
+        stream->elements += it->volume;
     }
 }
 
 /* Counts the messages of each stream and gives it memory for one, and for their rounds. */
-static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
+static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
 {
-    unsigned char **next = m->comm->mem != NULL ? &m->next_there : &m->next;
+    unsigned char **next = move->comm->mem != NULL ? &move->next_there : &move->next;
     int32_t i;
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         int64_t most = 0;
         dpari_stream_rewind(s);
         while (s->item >= 0) {
-            dpari_stream_cut(m, side, s);
+            dpari_stream_cut(move, side, s);
             most = dpari_most(most, s->m_count);
         }
         s->messages = s->message;
         dpari_stream_rewind(s);
         s->slot = *next;
-        if (s->peer != m->comm->rank || s->ops) {
-            *next += dpari_room_up(most * m->bytes);
+        if (s->peer != move->comm->rank || s->ops) {
+            *next += dpari_room_up(most * move->bytes);
         }
     }
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         if (s->ops && s->messages > 1) {
-            s->round = (int32_t *)dpari_carve(m, s->messages, 4);
+            s->round = (int32_t *)dpari_carve(move, s->messages, 4);
         }
     }
 }
 
-static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
+static DPARI_COLD void dpari_side_build(dpari_move *move, dpari_move_side *side,
                                         dpari_move_source *source, int32_t direction,
                                         const dpari_move_totals *sum)
 {
-    const int64_t streams = dpari_least(sum->items, m->comm->size);
+    const int64_t streams = dpari_least(sum->items, move->comm->size);
     int32_t i;
-    side->item = (dpari_move_item *)dpari_carve(m, sum->items, (int64_t)sizeof(dpari_move_item));
-    side->stream = (dpari_move_stream *)dpari_carve(m, streams, (int64_t)sizeof(dpari_move_stream));
-    side->of_peer = (int32_t *)dpari_carve(m, m->comm->size, 4);
+    side->item = (dpari_move_item *)dpari_carve(move, sum->items, (int64_t)sizeof(dpari_move_item));
+    side->stream =
+        (dpari_move_stream *)dpari_carve(move, streams, (int64_t)sizeof(dpari_move_stream));
+    side->of_peer = (int32_t *)dpari_carve(move, move->comm->size, 4);
     side->items = 0;
     side->streams = 0;
-    for (i = 0; i < m->comm->size; i++) {
+    for (i = 0; i < move->comm->size; i++) {
         side->of_peer[i] = 0;
     }
     (void)dpari_source_begin(source, direction, NULL); /* it began before */
     dpari_side_fill(side, source);
-    dpari_side_cut(m, side);
+    dpari_side_cut(move, side);
 }
 
 /* ---- receiving in order ---------------------------------------------------------------------- */
@@ -19268,64 +19378,64 @@ static int dpari_item_continues(const dpari_move_side *in, int64_t i)
 }
 
 /* From item `begin` on: the end of those that are reduced at once, each from another rank. */
-static int64_t dpari_group_end(dpari_move *m, int64_t begin)
+static int64_t dpari_group_end(dpari_move *move, int64_t begin)
 {
-    dpari_move_side *in = &m->in;
+    dpari_move_side *in = &move->in;
     int64_t i = begin;
-    m->stamp++;
+    move->stamp++;
     do {
-        in->stream[in->item[i].stream].stamp = m->stamp;
+        in->stream[in->item[i].stream].stamp = move->stamp;
         i++;
     } while (i < in->items && dpari_item_continues(in, i) &&
-             in->stream[in->item[i].stream].stamp != m->stamp);
+             in->stream[in->item[i].stream].stamp != move->stamp);
     return i;
 }
 
 /* How many elements can be reduced now: all of the group's messages must hold them, and what they
  * are added to must be there (`leader`, or NULL). */
-static int64_t dpari_group_ready(const dpari_move *m, const dpari_move_item *leader, int64_t begin,
-                                 int64_t end)
+static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *leader,
+                                 int64_t begin, int64_t end)
 {
-    const int64_t done = m->in.item[begin].done;
-    int64_t n = m->in.item[begin].volume - done, i;
+    const int64_t done = move->in.item[begin].done;
+    int64_t n = move->in.item[begin].volume - done, i;
     for (i = begin; i < end; i++) {
-        const dpari_move_stream *s = &m->in.stream[m->in.item[i].stream];
-        if (!s->loaded) { /* loaded: this part is the next one of its stream */
+        const dpari_move_stream *stream = &move->in.stream[move->in.item[i].stream];
+        if (!stream->loaded) { /* loaded: this part is the next one of its stream */
             return 0;
         }
-        n = dpari_least(n, s->m_count - s->take_at);
+        n = dpari_least(n, stream->m_count - stream->take_at);
     }
     return leader == NULL || leader->done >= done + n ? n : 0;
 }
 
 /* Passes over n elements of the part that comes next, and over copies behind it. */
-static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *s, int64_t n)
+static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *stream, int64_t n)
 {
-    s->take_offset += n;
-    s->take_at += n;
-    if (s->take_offset == in->item[s->take].volume) {
-        s->take_offset = 0;
-        s->take = in->item[s->take].next;
-        while (s->take_at < s->m_count && in->item[s->take].op == DPAR_COPY) {
-            s->take_at += in->item[s->take].volume;
-            s->take = in->item[s->take].next;
+    stream->take_offset += n;
+    stream->take_at += n;
+    if (stream->take_offset == in->item[stream->take].volume) {
+        stream->take_offset = 0;
+        stream->take = in->item[stream->take].next;
+        while (stream->take_at < stream->m_count && in->item[stream->take].op == DPAR_COPY) {
+            stream->take_at += in->item[stream->take].volume;
+            stream->take = in->item[stream->take].next;
         }
     }
-    s->loaded = s->take_at < s->m_count;
+    stream->loaded = stream->take_at < stream->m_count;
 }
 
-static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_t n, int dry)
+static void dpari_group_reduce(dpari_move *move, int64_t begin, int64_t end, int64_t n, int dry)
 {
-    dpari_move_side *in = &m->in;
+    dpari_move_side *in = &move->in;
     const dpari_move_item *it = &in->item[begin];
     const int64_t done = it->done;
     int64_t i;
     for (i = begin; i < end; i++) {
-        const dpari_move_stream *s = &in->stream[in->item[i].stream];
-        m->part[1 + i - begin] = dry ? NULL : s->memory + s->take_at * m->bytes;
+        const dpari_move_stream *stream = &in->stream[in->item[i].stream];
+        move->part[1 + i - begin] = dry ? NULL : stream->memory + stream->take_at * move->bytes;
     }
     if (!dry) {
-        dpari_item_combine(&in->array, it, done, done + n, m->part, (int32_t)(1 + end - begin),
+        dpari_item_combine(&in->array, it, done, done + n, move->part, (int32_t)(1 + end - begin),
                            it->op);
     }
     for (i = begin; i < end; i++) {
@@ -19336,12 +19446,12 @@ static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_
 
 /* Combines the parts that have arrived, in the order of the list, as far as possible. With `dry` it
  * only counts them. */
-static void dpari_move_combine(dpari_move *m, int dry)
+static void dpari_move_combine(dpari_move *move, int dry)
 {
-    dpari_move_side *in = &m->in;
-    while (m->head < in->items) {
-        const dpari_move_item *it = &in->item[m->head], *leader = NULL;
-        int64_t begin = m->head, end, n;
+    dpari_move_side *in = &move->in;
+    while (move->head < in->items) {
+        const dpari_move_item *it = &in->item[move->head], *leader = NULL;
+        int64_t begin = move->head, end, n;
         if (it->op == DPAR_COPY) {
             if (begin + 1 < in->items && dpari_item_continues(in, begin + 1)) {
                 leader = it;
@@ -19349,39 +19459,40 @@ static void dpari_move_combine(dpari_move *m, int dry)
             } else if (it->done < it->volume) {
                 return;
             } else {
-                m->head++;
+                move->head++;
                 continue;
             }
         }
-        end = dpari_group_end(m, begin);
-        n = dpari_group_ready(m, leader, begin, end);
+        end = dpari_group_end(move, begin);
+        n = dpari_group_ready(move, leader, begin, end);
         if (n == 0) {
             return;
         }
-        dpari_group_reduce(m, begin, end, n, dry);
+        dpari_group_reduce(move, begin, end, n, dry);
         if (in->item[begin].done == in->item[begin].volume) {
-            m->head = end;
+            move->head = end;
         }
     }
 }
 
 /* The present message of s has come: copies go to their places (unless they lie there), the rest
  * waits for its turn. */
-static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
+static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int dry)
 {
-    dpari_move_side *in = &m->in;
-    int64_t i = s->m_item, offset = s->m_offset, at = 0;
-    while (at < s->m_count) {
+    dpari_move_side *in = &move->in;
+    int64_t i = stream->m_item, offset = stream->m_offset, at = 0;
+    while (at < stream->m_count) {
         dpari_move_item *it = &in->item[i];
-        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
-        if (it->op != DPAR_COPY && !s->loaded) {
-            s->loaded = 1;
-            s->take = i;
-            s->take_offset = offset;
-            s->take_at = at;
+        const int64_t n = dpari_least(it->volume - offset, stream->m_count - at);
+        if (it->op != DPAR_COPY && !stream->loaded) {
+            stream->loaded = 1;
+            stream->take = i;
+            stream->take_offset = offset;
+            stream->take_at = at;
         } else if (it->op == DPAR_COPY) {
-            if (!dry && s->memory != NULL) {
-                dpari_item_unpack(&in->array, it, offset, offset + n, s->memory + at * m->bytes);
+            if (!dry && stream->memory != NULL) {
+                dpari_item_unpack(&in->array, it, offset, offset + n,
+                                  stream->memory + at * move->bytes);
             }
             it->done += n;
         }
@@ -19389,124 +19500,126 @@ static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
         offset = 0;
         i = it->next;
     }
-    dpari_move_flush(m);
+    dpari_move_flush(move);
 }
 
 /* True if the next message of a stream is received in this round; the next function tests sends.
  * The message of boxes that are combined is received when the one before has been used up, and its
  * receiver tells the sender when that is. */
-static int dpari_comes(const dpari_move_stream *s)
+static int dpari_comes(const dpari_move_stream *stream)
 {
-    return s->message < s->messages && !s->loaded;
+    return stream->message < stream->messages && !stream->loaded;
 }
 
-static int dpari_goes(const dpari_move *m, const dpari_move_stream *s, int64_t round)
+static int dpari_goes(const dpari_move *move, const dpari_move_stream *stream, int64_t round)
 {
-    return s->peer != m->comm->rank && s->message < s->messages &&
-           (s->round != NULL ? s->round[s->message] : s->message) == round;
+    return stream->peer != move->comm->rank && stream->message < stream->messages &&
+           (stream->round != NULL ? stream->round[stream->message] : stream->message) == round;
 }
 
 /* What stays on the rank: copied at once, when nothing of it is combined. */
-static void dpari_move_self(dpari_move *m, int dry)
+static void dpari_move_self(dpari_move *move, int dry)
 {
-    const int32_t me = m->comm->rank;
+    const int32_t me = move->comm->rank;
     dpari_move_stream *to, *from;
     int64_t i, k;
-    if (m->in.of_peer[me] == 0 || m->out.of_peer[me] == 0) {
+    if (move->in.of_peer[me] == 0 || move->out.of_peer[me] == 0) {
         return;
     }
-    to = &m->in.stream[m->in.of_peer[me] - 1];
-    from = &m->out.stream[m->out.of_peer[me] - 1];
+    to = &move->in.stream[move->in.of_peer[me] - 1];
+    from = &move->out.stream[move->out.of_peer[me] - 1];
     if (to->ops) {
         return;
     }
-    for (i = to->first, k = from->first; i >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+    for (i = to->first, k = from->first; i >= 0;
+         i = move->in.item[i].next, k = move->out.item[k].next) {
         if (!dry) {
-            dpari_item_copy(&m->in.array, &m->in.item[i], &m->out.array, &m->out.item[k]);
+            dpari_item_copy(&move->in.array, &move->in.item[i], &move->out.array,
+                            &move->out.item[k]);
         }
-        m->in.item[i].done = m->in.item[i].volume;
+        move->in.item[i].done = move->in.item[i].volume;
     }
-    dpari_move_flush(m);
+    dpari_move_flush(move);
     to->messages = from->messages = 0;
 }
 
 /* Plays the receiving side without data: in which round each message comes. */
-static void dpari_move_plan(dpari_move *m)
+static void dpari_move_plan(dpari_move *move)
 {
     int64_t round, i;
     int32_t k, more = 1;
-    dpari_move_self(m, 1);
+    dpari_move_self(move, 1);
     for (round = 0; more; round++) {
         more = 0;
-        for (k = 0; k < m->in.streams; k++) {
-            dpari_move_stream *s = &m->in.stream[k];
-            if (dpari_comes(s)) {
-                if (s->round != NULL) {
-                    s->round[s->message] = (int32_t)round;
+        for (k = 0; k < move->in.streams; k++) {
+            dpari_move_stream *stream = &move->in.stream[k];
+            if (dpari_comes(stream)) {
+                if (stream->round != NULL) {
+                    stream->round[stream->message] = (int32_t)round;
                 }
-                dpari_stream_cut(m, &m->in, s);
-                dpari_stream_arrive(m, s, 1);
+                dpari_stream_cut(move, &move->in, stream);
+                dpari_stream_arrive(move, stream, 1);
                 more = 1;
             }
         }
-        dpari_move_combine(m, 1);
+        dpari_move_combine(move, 1);
     }
-    for (k = 0; k < m->in.streams; k++) {
-        dpari_stream_rewind(&m->in.stream[k]);
+    for (k = 0; k < move->in.streams; k++) {
+        dpari_stream_rewind(&move->in.stream[k]);
     }
-    for (i = 0; i < m->in.items; i++) {
-        m->in.item[i].done = 0;
+    for (i = 0; i < move->in.items; i++) {
+        move->in.item[i].done = 0;
     }
-    m->head = 0;
+    move->head = 0;
 }
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 /* The communicator's own message. */
-static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
+static dpar_status dpari_move_failed(const dpari_move *move, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
-        *why = m->comm->why;
+        *why = move->comm->why;
     }
     return st;
 }
 
 /* True if the present message lies in a row in the array; *at is its offset there, in bytes. */
-static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *s,
+static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *stream,
                                  int64_t *at)
 {
-    const dpari_move_item *it = &side->item[s->m_item];
+    const dpari_move_item *it = &side->item[stream->m_item];
     int64_t run;
-    if (s->m_count > it->volume - s->m_offset) {
+    if (stream->m_count > it->volume - stream->m_offset) {
         return 0;
     }
     run = dpari_item_run(&side->array, it);
-    if (s->m_offset / run != (s->m_offset + s->m_count - 1) / run) {
+    if (stream->m_offset / run != (stream->m_offset + stream->m_count - 1) / run) {
         return 0;
     }
-    *at = dpari_item_at(&side->array, it, s->m_offset) * side->array.bytes;
+    *at = dpari_item_at(&side->array, it, stream->m_offset) * side->array.bytes;
     return 1;
 }
 
 /* The next message of a send: where it lies, or packed into the slot. */
-static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *s)
+static const unsigned char *dpari_stream_load(dpari_move *move, dpari_move_stream *stream)
 {
     int64_t i, offset, at = 0;
-    dpari_stream_cut(m, &m->out, s);
-    if (dpari_stream_in_place(&m->out, s, &at)) {
-        return m->out.array.from + at;
+    dpari_stream_cut(move, &move->out, stream);
+    if (dpari_stream_in_place(&move->out, stream, &at)) {
+        return move->out.array.from + at;
     }
-    i = s->m_item;
-    offset = s->m_offset;
-    for (at = 0; at < s->m_count; i = m->out.item[i].next) {
-        const dpari_move_item *it = &m->out.item[i];
-        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
-        dpari_item_pack(&m->out.array, it, offset, offset + n, s->slot + at * m->bytes);
+    i = stream->m_item;
+    offset = stream->m_offset;
+    for (at = 0; at < stream->m_count; i = move->out.item[i].next) {
+        const dpari_move_item *it = &move->out.item[i];
+        const int64_t n = dpari_least(it->volume - offset, stream->m_count - at);
+        dpari_item_pack(&move->out.array, it, offset, offset + n, stream->slot + at * move->bytes);
         at += n;
         offset = 0;
     }
-    dpari_move_flush(m);
-    return s->slot;
+    dpari_move_flush(move);
+    return stream->slot;
 }
 
 /* Returns a stream by its number: sends first, then receives. */
@@ -19556,34 +19669,36 @@ static dpar_status dpari_move_tell(dpari_move *move)
 }
 
 /* What the rank has for itself and combines: as if it had come. */
-static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
+static void dpari_move_own(dpari_move *move, dpari_move_stream *stream)
 {
-    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->comm->rank] - 1];
-    dpari_stream_cut(m, &m->in, s);
-    s->memory = dpari_stream_load(m, from);
-    dpari_stream_arrive(m, s, 0);
+    dpari_move_stream *from = &move->out.stream[move->out.of_peer[move->comm->rank] - 1];
+    dpari_stream_cut(move, &move->in, stream);
+    stream->memory = dpari_stream_load(move, from);
+    dpari_stream_arrive(move, stream, 0);
 }
 
 /* Posts the receives of a round: into the array where a message is a copy that lies in a row. */
-static dpar_status dpari_round_receive(dpari_move *m)
+static dpar_status dpari_round_receive(dpari_move *move)
 {
     int32_t k;
-    for (k = 0; k < m->in.streams; k++) {
-        dpari_move_stream *s = &m->in.stream[k];
-        unsigned char *place = s->slot;
+    for (k = 0; k < move->in.streams; k++) {
+        dpari_move_stream *stream = &move->in.stream[k];
+        unsigned char *place = stream->slot;
         int64_t at;
         dpar_status st;
-        s->fresh = dpari_comes(s) && s->peer != m->comm->rank;
-        if (!s->fresh) {
+        stream->fresh = dpari_comes(stream) && stream->peer != move->comm->rank;
+        if (!stream->fresh) {
             continue;
         }
-        dpari_stream_cut(m, &m->in, s);
-        s->memory = place;
-        if (m->in.item[s->m_item].op == DPAR_COPY && dpari_stream_in_place(&m->in, s, &at)) {
-            s->memory = NULL;
-            place = m->in.array.to + at;
+        dpari_stream_cut(move, &move->in, stream);
+        stream->memory = place;
+        if (move->in.item[stream->m_item].op == DPAR_COPY &&
+            dpari_stream_in_place(&move->in, stream, &at)) {
+            stream->memory = NULL;
+            place = move->in.array.to + at;
         }
-        st = dpar_recv(m->comm, place, s->m_count, m->type, s->peer, m->tag, &s->work);
+        st = dpar_recv(move->comm, place, stream->m_count, move->type, stream->peer, move->tag,
+                       &stream->work);
         if (st < 0) {
             return st;
         }
@@ -19591,20 +19706,22 @@ static dpar_status dpari_round_receive(dpari_move *m)
     return DPAR_OK;
 }
 
-static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
+static dpar_status dpari_round_send(dpari_move *move, int64_t round, int32_t *more)
 {
     int32_t k;
-    for (k = 0; k < m->out.streams; k++) {
-        dpari_move_stream *s = &m->out.stream[k];
+    for (k = 0; k < move->out.streams; k++) {
+        dpari_move_stream *stream = &move->out.stream[k];
         dpar_status st;
-        *more |= s->peer != m->comm->rank && s->message < s->messages;
-        if (!dpari_goes(m, s, round)) {
+        *more |= stream->peer != move->comm->rank && stream->message < stream->messages;
+        if (!dpari_goes(move, stream, round)) {
             continue;
         }
-        st = dpar_wait(&s->work); /* free slot; on a device it orders nothing: dpari_round_free */
+        st = dpar_wait(
+            &stream->work); /* free slot; on a device it orders nothing: dpari_round_free */
         if (st == DPAR_OK) {
-            const unsigned char *message = dpari_stream_load(m, s);
-            st = dpar_send(m->comm, message, s->m_count, m->type, s->peer, m->tag, &s->work);
+            const unsigned char *message = dpari_stream_load(move, stream);
+            st = dpar_send(move->comm, message, stream->m_count, move->type, stream->peer,
+                           move->tag, &stream->work);
         }
         if (st < 0) {
             return st;
@@ -19613,25 +19730,25 @@ static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
     return DPAR_OK;
 }
 
-static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
+static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
 {
     int32_t k;
-    for (k = 0; k < m->in.streams; k++) {
-        dpari_move_stream *s = &m->in.stream[k];
+    for (k = 0; k < move->in.streams; k++) {
+        dpari_move_stream *stream = &move->in.stream[k];
         dpar_status st;
-        *more |= s->message < s->messages;
-        if (s->peer == m->comm->rank && dpari_comes(s)) {
-            dpari_move_own(m, s);
+        *more |= stream->message < stream->messages;
+        if (stream->peer == move->comm->rank && dpari_comes(stream)) {
+            dpari_move_own(move, stream);
         }
-        if (s->fresh) {
-            st = dpar_wait(&s->work);
+        if (stream->fresh) {
+            st = dpar_wait(&stream->work);
             if (st < 0) {
                 return st;
             }
-            dpari_stream_arrive(m, s, 0);
+            dpari_stream_arrive(move, stream, 0);
         }
     }
-    dpari_move_combine(m, 0);
+    dpari_move_combine(move, 0);
     return DPAR_OK;
 }
 
@@ -19685,11 +19802,11 @@ static dpar_status dpari_move_p2p(dpari_move *move)
 }
 
 /* True if some messages are combined, so that the rounds of all must be planned. */
-static int dpari_move_plans(const dpari_move *m)
+static int dpari_move_plans(const dpari_move *move)
 {
     int32_t k;
-    for (k = 0; k < m->in.streams; k++) {
-        if (m->in.stream[k].round != NULL) {
+    for (k = 0; k < move->in.streams; k++) {
+        if (move->in.stream[k].round != NULL) {
             return 1;
         }
     }
@@ -19725,36 +19842,39 @@ static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
     return DPAR_OK;
 }
 
-static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
-                             const dpari_move_totals *in, dpari_move_memory *at)
+static void dpari_move_build(dpari_move *move, dpari_move_source *source,
+                             const dpari_move_totals *out, const dpari_move_totals *in,
+                             dpari_move_memory *at)
 {
     unsigned char *scratch = (unsigned char *)at->scratch, *there = (unsigned char *)at->there;
-    m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
-    m->out.array.there = m->in.array.there = m->comm->mem != NULL ? m : NULL;
-    if (m->comm->mem != NULL) {
-        m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
-        m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
+    move->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    move->out.array.there = move->in.array.there = move->comm->mem != NULL ? move : NULL;
+    if (move->comm->mem != NULL) {
+        move->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
+        move->box =
+            (dpar_mem_box *)dpari_carve(move, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
     }
-    dpari_side_build(m, &m->out, source, DPAR_TRANSFER_SEND, out);
-    dpari_side_build(m, &m->in, source, DPAR_TRANSFER_RECV, in);
-    m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
-    m->word = (int64_t *)dpari_carve(m, m->comm->size, 32);
-    m->stage = m->next_there;
+    dpari_side_build(move, &move->out, source, DPAR_TRANSFER_SEND, out);
+    dpari_side_build(move, &move->in, source, DPAR_TRANSFER_RECV, in);
+    move->part =
+        (const void **)dpari_carve(move, 2 * (move->in.streams + 1), (int64_t)sizeof(void *));
+    move->word = (int64_t *)dpari_carve(move, move->comm->size, 32);
+    move->stage = move->next_there;
 }
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *comm, int32_t type,
+static dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm, int32_t type,
                                    const dpar_redistribute_desc *o, dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
-    dpari_zero(m, sizeof *m);
-    m->comm = comm;
-    m->type = type;
-    m->bytes = dpar_type_bytes(type);
-    m->tag = o->tag;
-    if (m->bytes == 0) {
+    dpari_zero(move, sizeof *move);
+    move->comm = comm;
+    move->type = type;
+    move->bytes = dpar_type_bytes(type);
+    move->tag = o->tag;
+    if (move->bytes == 0) {
         return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
                            type);
     }
@@ -19762,8 +19882,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *comm, int32_t type,
         return dpari_wrong(why, "options: tag %d, pieces of %ld B, scratch of %ld B", o->tag,
                            o->piece_bytes, o->scratch_bytes);
     }
-    m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
-    m->alone = dpari_least(m->piece, ALONE / m->bytes);
+    move->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / move->bytes);
+    move->alone = dpari_least(move->piece, ALONE / move->bytes);
     return DPAR_OK;
 }
 
@@ -19803,18 +19923,18 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
     return dpari_move_failed(move, status, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc *o,
+static void dpari_move_release(const dpari_move *move, const dpar_redistribute_desc *o,
                                const dpari_move_memory *at)
 {
-    if (m->comm->mem == NULL) {
+    if (move->comm->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
-            dpar_comm_release(m->comm, at->scratch);
+            dpar_comm_release(move->comm, at->scratch);
         }
         return;
     }
     if (o->device_scratch == NULL && at->there != NULL) {
-        (void)dpari_do_wait(m->comm); /* what uses it; orders nothing over NCCL: release waits */
-        dpar_comm_release(m->comm, at->there);
+        (void)dpari_do_wait(move->comm); /* what uses it; orders nothing over NCCL: release waits */
+        dpar_comm_release(move->comm, at->there);
     }
     if (o->scratch == NULL && at->scratch != NULL) {
         dpari_os_unmap(at->scratch, at->bytes);
@@ -19853,15 +19973,15 @@ static dpar_status dpari_list_check(const dpari_move *move, const dpar_transfer 
 }
 
 /* Averages need all their parts at once. */
-static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
+static dpar_status dpari_list_averages(dpari_move *move, dpar_why *why)
 {
     int64_t i, end;
-    for (i = 0; i < m->in.items; i = end) {
+    for (i = 0; i < move->in.items; i = end) {
         end = i + 1;
-        if (m->in.item[i].op == DPAR_COPY && end < m->in.items &&
-            dpari_item_continues(&m->in, end)) {
-            end = dpari_group_end(m, end);
-        } else if (m->in.item[i].op == DPAR_AVG) {
+        if (move->in.item[i].op == DPAR_COPY && end < move->in.items &&
+            dpari_item_continues(&move->in, end)) {
+            end = dpari_group_end(move, end);
+        } else if (move->in.item[i].op == DPAR_AVG) {
             return dpari_wrong(why, "receive %ld: an average without a copy before it", i);
         }
     }
@@ -19870,15 +19990,15 @@ static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
 
 /* Of each stream its number of boxes and a hash of what both its ends must have alike, at the
  * number of its peer. */
-static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, int64_t *word)
+static void dpari_side_words(const dpari_move *move, const dpari_move_side *side, int64_t *word)
 {
     int32_t k, d;
-    dpari_zero(word, (size_t)m->comm->size * 16);
+    dpari_zero(word, (size_t)move->comm->size * 16);
     for (k = 0; k < side->streams; k++) {
-        const dpari_move_stream *s = &side->stream[k];
-        int64_t *of = &word[2 * s->peer], i;
-        uint64_t hash = dpari_hash((uint64_t)side->array.dims, s->round != NULL);
-        for (i = s->first; i >= 0; i = side->item[i].next) {
+        const dpari_move_stream *stream = &side->stream[k];
+        int64_t *of = &word[2 * stream->peer], i;
+        uint64_t hash = dpari_hash((uint64_t)side->array.dims, stream->round != NULL);
+        for (i = stream->first; i >= 0; i = side->item[i].next) {
             for (d = 0; d < side->array.dims; d++) {
                 hash = dpari_hash(hash, side->item[i].extent[d]);
             }
@@ -19890,19 +20010,19 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
 
 /* Compares the lists of all ranks: each must receive what the others send to it. If any two differ,
  * all ranks fail. */
-static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
+static dpar_status dpari_lists_fit(dpari_move *move, dpar_why *why)
 {
-    const int32_t me = m->comm->rank;
-    int64_t *mine = m->word, *theirs = mine + 2 * (int64_t)m->comm->size;
+    const int32_t me = move->comm->rank;
+    int64_t *mine = move->word, *theirs = mine + 2 * (int64_t)move->comm->size;
     dpar_status st;
     int32_t k;
-    dpari_side_words(m, &m->out, mine);
-    st = dpar_all_to_all(m->comm, mine, theirs, 2, DPAR_I64, NULL);
+    dpari_side_words(move, &move->out, mine);
+    st = dpar_all_to_all(move->comm, mine, theirs, 2, DPAR_I64, NULL);
     if (st != DPAR_OK) {
-        return dpari_move_failed(m, st, why);
+        return dpari_move_failed(move, st, why);
     }
-    dpari_side_words(m, &m->in, mine);
-    for (k = 0; k < m->comm->size && st == DPAR_OK; k++) {
+    dpari_side_words(move, &move->in, mine);
+    for (k = 0; k < move->comm->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
                            "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
@@ -19914,16 +20034,16 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
                 mine[2 * k]);
         }
     }
-    return dpari_agree(m->comm, st, why);
+    return dpari_agree(move->comm, st, why);
 }
 
 /* What all ranks must give alike, of lists and of layouts. */
-static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_move_state(dpari_facts *facts, const void *given)
 {
-    const dpari_move *m = (const dpari_move *)given;
-    dpari_fact_type(f, "type", 0, m->type);
-    dpari_fact(f, "tag", 0, m->tag);
-    dpari_fact(f, "elements of a message", 0, m->piece);
+    const dpari_move *move = (const dpari_move *)given;
+    dpari_fact_type(facts, "type", 0, move->type);
+    dpari_fact(facts, "tag", 0, move->tag);
+    dpari_fact(facts, "elements of a message", 0, move->piece);
 }
 
 /* Checks the arrays and lists of one rank. */
@@ -20159,27 +20279,27 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
-static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l,
+static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dpar_layout *layout,
                                                int32_t rank, const int64_t *whole, int32_t type,
                                                int64_t *shape, int64_t *bytes, dpar_why *why)
 {
     int64_t elements = 0;
     int32_t coord[DPAR_MAX_AXES], d, empty = 0;
     dpar_status st;
-    if (!dpar_mesh_coords(&l->mesh, rank, coord)) {
+    if (!dpar_mesh_coords(&layout->mesh, rank, coord)) {
         whole = NULL;
         empty = 1;
     }
-    dpar_layout_local(l, rank, shape, NULL);
-    for (d = 0; d < l->dims; d++) {
+    dpar_layout_local(layout, rank, shape, NULL);
+    for (d = 0; d < layout->dims; d++) {
         if (whole != NULL && whole[d] < shape[d]) {
             return dpari_wrong(why, "dim %d: an array of %ld for %ld elements", d, whole[d],
                                shape[d]);
         }
         empty |= shape[d] == 0;
     }
-    st = dpari_array_init(a, l->dims, whole ? whole : shape, type, &elements, why);
-    *bytes = empty ? 0 : elements * a->bytes;
+    st = dpari_array_init(array, layout->dims, whole ? whole : shape, type, &elements, why);
+    *bytes = empty ? 0 : elements * array->bytes;
     return st;
 }
 
@@ -20214,30 +20334,31 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     return dpari_move_scratch(move, desc, all->bytes, memory, why);
 }
 
-static DPARI_COLD void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
+static DPARI_COLD void dpari_fact_layout(dpari_facts *facts, const char *of,
+                                         const dpar_layout *layout)
 {
     int32_t d;
-    f->of = of;
-    dpari_fact(f, "dims", 0, l->dims);
-    for (d = 0; d < l->dims; d++) {
-        dpari_fact(f, "extent[#]", d, l->extent[d]);
+    facts->of = of;
+    dpari_fact(facts, "dims", 0, layout->dims);
+    for (d = 0; d < layout->dims; d++) {
+        dpari_fact(facts, "extent[#]", d, layout->extent[d]);
     }
-    dpari_fact(f, "mesh.axes", 0, l->mesh.axes);
-    for (d = 0; d < l->mesh.axes; d++) {
-        dpari_fact(f, "mesh.axis[#].size", d, l->mesh.axis[d].size);
+    dpari_fact(facts, "mesh.axes", 0, layout->mesh.axes);
+    for (d = 0; d < layout->mesh.axes; d++) {
+        dpari_fact(facts, "mesh.axis[#].size", d, layout->mesh.axis[d].size);
     }
-    dpari_fact_hash(f, "axis", 0, dpari_hash_layout(1, l));
-    f->of = NULL;
+    dpari_fact_hash(facts, "axis", 0, dpari_hash_layout(1, layout));
+    facts->of = NULL;
 }
 
 /* What all ranks must give alike. */
-static void dpari_redistribution_state(dpari_facts *f, const void *given)
+static void dpari_redistribution_state(dpari_facts *facts, const void *given)
 {
     const dpari_redistribution *r = (const dpari_redistribution *)given;
-    dpari_move_state(f, &r->move);
-    dpari_fact_layout(f, "from->", r->source.from);
-    dpari_fact_layout(f, "to->", r->source.to);
-    dpari_fact(f, "per_node", 0, r->source.per_node);
+    dpari_move_state(facts, &r->move);
+    dpari_fact_layout(facts, "from->", r->source.from);
+    dpari_fact_layout(facts, "to->", r->source.to);
+    dpari_fact(facts, "per_node", 0, r->source.per_node);
 }
 
 /* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart is the
@@ -20255,40 +20376,41 @@ static dpar_status dpari_redistribution_agree(dpar_comm *comm, dpar_status statu
 }
 
 /* A rank with elements that nobody sends holds nothing of a sum that begins. */
-static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char *there)
+static void dpari_move_zeros(dpari_move *move, const dpar_layout *to, unsigned char *there)
 {
     unsigned char zeros[4096];
     dpari_move_item it;
     int64_t i, n;
     int32_t coord[DPAR_MAX_AXES], d;
     dpari_zero(&it, sizeof it);
-    dpar_layout_local(to, m->comm->rank, it.extent, NULL);
+    dpar_layout_local(to, move->comm->rank, it.extent, NULL);
     it.volume = 1;
     for (d = 0; d < to->dims; d++) {
         it.volume *= it.extent[d];
     }
-    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->comm->rank, coord)) {
+    if (it.volume == 0 || move->in.items > 0 ||
+        !dpar_mesh_coords(&to->mesh, move->comm->rank, coord)) {
         return;
     }
-    if (m->in.array.there != NULL) {
+    if (move->in.array.there != NULL) {
         dpar_mem_box *b;
         there += (64 - (uintptr_t)there % 64) % 64;
-        (void)dpari_do_copy(m->comm, there, NULL, DPARI_MOVE_ZERO);
-        b = dpari_move_box_there(m, DPAR_COPY);
-        b->to = m->in.array.to;
+        (void)dpari_do_copy(move->comm, there, NULL, DPARI_MOVE_ZERO);
+        b = dpari_move_box_there(move, DPAR_COPY);
+        b->to = move->in.array.to;
         b->from = there;
         b->dims = to->dims;
         for (d = 0; d < to->dims; d++) {
             b->extent[d] = it.extent[d];
-            b->to_stride[d] = m->in.array.step[d];
+            b->to_stride[d] = move->in.array.step[d];
         }
-        dpari_move_flush(m);
+        dpari_move_flush(move);
         return;
     }
     dpari_zero(zeros, sizeof zeros);
     for (i = 0; i < it.volume; i += n) {
-        n = dpari_least(it.volume - i, (int64_t)sizeof zeros / m->bytes);
-        dpari_item_unpack(&m->in.array, &it, i, i + n, zeros);
+        n = dpari_least(it.volume - i, (int64_t)sizeof zeros / move->bytes);
+        dpari_item_unpack(&move->in.array, &it, i, i + n, zeros);
     }
 }
 

@@ -1190,12 +1190,12 @@ DPARI_STRIDE_INLINE void dpari_stride_ask_lines(const unsigned char *at, int64_t
 
 /* Prefetches the lines that are written next. Stores wait for their lines one after the other,
  * whereas prefetches run in parallel. */
-DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows,
-                                          int64_t n)
+DPARI_STRIDE_INLINE void dpari_stride_ask(const dpari_stride *stride, unsigned char *to,
+                                          int64_t rows, int64_t n)
 {
-    const int64_t step = s->dim[0].to;
+    const int64_t step = stride->dim[0].to;
     int64_t row, i;
-    for (row = 0; row < rows; row++, to += s->dim[1].to) {
+    for (row = 0; row < rows; row++, to += stride->dim[1].to) {
         const unsigned char *t = to;
         for (i = n; i > 0; i--, t += step) {
             dpari_stride_ask_line(t);
@@ -1470,22 +1470,22 @@ dpari_stride_quiet_wide(const unsigned char *t, const unsigned char *f)
 #endif
 
 /* Sets the steps of the two innermost dims in k, and what becomes 0. */
-DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *s, dpari_stride_rows *k)
+DPARI_STRIDE_INLINE void dpari_stride_steps(const dpari_stride *stride, dpari_stride_rows *rows)
 {
-    k->to_step = s->dim[0].to;
-    k->from_step = s->dim[0].from;
-    k->to_row = s->dim[1].to;
-    k->from_row = s->dim[1].from;
-    k->run = s->run;
-    k->zeroes = s->beside != 0 || (s->clear && dpari_stride_zeroes(s->loop));
-    if (s->beside != 0) {
-        k->zero = k->to + s->beside;
-        k->zero_step = k->to_step;
-        k->zero_row = k->to_row;
+    rows->to_step = stride->dim[0].to;
+    rows->from_step = stride->dim[0].from;
+    rows->to_row = stride->dim[1].to;
+    rows->from_row = stride->dim[1].from;
+    rows->run = stride->run;
+    rows->zeroes = stride->beside != 0 || (stride->clear && dpari_stride_zeroes(stride->loop));
+    if (stride->beside != 0) {
+        rows->zero = rows->to + stride->beside;
+        rows->zero_step = rows->to_step;
+        rows->zero_row = rows->to_row;
     } else {
-        k->zero = dpari_stride_writable(k->from);
-        k->zero_step = k->from_step;
-        k->zero_row = k->from_row;
+        rows->zero = dpari_stride_writable(rows->from);
+        rows->zero_step = rows->from_step;
+        rows->zero_row = rows->from_row;
     }
 }
 

@@ -37,28 +37,29 @@ DPARI_API DPARI_COLD uint64_t dpari_hash_real(uint64_t h, double v)
     return dpari_hash(h, dpari_real_bits(v));
 }
 
-DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+DPARI_API DPARI_COLD uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout)
 {
     int32_t i, k;
-    h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
-    h = dpari_hash(h, l->mesh.first_rank);
-    for (i = 0; i < l->dims; i++) {
-        h = dpari_hash(h, l->extent[i]);
+    h = dpari_hash(h, layout->dims + 16 * layout->mesh.axes);
+    h = dpari_hash(h, layout->mesh.first_rank);
+    for (i = 0; i < layout->dims; i++) {
+        h = dpari_hash(h, layout->extent[i]);
     }
-    for (i = 0; i < l->mesh.axes; i++) {
-        const dpar_placement *p = &l->axis[i];
-        h = dpari_hash(h, l->mesh.axis[i].size);
-        h = dpari_hash(h, l->mesh.axis[i].stride);
-        h = dpari_hash(h, p->kind + 16 * l->order[i]);
-        if (p->kind == DPAR_PLACEMENT_PARTIAL) {
-            h = dpari_hash(h, p->op);
+    for (i = 0; i < layout->mesh.axes; i++) {
+        const dpar_placement *placement = &layout->axis[i];
+        h = dpari_hash(h, layout->mesh.axis[i].size);
+        h = dpari_hash(h, layout->mesh.axis[i].stride);
+        h = dpari_hash(h, placement->kind + 16 * layout->order[i]);
+        if (placement->kind == DPAR_PLACEMENT_PARTIAL) {
+            h = dpari_hash(h, placement->op);
         }
-        if (p->kind == DPAR_PLACEMENT_SHARD) {
-            h = dpari_hash(h, p->dim + 64 * p->rule);
-            h = dpari_hash(h, p->block);
-            h = dpari_hash(h, p->source);
-            for (k = 0; p->rule == DPAR_SPLIT_RAGGED && k <= l->mesh.axis[i].size; k++) {
-                h = dpari_hash(h, p->cuts[k]);
+        if (placement->kind == DPAR_PLACEMENT_SHARD) {
+            h = dpari_hash(h, placement->dim + 64 * placement->rule);
+            h = dpari_hash(h, placement->block);
+            h = dpari_hash(h, placement->source);
+            for (k = 0; placement->rule == DPAR_SPLIT_RAGGED && k <= layout->mesh.axis[i].size;
+                 k++) {
+                h = dpari_hash(h, placement->cuts[k]);
             }
         }
     }
@@ -162,43 +163,44 @@ DPARI_API dpar_status dpari_agree(dpar_comm *comm, dpar_status st, dpar_why *why
 enum { DPARI_FACT_NUMBER, DPARI_FACT_TYPE, DPARI_FACT_REAL, DPARI_FACT_HASH };
 
 /* Adds a fact to the hash, and stores it if it is number `keep`. */
-static DPARI_COLD void dpari_fact_of(dpari_facts *f, const char *name, int64_t index, int64_t value,
-                                     int32_t kind)
+static DPARI_COLD void dpari_fact_of(dpari_facts *facts, const char *name, int64_t index,
+                                     int64_t value, int32_t kind)
 {
-    if (f->count == f->keep) {
-        f->before = f->hash;
-        f->name = name;
-        f->index = index;
-        f->kept_of = f->of;
-        f->kept_of_index = f->of_index;
-        f->value = value;
-        f->kind = kind;
+    if (facts->count == facts->keep) {
+        facts->before = facts->hash;
+        facts->name = name;
+        facts->index = index;
+        facts->kept_of = facts->of;
+        facts->kept_of_index = facts->of_index;
+        facts->value = value;
+        facts->kind = kind;
     }
-    f->hash = dpari_hash(f->hash, value);
-    f->count++;
+    facts->hash = dpari_hash(facts->hash, value);
+    facts->count++;
 }
 
-DPARI_API DPARI_COLD void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value)
+DPARI_API DPARI_COLD void dpari_fact(dpari_facts *facts, const char *name, int64_t index,
+                                     int64_t value)
 {
-    dpari_fact_of(f, name, index, value, DPARI_FACT_NUMBER);
+    dpari_fact_of(facts, name, index, value, DPARI_FACT_NUMBER);
 }
 
-DPARI_API DPARI_COLD void dpari_fact_type(dpari_facts *f, const char *name, int64_t index,
+DPARI_API DPARI_COLD void dpari_fact_type(dpari_facts *facts, const char *name, int64_t index,
                                           int32_t type)
 {
-    dpari_fact_of(f, name, index, type, DPARI_FACT_TYPE);
+    dpari_fact_of(facts, name, index, type, DPARI_FACT_TYPE);
 }
 
-DPARI_API DPARI_COLD void dpari_fact_real(dpari_facts *f, const char *name, int64_t index,
+DPARI_API DPARI_COLD void dpari_fact_real(dpari_facts *facts, const char *name, int64_t index,
                                           double value)
 {
-    dpari_fact_of(f, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
+    dpari_fact_of(facts, name, index, dpari_real_bits(value), DPARI_FACT_REAL);
 }
 
-DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index,
+DPARI_API DPARI_COLD void dpari_fact_hash(dpari_facts *facts, const char *name, int64_t index,
                                           uint64_t hash)
 {
-    dpari_fact_of(f, name, index, (int64_t)hash, DPARI_FACT_HASH);
+    dpari_fact_of(facts, name, index, (int64_t)hash, DPARI_FACT_HASH);
 }
 
 static uint64_t dpari_facts_plan(const char *plan)
@@ -211,15 +213,15 @@ static uint64_t dpari_facts_plan(const char *plan)
 }
 
 /* States all facts and stores number `keep`. */
-static void dpari_facts_state(dpari_facts *f, const char *plan, dpari_state *state,
+static void dpari_facts_state(dpari_facts *facts, const char *plan, dpari_state *state,
                               const void *given, int64_t keep)
 {
-    dpari_zero(f, sizeof *f);
-    f->hash = dpari_facts_plan(plan);
-    f->keep = keep;
-    state(f, given);
-    if (f->name == NULL) {
-        f->before = f->hash;
+    dpari_zero(facts, sizeof *facts);
+    facts->hash = dpari_facts_plan(plan);
+    facts->keep = keep;
+    state(facts, given);
+    if (facts->name == NULL) {
+        facts->before = facts->hash;
     }
 }
 
@@ -262,13 +264,13 @@ static dpar_status dpari_facts_apart(dpar_comm *comm, const int32_t *who, const 
 }
 
 /* Appends a name, with the index in place of '#'. */
-static void dpari_fact_put_name(dpar_text *t, const char *name, int64_t index)
+static void dpari_fact_put_name(dpar_text *text, const char *name, int64_t index)
 {
     for (; name != NULL && *name != 0; name++) {
         if (*name == '#') {
-            dpari_text_int(t, index);
+            dpari_text_int(text, index);
         } else {
-            dpari_text_char(t, *name);
+            dpari_text_char(text, *name);
         }
     }
 }
@@ -281,41 +283,42 @@ static double dpari_fact_real_of(int64_t value)
 }
 
 /* Appends a value, with enough digits to distinguish it from `other`. */
-static void dpari_fact_put_value(dpar_text *t, int32_t kind, int64_t value, int64_t other)
+static void dpari_fact_put_value(dpar_text *text, int32_t kind, int64_t value, int64_t other)
 {
     if (kind == DPARI_FACT_REAL) {
         const double x = dpari_fact_real_of(value), y = dpari_fact_real_of(other);
         const double apart = x > y ? x - y : y - x;
         const double size = x > 0.0 ? x : -x;
-        dpari_text_real(t, x, apart < 1e-4 * size ? 17 : 6);
+        dpari_text_real(text, x, apart < 1e-4 * size ? 17 : 6);
     } else if (kind == DPARI_FACT_TYPE) {
-        dpar_text_put(t, dpar_type_name((int32_t)value));
+        dpar_text_put(text, dpar_type_name((int32_t)value));
     } else {
-        dpari_text_int(t, value);
+        dpari_text_int(text, value);
     }
 }
 
 /* Writes the message on rank who[1]. other: the value of the stored fact on rank who[0]. alike: 1
  * if that rank makes the same kind of plan and has this fact, too. */
-static void dpari_facts_say(const dpari_facts *f, const char *plan, int alike, int64_t other,
+static void dpari_facts_say(const dpari_facts *facts, const char *plan, int alike, int64_t other,
                             const int32_t *who, dpar_why *found)
 {
     dpar_text t;
     int32_t i;
     dpar_text_init(&t, found->text, sizeof found->text);
     dpari_text_print(&t, "%s: ", plan);
-    if (f->name == NULL || !alike) {
+    if (facts->name == NULL || !alike) {
         dpari_text_print(&t, "rank %d begins such a plan, but rank %d another one", who[1], who[0]);
         return;
     }
-    dpari_fact_put_name(&t, f->kept_of, f->kept_of_index);
-    dpari_fact_put_name(&t, f->name, f->index);
+    dpari_fact_put_name(&t, facts->kept_of, facts->kept_of_index);
+    dpari_fact_put_name(&t, facts->name, facts->index);
     for (i = 0; i < 2; i++) {
-        if (f->kind == DPARI_FACT_HASH) {
+        if (facts->kind == DPARI_FACT_HASH) {
             dpar_text_put(&t, i ? " and " : " is not the same on ranks ");
         } else {
             dpar_text_put(&t, i ? ", " : " is ");
-            dpari_fact_put_value(&t, f->kind, i ? f->value : other, i ? other : f->value);
+            dpari_fact_put_value(&t, facts->kind, i ? facts->value : other,
+                                 i ? other : facts->value);
             dpar_text_put(&t, " on rank ");
         }
         dpari_text_int(&t, who[i]);

@@ -10,7 +10,7 @@
 
 /* Adds a number to a hash. */
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
-DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *layout);
 
 /* Makes all ranks fail if one has failed. A rank that has failed passes its status, and keeps it
  * and its *why. The other ranks return the worst status, with "rank 2: " before the message of that
@@ -37,11 +37,11 @@ typedef struct dpari_facts {
 typedef void dpari_state(dpari_facts *f, const void *given);
 
 /* Add one fact. */
-DPARI_API void dpari_fact(dpari_facts *f, const char *name, int64_t index, int64_t value);
-DPARI_API void dpari_fact_type(dpari_facts *f, const char *name, int64_t index, int32_t type);
-DPARI_API void dpari_fact_real(dpari_facts *f, const char *name, int64_t index, double value);
+DPARI_API void dpari_fact(dpari_facts *facts, const char *name, int64_t index, int64_t value);
+DPARI_API void dpari_fact_type(dpari_facts *facts, const char *name, int64_t index, int32_t type);
+DPARI_API void dpari_fact_real(dpari_facts *facts, const char *name, int64_t index, double value);
 /* For a value that is too long for a message, which then names only the ranks. */
-DPARI_API void dpari_fact_hash(dpari_facts *f, const char *name, int64_t index, uint64_t hash);
+DPARI_API void dpari_fact_hash(dpari_facts *facts, const char *name, int64_t index, uint64_t hash);
 
 /* Returns the hash of all facts of this kind of plan, which is never 0. */
 DPARI_API uint64_t dpari_facts_hash(const char *plan, dpari_state *state, const void *given);

@@ -18,10 +18,10 @@
  */
 
 /* Begins the communicator's message with the name of the operation: "all-reduce: ". */
-static void dpari_comm_begin(dpar_comm *comm, dpar_text *t, const dpar_call *call)
+static void dpari_comm_begin(dpar_comm *comm, dpar_text *text, const dpar_call *call)
 {
-    dpar_text_init(t, comm->why.text, sizeof comm->why.text);
-    dpari_text_print(t, "%s: ", dpar_call_name(call->kind));
+    dpar_text_init(text, comm->why.text, sizeof comm->why.text);
+    dpari_text_print(text, "%s: ", dpar_call_name(call->kind));
 }
 
 static DPARI_COLD dpar_status dpari_comm_bad(dpar_comm *comm, const dpar_call *call,
@@ -106,7 +106,7 @@ DPARI_API DPARI_COLD int32_t dpari_plan_tag(const char *plan)
     return 0;
 }
 
-DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence,
+DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *text, int32_t kind, int64_t sequence,
                                              int32_t tag)
 {
     const char *w = dpari_plan_words();
@@ -115,25 +115,25 @@ DPARI_API DPARI_COLD int dpari_planning_text(dpar_text *t, int32_t kind, int64_t
         return 0;
     }
     at = tag - INT32_MIN; /* past the end if a user passed such a tag: the loop stops there */
-    dpar_text_put(t, "the planning of ");
+    dpar_text_put(text, "the planning of ");
     for (; *w != 0 && at > 0; at--) {
         w++;
     }
     for (; *w != 0 && *w != '='; w++) {
-        dpari_text_char(t, *w);
+        dpari_text_char(text, *w);
     }
-    dpari_text_print(t, " (%s #%ld)", dpar_call_name(kind), sequence);
+    dpari_text_print(text, " (%s #%ld)", dpar_call_name(kind), sequence);
     return 1;
 }
 
-DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence,
+DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *text, int32_t kind, int64_t sequence,
                                                int32_t type, int64_t count, int32_t root,
                                                int32_t tag)
 {
     const int message = kind == DPAR_CALL_SEND || kind == DPAR_CALL_RECV;
     const int own = kind == DPAR_CALL_BARRIER;
     const char *name = dpar_call_name(kind);
-    if (dpari_planning_text(t, kind, sequence, tag)) {
+    if (dpari_planning_text(text, kind, sequence, tag)) {
         return;
     }
     if (own && root == DPARI_SPLIT) {
@@ -141,15 +141,15 @@ DPARI_API DPARI_COLD void dpari_operation_text(dpar_text *t, int32_t kind, int64
     } else if (own && root == DPARI_CLOSE) {
         name = "close";
     }
-    dpar_text_put(t, name);
+    dpar_text_put(text, name);
     if (!message) {
-        dpari_text_print(t, " #%ld", sequence);
+        dpari_text_print(text, " #%ld", sequence);
     }
     if (!own) {
-        dpari_text_print(t, " of %ld %s", count, dpar_type_name(type));
+        dpari_text_print(text, " of %ld %s", count, dpar_type_name(type));
     }
     if (message) {
-        dpari_text_print(t, "%s%d", kind == DPAR_CALL_SEND ? " to " : " from ", root);
+        dpari_text_print(text, "%s%d", kind == DPAR_CALL_SEND ? " to " : " from ", root);
     }
 }
 

@@ -37,10 +37,10 @@ static inline int32_t dpari_tag_compared(int32_t tag)
 }
 /* Appends "the planning of a halo exchange (all-reduce #12)" and returns 1, or returns 0 if the tag
  * does not name a plan. */
-DPARI_API int dpari_planning_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t tag);
+DPARI_API int dpari_planning_text(dpar_text *text, int32_t kind, int64_t sequence, int32_t tag);
 /* Appends "all-reduce #12 of 100 f32", "send of 5 i8 to 2" or "split #3". Used by the engines over
  * MPI and NCCL. */
-DPARI_API void dpari_operation_text(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+DPARI_API void dpari_operation_text(dpar_text *text, int32_t kind, int64_t sequence, int32_t type,
                                     int64_t count, int32_t root, int32_t tag);
 /* Does what dpar_batch does, for calls that a plan has checked and works that are not under way. */
 DPARI_API dpar_status dpari_batch_checked(dpar_comm *comm, const dpar_call *calls, int32_t n,

@@ -16,82 +16,83 @@
 /* ---- the memory that follows a member ---------------------------------------------------------
  */
 
-static int64_t dpari_table_bytes(const dpari_world *w)
+static int64_t dpari_table_bytes(const dpari_world *world)
 {
-    int64_t bytes = w->size * (int64_t)sizeof(dpari_piece);
+    int64_t bytes = world->size * (int64_t)sizeof(dpari_piece);
     return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
 }
 
-DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w)
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *world)
 {
-    return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes;
+    return (int64_t)sizeof(dpari_member) + 2 * dpari_table_bytes(world) +
+           2 * world->head->slot_bytes;
 }
 
-DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity)
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *group, int32_t rank, int64_t parity)
 {
-    char *behind = (char *)(g->member[rank] + 1);
-    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(g->world));
+    char *behind = (char *)(group->member[rank] + 1);
+    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(group->world));
 }
 
-DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank)
+DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank)
 {
-    char *behind = (char *)(g->member[rank] + 1);
-    return behind + 2 * dpari_table_bytes(g->world);
+    char *behind = (char *)(group->member[rank] + 1);
+    return behind + 2 * dpari_table_bytes(group->world);
 }
 
 /* ---- how it breaks ----------------------------------------------------------------------------
  */
 
-DPARI_API dpar_status dpari_group_broken(dpari_group *g)
+DPARI_API dpar_status dpari_group_broken(dpari_group *group)
 {
-    const dpari_abort *record = &g->member[0]->abort;
-    if (g->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
+    const dpari_abort *record = &group->member[0]->abort;
+    if (group->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
         /* so that a rank that sees what this rank writes from here on also sees the record
          * (tests/model/order.c) */
         __atomic_thread_fence(__ATOMIC_RELEASE);
-        (void)dpari_repeat(record->status, &g->comm.why, record->text);
-        g->broken_from = record->from;
-        g->comm.status = record->status;
+        (void)dpari_repeat(record->status, &group->comm.why, record->text);
+        group->broken_from = record->from;
+        group->comm.status = record->status;
     }
-    return g->comm.status;
+    return group->comm.status;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *g, dpar_status status,
+DPARI_API DPARI_COLD dpar_status dpari_group_break(dpari_group *group, dpar_status status,
                                                    const char *text)
 {
-    dpari_abort *record = &g->member[0]->abort;
+    dpari_abort *record = &group->member[0]->abort;
     uint32_t none = DPARI_ABORT_NONE;
-    if (g->comm.status != DPAR_OK) {
-        return g->comm.status;
+    if (group->comm.status != DPAR_OK) {
+        return group->comm.status;
     }
     if (DPARI_CLAIM(&record->state, &none, (uint32_t)DPARI_ABORT_CLAIMED)) {
         dpar_text t;
         dpar_text_init(&t, record->text, sizeof record->text);
         dpar_text_put(&t, text);
         record->status = status;
-        record->from = g->first ? g->first->sequence : g->sequence + 1;
+        record->from = group->first ? group->first->sequence : group->sequence + 1;
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
-        dpari_ring_all(&g->world->segment);
+        dpari_ring_all(&group->world->segment);
     }
     /* Another rank may have claimed the record first. If it died before it filled the record in,
      * this rank's own status and text count here. */
-    for (int32_t i = 0; i < 1000 && dpari_group_broken(g) == DPAR_OK; i++) {
+    for (int32_t i = 0; i < 1000 && dpari_group_broken(group) == DPAR_OK; i++) {
         dpari_os_sleep(100e-6);
     }
-    if (g->comm.status == DPAR_OK) {
-        g->comm.status = dpari_repeat(status, &g->comm.why, text);
+    if (group->comm.status == DPAR_OK) {
+        group->comm.status = dpari_repeat(status, &group->comm.why, text);
     }
-    return g->comm.status;
+    return group->comm.status;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *segment, dpar_why *why)
 {
     const dpari_rank *first =
-        (const dpari_rank *)(const void *)(s->base + sizeof(dpari_world_head));
+        (const dpari_rank *)(const void *)(segment->base + sizeof(dpari_world_head));
     const uint64_t ref = DPARI_LOAD(&first->member);
     dpari_abort record;
     if (ref == 0 ||
-        !dpari_segment_copy(s, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
+        !dpari_segment_copy(segment, ref + offsetof(dpari_member, abort), &record, sizeof record) ||
         record.state != DPARI_ABORT_SET) {
         return 0;
     }
@@ -102,46 +103,48 @@ DPARI_INTERNAL DPARI_COLD int dpari_segment_broke(const dpari_segment *s, dpar_w
 /* ---- which ranks continue (dpari_vote) ---------------------------------------------------------
  */
 
-DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *g, uint64_t word)
+DPARI_INTERNAL DPARI_COLD void dpari_vote_cast(dpari_group *group, uint64_t word)
 {
-    dpari_publish(g->world, &g->member[g->comm.rank]->vote.word, word);
+    dpari_publish(group->world, &group->member[group->comm.rank]->vote.word, word);
 }
 
-static DPARI_COLD int dpari_vote_is_gone(const dpari_group *g, int32_t rank)
+static DPARI_COLD int dpari_vote_is_gone(const dpari_group *group, int32_t rank)
 {
-    const uint32_t state = dpari_rank_state(g->world, g->world_rank[rank]);
+    const uint32_t state = dpari_rank_state(group->world, group->world_rank[rank]);
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT;
 }
 
-DPARI_INTERNAL DPARI_COLD int32_t dpari_vote_known(const dpari_group *g, int look)
+DPARI_INTERNAL DPARI_COLD int32_t dpari_vote_known(const dpari_group *group, int look)
 {
     int32_t r, n = 0;
-    for (r = 0; r < g->comm.size; r++) {
-        n += DPARI_LOAD(&g->member[r]->vote.word) != DPARI_VOTE_NONE ||
-             (look && dpari_vote_is_gone(g, r));
+    for (r = 0; r < group->comm.size; r++) {
+        n += DPARI_LOAD(&group->member[r]->vote.word) != DPARI_VOTE_NONE ||
+             (look && dpari_vote_is_gone(group, r));
     }
     return n;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_vote_is_decided(const dpari_group *g)
+DPARI_INTERNAL DPARI_COLD int dpari_vote_is_decided(const dpari_group *group)
 {
-    return DPARI_LOAD(&g->member[0]->vote.decided) != 0;
+    return DPARI_LOAD(&group->member[0]->vote.decided) != 0;
 }
 
-DPARI_INTERNAL DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *g)
+DPARI_INTERNAL DPARI_COLD const uint64_t *dpari_vote_decide(dpari_group *group)
 {
-    uint64_t *stay = g->member[g->comm.rank]->vote.stay;
-    uint32_t none = 0, *decided = &g->member[0]->vote.decided;
+    uint64_t *stay = group->member[group->comm.rank]->vote.stay;
+    uint32_t none = 0, *decided = &group->member[0]->vote.decided;
     int32_t r;
-    for (r = 0; r < g->comm.size && !dpari_vote_is_decided(g); r++) {
-        if (DPARI_LOAD(&g->member[r]->vote.word) == DPARI_VOTE_STAYS && !dpari_vote_is_gone(g, r)) {
+    for (r = 0; r < group->comm.size && !dpari_vote_is_decided(group); r++) {
+        if (DPARI_LOAD(&group->member[r]->vote.word) == DPARI_VOTE_STAYS &&
+            !dpari_vote_is_gone(group, r)) {
             stay[r / 64] |= UINT64_C(1) << r % 64;
         }
     }
-    if (!dpari_vote_is_decided(g) && DPARI_CLAIM(decided, &none, (uint32_t)g->comm.rank + 1U)) {
-        dpari_ring_all(&g->world->segment);
+    if (!dpari_vote_is_decided(group) &&
+        DPARI_CLAIM(decided, &none, (uint32_t)group->comm.rank + 1U)) {
+        dpari_ring_all(&group->world->segment);
     }
-    return g->member[DPARI_LOAD(decided) - 1U]->vote.stay;
+    return group->member[DPARI_LOAD(decided) - 1U]->vote.stay;
 }
 
 DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t rank)
@@ -152,24 +155,25 @@ DPARI_INTERNAL DPARI_COLD int dpari_vote_stays(const uint64_t *stay, int32_t ran
 /* ---- messages ----------------------------------------------------------------------------------
  */
 
-DPARI_API DPARI_COLD void dpari_put_place(dpar_text *t, const dpari_group *g)
+DPARI_API DPARI_COLD void dpari_put_place(dpar_text *text, const dpari_group *group)
 {
-    if (g->place != NULL) {
-        dpari_text_print(t, " on %s", g->place);
+    if (group->place != NULL) {
+        dpari_text_print(text, " on %s", group->place);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_rank(dpar_text *text, const dpari_group *group,
+                                              int32_t rank)
 {
-    dpar_text_put(t, "rank ");
-    if (g->called != NULL) {
-        dpari_text_int(t, g->called[rank]);
-        dpari_put_place(t, g);
+    dpar_text_put(text, "rank ");
+    if (group->called != NULL) {
+        dpari_text_int(text, group->called[rank]);
+        dpari_put_place(text, group);
         return;
     }
-    dpari_text_int(t, rank);
-    if (g->world_rank[rank] != rank) {
-        dpari_text_print(t, " (%d in the world)", g->world_rank[rank]);
+    dpari_text_int(text, rank);
+    if (group->world_rank[rank] != rank) {
+        dpari_text_print(text, " (%d in the world)", group->world_rank[rank]);
     }
 }
 
@@ -179,177 +183,179 @@ DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const ch
     dpari_group_of(comm)->place = place;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *t, const dpari_group *g,
-                                                   const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_put_flight_of(dpar_text *text, const dpari_group *group,
+                                                   const dpari_flight *flight)
 {
-    dpari_flight shown = *f;
-    if (g->called != NULL && f->kind != DPAR_CALL_BARRIER && f->root >= 0 &&
-        f->root < g->comm.size) {
-        shown.root = g->called[f->root];
+    dpari_flight shown = *flight;
+    if (group->called != NULL && flight->kind != DPAR_CALL_BARRIER && flight->root >= 0 &&
+        flight->root < group->comm.size) {
+        shown.root = group->called[flight->root];
     }
-    dpari_flight_text(t, &shown);
+    dpari_flight_text(text, &shown);
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *t, const dpari_group *g,
-                                              const dpar_work *k)
+DPARI_INTERNAL DPARI_COLD void dpari_put_work(dpar_text *text, const dpari_group *group,
+                                              const dpar_work *work)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
-    f.sequence = k->sequence;
-    f.count = k->call.count;
-    f.kind = k->call.kind;
-    f.type = k->call.type;
-    f.op = k->call.op;
-    f.root = k->call.root;
-    f.tag = k->call.tag;
-    f.varies = k->call.variable_counts;
-    dpari_put_flight_of(t, g, &f);
-    if (g->called != NULL) {
-        dpari_text_print(t, " in the memory of %s: ", g->place);
+    f.sequence = work->sequence;
+    f.count = work->call.count;
+    f.kind = work->call.kind;
+    f.type = work->call.type;
+    f.op = work->call.op;
+    f.root = work->call.root;
+    f.tag = work->call.tag;
+    f.varies = work->call.variable_counts;
+    dpari_put_flight_of(text, group, &f);
+    if (group->called != NULL) {
+        dpari_text_print(text, " in the memory of %s: ", group->place);
         return;
     }
-    dpar_text_put(t, " of ");
-    if (g->id != 0) {
-        dpari_text_print(t, "group %ld of ", (int64_t)g->id);
+    dpar_text_put(text, " of ");
+    if (group->id != 0) {
+        dpari_text_print(text, "group %ld of ", (int64_t)group->id);
     }
-    dpari_text_print(t, "%d ranks: ", g->comm.size);
+    dpari_text_print(text, "%d ranks: ", group->comm.size);
 }
 
 enum { DPARI_NAMED = 8 }; /* the most ranks that a message names */
 
 /* Appends the other ranks that died, because the one that was noticed first need not be the cause.
  */
-static DPARI_COLD void dpari_put_others_dead(dpar_text *t, const dpari_group *g, int32_t rank)
+static DPARI_COLD void dpari_put_others_dead(dpar_text *text, const dpari_group *group,
+                                             int32_t rank)
 {
     int32_t dead = 1;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        if (r != rank && dpari_rank_state(g->world, g->world_rank[r]) == DPARI_RANK_DEAD &&
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        if (r != rank && dpari_rank_state(group->world, group->world_rank[r]) == DPARI_RANK_DEAD &&
             dead++ < DPARI_NAMED) {
-            dpar_text_put(t, dead > 2 ? ", " : "; also ended: ");
-            dpari_put_rank(t, g, r);
+            dpar_text_put(text, dead > 2 ? ", " : "; also ended: ");
+            dpari_put_rank(text, group, r);
         }
     }
     if (dead > DPARI_NAMED) {
-        dpari_text_print(t, " and %d more", dead - DPARI_NAMED);
+        dpari_text_print(text, " and %d more", dead - DPARI_NAMED);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work,
                                                       int32_t rank)
 {
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, g, k);
-    dpari_put_rank(&t, g, rank);
-    if (dpari_rank_state(g->world, g->world_rank[rank]) == DPARI_RANK_HERE) {
+    dpari_put_work(&t, group, work);
+    dpari_put_rank(&t, group, rank);
+    if (dpari_rank_state(group->world, group->world_rank[rank]) == DPARI_RANK_HERE) {
         dpar_text_put(&t, " closed the communicator or returned");
-        dpari_put_failed(&t, g->world, g->world_rank[rank]); /* most likely the reason */
+        dpari_put_failed(&t, group->world, group->world_rank[rank]); /* most likely the reason */
     } else {
-        dpari_put_ending(&t, g->world, g->world_rank[rank]);
-        dpari_put_last(&t, g->world, g->world_rank[rank]);
+        dpari_put_ending(&t, group->world, group->world_rank[rank]);
+        dpari_put_last(&t, group->world, group->world_rank[rank]);
     }
-    dpari_put_others_dead(&t, g, rank);
-    return dpari_group_break(g, DPAR_E_PEER, why.text);
+    dpari_put_others_dead(&t, group, rank);
+    return dpari_group_break(group, DPAR_E_PEER, why.text);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
                                                           uint64_t ref)
 {
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, g, k);
-    dpari_put_rank(&t, g, g->comm.rank);
+    dpari_put_work(&t, group, work);
+    dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, ": ");
-    dpari_put_unmapped(&t, g->world, ref);
-    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+    dpari_put_unmapped(&t, group->world, ref);
+    return dpari_group_break(group, DPAR_E_MEMORY, why.text);
 }
 
 DPARI_API DPARI_COLD dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref)
 {
-    dpari_group *g = dpari_group_of(comm);
+    dpari_group *group = dpari_group_of(comm);
     dpar_why why;
     dpar_text t;
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_rank(&t, g, comm->rank);
+    dpari_put_rank(&t, group, comm->rank);
     dpar_text_put(&t, ": ");
-    dpari_put_unmapped(&t, g->world, ref);
-    return dpari_group_break(g, DPAR_E_MEMORY, why.text);
+    dpari_put_unmapped(&t, group->world, ref);
+    return dpari_group_break(group, DPAR_E_MEMORY, why.text);
 }
 
-DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *comm, dpar_text *t)
+DPARI_API DPARI_COLD int dpari_group_ended(dpar_comm *comm, dpar_text *text)
 {
-    const dpari_group *g = dpari_group_of(comm);
+    const dpari_group *group = dpari_group_of(comm);
     int32_t r = 0;
-    while (r < comm->size && dpari_rank_state(g->world, g->world_rank[r]) != DPARI_RANK_DEAD) {
+    while (r < comm->size &&
+           dpari_rank_state(group->world, group->world_rank[r]) != DPARI_RANK_DEAD) {
         r++;
     }
     if (r == comm->size) {
         return 0;
     }
-    dpari_put_rank(t, g, r);
-    dpari_put_ending(t, g->world, g->world_rank[r]);
-    dpari_put_last(t, g->world, g->world_rank[r]);
-    dpari_put_others_dead(t, g, r);
+    dpari_put_rank(text, group, r);
+    dpari_put_ending(text, group->world, group->world_rank[r]);
+    dpari_put_last(text, group->world, group->world_rank[r]);
+    dpari_put_others_dead(text, group, r);
     return 1;
 }
 
 /* A rank that closes the communicator sends nothing new on it. If its `owes` is 0 afterwards, all
  * that it had to report is in the channels, so the caller needs only one more look at them. */
-DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *g, int32_t world_rank)
+DPARI_API DPARI_COLD int dpari_group_closes(const dpari_group *group, int32_t world_rank)
 {
     dpari_flight f;
-    return dpari_flight_find(g->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
-           f.kind == DPAR_CALL_BARRIER && f.root == DPARI_CLOSE && f.comm == g->id &&
-           DPARI_LOAD(&g->world->rank[world_rank].owes) == 0;
+    return dpari_flight_find(group->world, world_rank, 0, DPARI_FLIGHT_LAST, &f) &&
+           f.kind == DPAR_CALL_BARRIER && f.root == DPARI_CLOSE && f.comm == group->id &&
+           DPARI_LOAD(&group->world->rank[world_rank].owes) == 0;
 }
 
-DPARI_API DPARI_COLD int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
-                                             int64_t *sequence)
+DPARI_API DPARI_COLD int dpari_group_crossed(const dpari_group *group, int32_t world_rank,
+                                             double quiet, int64_t *sequence)
 {
-    dpari_world *w = g->world;
-    const dpari_rank *r = &w->rank[world_rank];
+    dpari_world *world = group->world;
+    const dpari_rank *record = &world->rank[world_rank];
     dpari_flight f, mine;
-    if (DPARI_LOAD(&r->needs) != w->me || dpari_beat_age(w, world_rank) > quiet ||
-        !dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
-        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_CALL_COLLECTIVE_COUNT || f.comm != g->id ||
-        dpari_flight_find(w, w->me, g->id, f.sequence, &mine)) {
+    if (DPARI_LOAD(&record->needs) != world->me || dpari_beat_age(world, world_rank) > quiet ||
+        !dpari_flight_find(world, world_rank, 0, DPARI_FLIGHT_LAST, &f) ||
+        f.state != DPARI_FLIGHT_POSTED || f.kind >= DPAR_CALL_COLLECTIVE_COUNT ||
+        f.comm != group->id || dpari_flight_find(world, world->me, group->id, f.sequence, &mine)) {
         return 0;
     }
     *sequence = f.sequence;
     return 1;
 }
 
-DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
-                                            int64_t sequence)
+DPARI_API DPARI_COLD void dpari_put_crossed(dpar_text *text, const dpari_group *group,
+                                            int32_t world_rank, int64_t sequence)
 {
     dpari_flight f;
-    dpar_text_put(t, " called ");
-    if (dpari_flight_find(g->world, world_rank, g->id, sequence, &f)) {
-        dpari_put_flight_of(t, g, &f);
+    dpar_text_put(text, " called ");
+    if (dpari_flight_find(group->world, world_rank, group->id, sequence, &f)) {
+        dpari_put_flight_of(text, group, &f);
     }
 }
 
-DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank)
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *group, int32_t world_rank)
 {
     int32_t r;
-    for (r = 0; r < g->comm.size; r++) {
-        if (g->world_rank[r] == world_rank) {
+    for (r = 0; r < group->comm.size; r++) {
+        if (group->world_rank[r] == world_rank) {
             return r;
         }
     }
     return -1;
 }
 
-DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank,
+DPARI_API DPARI_COLD int32_t dpari_group_culprit(const dpari_group *group, int32_t world_rank,
                                                  double quiet, int32_t *links)
 {
-    const dpari_rank *r = g->world->rank;
+    const dpari_rank *record = group->world->rank;
     int32_t who = world_rank, n;
-    for (n = 0; n < g->world->size && dpari_beat_age(g->world, who) <= quiet; n++) {
-        const int32_t next = DPARI_LOAD(&r[who].needs);
-        if (next == g->world->me || next == world_rank || dpari_group_rank(g, next) < 0) {
+    for (n = 0; n < group->world->size && dpari_beat_age(group->world, who) <= quiet; n++) {
+        const int32_t next = DPARI_LOAD(&record[who].needs);
+        if (next == group->world->me || next == world_rank || dpari_group_rank(group, next) < 0) {
             break;
         }
         who = next;
@@ -367,18 +373,18 @@ DPARI_API DPARI_COLD double dpari_quiet(double timeout)
 /* ---- an exchange waits for one of its peers ---------------------------------------------------
  */
 
-DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g,
+DPARI_API DPARI_COLD dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group,
                                                  int32_t peer)
 {
-    const uint32_t state = dpari_rank_state(g->world, peer);
-    const dpar_status broken = dpari_group_broken(g);
+    const uint32_t state = dpari_rank_state(group->world, peer);
+    const dpar_status broken = dpari_group_broken(group);
     if (broken != DPAR_OK) {
         return broken;
     }
     if (comm->status != DPAR_OK) {
         return comm->status;
     }
-    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(g, peer)) {
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT || dpari_group_closes(group, peer)) {
         return DPAR_E_PEER;
     }
     return DPAR_OK;
@@ -425,13 +431,13 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
                                                   uint64_t value)
 {
     enum { PROGRESS = 64 }; /* turns between two looks at other work */
-    dpari_world *w = p->group->world;
+    dpari_world *world = p->group->world;
     dpar_status status = DPAR_OK;
     int32_t turn = 0, resumed = 0;
     dpari_wait t;
     dpari_zero(&t, sizeof t);
     while (DPARI_LOAD(word) < value && status == DPAR_OK) {
-        const dpar_status passed = dpari_wait_turn(w, &t, p->peer);
+        const dpar_status passed = dpari_wait_turn(world, &t, p->peer);
         if (passed == DPAR_MORE || ++turn % PROGRESS == 0) {
             p->progress(p->exchange);
         }
@@ -442,7 +448,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
         if (passed != DPAR_MORE || DPARI_LOAD(word) >= value) {
             continue;
         }
-        dpari_wait_says(w, p->peer);
+        dpari_wait_says(world, p->peer);
         status = dpari_peer_look(p->comm, p->group, p->peer);
         if (status == DPAR_OK && dpari_peer_crossed(p)) {
             status = DPAR_E_MISMATCH;
@@ -454,7 +460,7 @@ DPARI_API DPARI_COLD dpar_status dpari_peer_await(dpari_peer_wait *p, const uint
             status = DPAR_OK; /* the peer published the word before it ended */
         }
     }
-    dpari_wait_end(w, &t);
+    dpari_wait_end(world, &t);
     if (status != DPAR_OK) {
         p->waited = dpari_os_now() - t.began;
     }

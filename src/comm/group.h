@@ -118,10 +118,10 @@ typedef struct dpari_piece {
 
 /* Breaks the communicator on all ranks with this status and text, unless another rank was first.
  * Returns the status that counts. */
-DPARI_API dpar_status dpari_group_break(dpari_group *g, dpar_status status, const char *text);
+DPARI_API dpar_status dpari_group_break(dpari_group *group, dpar_status status, const char *text);
 /* Copies the abort record, if it is set, into comm.status and comm.why. Returns comm.status, so
  * DPAR_OK if the communicator is not broken. */
-DPARI_API dpar_status dpari_group_broken(dpari_group *g);
+DPARI_API dpar_status dpari_group_broken(dpari_group *group);
 
 /* ---- finding the rank that all wait for ----
  *
@@ -129,32 +129,32 @@ DPARI_API dpar_status dpari_group_broken(dpari_group *g);
  * that has not reported for `quiet` seconds is the cause: it does other work, or nothing. This
  * function follows the chain of waits from a rank on, within the communicator, until it reaches
  * such a rank. *links is the number of steps. All ranks are numbers of the world. */
-DPARI_API int32_t dpari_group_culprit(const dpari_group *g, int32_t world_rank, double quiet,
+DPARI_API int32_t dpari_group_culprit(const dpari_group *group, int32_t world_rank, double quiet,
                                       int32_t *links);
 /* Makes messages name the ranks as "rank number[r] on place". Used by an engine for several nodes
  * that runs this one within each node. NULL for number keeps their own numbers. Both arrays must
  * exist as long as the communicator. */
 DPARI_API void dpari_group_call(dpar_comm *comm, const int32_t *number, const char *place);
 /* Appends " on n2" if the group has such a place. */
-DPARI_API void dpari_put_place(dpar_text *t, const dpari_group *g);
+DPARI_API void dpari_put_place(dpar_text *text, const dpari_group *group);
 /* Tests whether one of the ranks has ended. If so, appends the message "rank 3 on n2 has ended (in
  * ...)". */
-DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *t);
+DPARI_API int dpari_group_ended(dpar_comm *comm, dpar_text *text);
 /* Breaks a communicator of this engine because dpari_at returned NULL for this ref. */
 DPARI_API dpar_status dpari_group_unmapped(dpar_comm *comm, uint64_t ref);
 /* True if this rank of the world has begun to close the communicator and has completed its
  * messages. It neither sends nor receives any more. */
-DPARI_API int dpari_group_closes(const dpari_group *g, int32_t world_rank);
+DPARI_API int dpari_group_closes(const dpari_group *group, int32_t world_rank);
 /* Returns the seconds without a report after which a rank counts as quiet: a quarter of the
  * deadline, but at least 0.06 and at most 1. */
 DPARI_API double dpari_quiet(double timeout);
 /* Tests whether a rank waits for this one in a collective of g that this one has not called, as it
  * has reported within the last `quiet` seconds. If so, *sequence is the number of that
  * collective. */
-DPARI_API int dpari_group_crossed(const dpari_group *g, int32_t world_rank, double quiet,
+DPARI_API int dpari_group_crossed(const dpari_group *group, int32_t world_rank, double quiet,
                                   int64_t *sequence);
 /* Appends the collective of dpari_group_crossed: " called barrier #7". */
-DPARI_API void dpari_put_crossed(dpar_text *t, const dpari_group *g, int32_t world_rank,
+DPARI_API void dpari_put_crossed(dpar_text *text, const dpari_group *group, int32_t world_rank,
                                  int64_t sequence);
 
 /* ---- an exchange waits for one of its peers ---- */
@@ -179,7 +179,7 @@ typedef struct dpari_peer_wait {
 } dpari_peer_wait;
 /* Checks in a wait whether to give up. Fails with DPAR_E_PEER if the peer has ended or closes the
  * communicator, or with the status of a broken communicator. */
-DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *g, int32_t peer);
+DPARI_API dpar_status dpari_peer_look(const dpar_comm *comm, dpari_group *group, int32_t peer);
 /* Waits until *word >= value. Fails with DPAR_E_PEER if the peer has ended, DPAR_E_MISMATCH if it
  * has not begun this exchange and waits in a collective that this rank has not called, and
  * DPAR_E_TIMEOUT after the deadline; p->who is then the late rank. */
@@ -188,38 +188,41 @@ DPARI_API dpar_status dpari_peer_await(dpari_peer_wait *p, const uint64_t *word,
 /* ---- of this header's own modules ---- */
 
 /* Publishes this rank's vote. If it stays, the other fields of the vote are filled in before. */
-DPARI_INTERNAL void dpari_vote_cast(dpari_group *g, uint64_t word);
+DPARI_INTERNAL void dpari_vote_cast(dpari_group *group, uint64_t word);
 /* Counts the ranks that have voted or, if `look` is set, ended. */
-DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *g, int look);
+DPARI_INTERNAL int32_t dpari_vote_known(const dpari_group *group, int look);
 /* Returns the list that counts. Proposes the list of this rank if there is none yet. */
-DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *g);
-DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *g);
+DPARI_INTERNAL const uint64_t *dpari_vote_decide(dpari_group *group);
+DPARI_INTERNAL int dpari_vote_is_decided(const dpari_group *group);
 DPARI_INTERNAL int dpari_vote_stays(const uint64_t *stay, int32_t rank);
 
 /* The memory of a member: the struct, two tables of pieces (one for each parity), and the staging
  * memory, which is two slots. */
-DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *w);
-DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *g, int32_t rank, int64_t parity);
-DPARI_INTERNAL char *dpari_staging(const dpari_group *g, int32_t rank);
+DPARI_INTERNAL int64_t dpari_member_bytes(const dpari_world *world);
+DPARI_INTERNAL dpari_piece *dpari_table(const dpari_group *group, int32_t rank, int64_t parity);
+DPARI_INTERNAL char *dpari_staging(const dpari_group *group, int32_t rank);
 
 /* Breaks the communicator because a rank that operation k needs has ended or left. */
-DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *g, const dpar_work *k, int32_t rank);
+DPARI_INTERNAL dpar_status dpari_fail_peer(dpari_group *group, const dpar_work *work, int32_t rank);
 /* Breaks the communicator because dpari_at returned NULL for a ref that operation k needs. */
-DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *g, const dpar_work *k, uint64_t ref);
+DPARI_INTERNAL dpar_status dpari_fail_unmapped(dpari_group *group, const dpar_work *work,
+                                               uint64_t ref);
 /* Tells the process that watches the ranks why the world's communicator broke. Returns 0 if it did
  * not. */
-DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
+DPARI_INTERNAL int dpari_segment_broke(const dpari_segment *segment, dpar_why *why);
 
 /* ---- messages ---- */
 
 /* Appends "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
-DPARI_INTERNAL void dpari_put_work(dpar_text *t, const dpari_group *g, const dpar_work *k);
+DPARI_INTERNAL void dpari_put_work(dpar_text *text, const dpari_group *group,
+                                   const dpar_work *work);
 /* Appends "all-reduce #12 (4 f32, sum)". */
-DPARI_INTERNAL void dpari_put_flight_of(dpar_text *t, const dpari_group *g, const dpari_flight *f);
+DPARI_INTERNAL void dpari_put_flight_of(dpar_text *text, const dpari_group *group,
+                                        const dpari_flight *flight);
 /* Appends "rank 2 (6 in the world)" or "rank 6 on n2". */
-DPARI_INTERNAL void dpari_put_rank(dpar_text *t, const dpari_group *g, int32_t rank);
+DPARI_INTERNAL void dpari_put_rank(dpar_text *text, const dpari_group *group, int32_t rank);
 
 /* Returns the number in the communicator of a rank of the world, or -1 if it is not in it. */
-DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *g, int32_t world_rank);
+DPARI_INTERNAL int32_t dpari_group_rank(const dpari_group *group, int32_t world_rank);
 
 #endif

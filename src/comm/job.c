@@ -229,13 +229,13 @@ static void dpari_job_names(int32_t launcher, dpari_job_row *row)
 
 /* Returns the text of the first of up to n names that is set and sets *name to that name, or
  * returns NULL. */
-static const char *dpari_job_pick(const dpari_site *s, const char *const *names, int n,
+static const char *dpari_job_pick(const dpari_site *site, const char *const *names, int n,
                                   const char **name)
 {
     int i;
     *name = names[0];
     for (i = 0; i < n && names[i] != NULL; i++) {
-        const char *text = dpari_site_env(s, names[i]);
+        const char *text = dpari_site_env(site, names[i]);
         if (text != NULL) {
             *name = names[i];
             return text;
@@ -244,51 +244,52 @@ static const char *dpari_job_pick(const dpari_site *s, const char *const *names,
     return NULL;
 }
 
-static int dpari_job_has(const dpari_site *s, const char *name)
+static int dpari_job_has(const dpari_site *site, const char *name)
 {
-    return dpari_site_env(s, name) != NULL;
+    return dpari_site_env(site, name) != NULL;
 }
 
 /* True if both variables are set to the same text. */
-static int dpari_job_equal(const dpari_site *s, const char *a, const char *b)
+static int dpari_job_equal(const dpari_site *site, const char *a, const char *b)
 {
-    const char *x = dpari_site_env(s, a), *y = dpari_site_env(s, b);
+    const char *x = dpari_site_env(site, a), *y = dpari_site_env(site, b);
     return x != NULL && y != NULL && dpari_same(x, y);
 }
 
 /* True in a step of Slurm that runs ranks. The batch script and the shell of an allocation are in
  * no step, or in one with a number from 2^32 - 16 on. */
-static int dpari_job_in_step(const dpari_site *s)
+static int dpari_job_in_step(const dpari_site *site)
 {
-    const char *step = dpari_site_env(s, "SLURM_STEP_ID");
+    const char *step = dpari_site_env(site, "SLURM_STEP_ID");
     int64_t number;
-    return step != NULL && dpari_job_has(s, "SLURM_STEP_NUM_TASKS") &&
+    return step != NULL && dpari_job_has(site, "SLURM_STEP_NUM_TASKS") &&
            !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
 }
 
 /* True if PMI or PALS variables are set and agree with the variables `rank` and `size`. */
-static int dpari_job_is_of(const dpari_site *s, const char *rank, const char *size)
+static int dpari_job_is_of(const dpari_site *site, const char *rank, const char *size)
 {
-    const int pmi = dpari_job_has(s, "PMI_RANK"), pals = dpari_job_has(s, "PALS_RANKID");
-    return (pmi || pals) && (!pmi || dpari_job_equal(s, "PMI_RANK", rank)) &&
-           (!pals || dpari_job_equal(s, "PALS_RANKID", rank)) &&
-           (!dpari_job_has(s, "PMI_SIZE") || dpari_job_equal(s, "PMI_SIZE", size));
+    const int pmi = dpari_job_has(site, "PMI_RANK"), pals = dpari_job_has(site, "PALS_RANKID");
+    return (pmi || pals) && (!pmi || dpari_job_equal(site, "PMI_RANK", rank)) &&
+           (!pals || dpari_job_equal(site, "PALS_RANKID", rank)) &&
+           (!dpari_job_has(site, "PMI_SIZE") || dpari_job_equal(site, "PMI_SIZE", size));
 }
 
 /* True if Slurm (--mpi=pmi2, cray_shasta) or Flux set the PMI or PALS variables for the MPI of
  * their jobs. PALS_RANKID may then lack a size, whereas the row of Slurm or Flux is complete and
  * has the nodes, so it is used. Not true if Hydra's own variables are set. */
-static int dpari_job_serves(const dpari_site *s)
+static int dpari_job_serves(const dpari_site *site)
 {
-    return !dpari_job_has(s, "MPI_LOCALNRANKS") && !dpari_job_has(s, "MPI_LOCALRANKID") &&
-           ((dpari_job_in_step(s) && dpari_job_is_of(s, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) ||
-            dpari_job_is_of(s, "FLUX_TASK_RANK", "FLUX_JOB_SIZE"));
+    return !dpari_job_has(site, "MPI_LOCALNRANKS") && !dpari_job_has(site, "MPI_LOCALRANKID") &&
+           ((dpari_job_in_step(site) &&
+             dpari_job_is_of(site, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS")) ||
+            dpari_job_is_of(site, "FLUX_TASK_RANK", "FLUX_JOB_SIZE"));
 }
 
-static int dpari_job_is_pals(const dpari_site *s)
+static int dpari_job_is_pals(const dpari_site *site)
 {
-    return dpari_job_has(s, "PALS_RANKID") || dpari_job_has(s, "PALS_APID") ||
-           dpari_job_has(s, "PMI_LOCAL_RANK");
+    return dpari_job_has(site, "PALS_RANKID") || dpari_job_has(site, "PALS_APID") ||
+           dpari_job_has(site, "PMI_LOCAL_RANK");
 }
 
 /* Splits "fd.pid". Returns 0 if the text has another form. */
@@ -313,30 +314,32 @@ DPARI_INTERNAL DPARI_COLD int dpari_job_segment(const dpari_site *site)
 
 /* True if DPAR_RANK and DPAR_SIZE belong to another process, a rank of dpar_init_or_launch that
  * started this process as its child. */
-static int dpari_job_is_anothers(const dpari_site *s)
+static int dpari_job_is_anothers(const dpari_site *site)
 {
-    return dpari_job_has(s, DPARI_JOB_SEGMENT) && dpari_job_segment(s) < 0;
+    return dpari_job_has(site, DPARI_JOB_SEGMENT) && dpari_job_segment(site) < 0;
 }
 
 /* True if this launcher started the process, by the variables that it sets. */
-DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *s, int32_t launcher)
+DPARI_STATIC_NOINLINE int dpari_job_seen(const dpari_site *site, int32_t launcher)
 {
     switch (launcher) {
     case DPAR_LAUNCHER_DPAR:
-        return (dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE")) &&
-               !dpari_job_is_anothers(s);
-    case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
-    case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
+        return (dpari_job_has(site, "DPAR_RANK") || dpari_job_has(site, "DPAR_SIZE")) &&
+               !dpari_job_is_anothers(site);
+    case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(site, "RANK");
+    case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(site, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
-        return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
-                                                (!dpari_job_is_pals(s) && !dpari_job_serves(s)));
+        return dpari_job_has(site, "PMI_RANK") &&
+               (dpari_job_has(site, "MPI_LOCALRANKID") ||
+                (!dpari_job_is_pals(site) && !dpari_job_serves(site)));
     case DPAR_LAUNCHER_PALS:
-        return !dpari_job_serves(s) && (dpari_job_has(s, "PALS_RANKID") ||
-                                        (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s)));
-    case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
-    case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
-    case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");
-    case DPAR_LAUNCHER_SLURM: return dpari_job_in_step(s);
+        return !dpari_job_serves(site) &&
+               (dpari_job_has(site, "PALS_RANKID") ||
+                (dpari_job_has(site, "PMI_RANK") && dpari_job_is_pals(site)));
+    case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(site, "MV2_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_FLUX: return dpari_job_has(site, "FLUX_TASK_RANK");
+    case DPAR_LAUNCHER_JSRUN: return dpari_job_has(site, "JSM_NAMESPACE_RANK");
+    case DPAR_LAUNCHER_SLURM: return dpari_job_in_step(site);
     default: return 0;
     }
 }
@@ -360,11 +363,11 @@ DPARI_API DPARI_COLD const char *dpari_launcher_name(int32_t launcher)
 
 /* Counts the lines that are not empty of the file that PBS_NODEFILE names. It has a line for each
  * rank. Returns 0 if there is no such file. */
-static int32_t dpari_job_nodefile(const dpari_site *s)
+static int32_t dpari_job_nodefile(const dpari_site *site)
 {
-    const char *path = dpari_site_env(s, "PBS_NODEFILE");
+    const char *path = dpari_site_env(site, "PBS_NODEFILE");
     char text[4096];
-    dpari_site other = *s;
+    dpari_site other = *site;
     int64_t bytes, i, lines = 0;
     if (path == NULL) {
         return 0;
@@ -380,10 +383,10 @@ static int32_t dpari_job_nodefile(const dpari_site *s)
 }
 
 /* Reads a number of a row into *value, or sets it to `absent` if none of the names is set. */
-static dpar_status dpari_job_value(const dpari_site *s, const char *const *names, int n,
+static dpar_status dpari_job_value(const dpari_site *site, const char *const *names, int n,
                                    int32_t absent, int32_t *value, dpar_why *why)
 {
-    const char *name, *text = dpari_job_pick(s, names, n, &name);
+    const char *name, *text = dpari_job_pick(site, names, n, &name);
     int64_t v;
     if (text == NULL) {
         *value = absent;
@@ -411,31 +414,31 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 
 /* Reads the four numbers of a launcher, -1 for one that is not set. Fails if it has no rank or no
  * size. */
-DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t launcher,
+DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *site, int32_t launcher,
                                                  dpar_launcher_info *job, dpar_why *why)
 {
     dpari_job_row row;
     dpar_status status;
     dpari_job_names(launcher, &row);
-    status = dpari_job_value(s, row.rank, 2, -1, &job->rank, why);
+    status = dpari_job_value(site, row.rank, 2, -1, &job->rank, why);
     if (status == DPAR_OK) {
-        status = dpari_job_value(s, row.size, 3, -1, &job->size, why);
+        status = dpari_job_value(site, row.size, 3, -1, &job->size, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_job_value(s, row.local_rank, 2, -1, &job->local_rank, why);
+        status = dpari_job_value(site, row.local_rank, 2, -1, &job->local_rank, why);
     }
     if (status == DPAR_OK) {
-        status = dpari_job_value(s, row.local_size, 2, -1, &job->local_size, why);
+        status = dpari_job_value(site, row.local_size, 2, -1, &job->local_size, why);
     }
     if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
-        job->size = dpari_job_nodefile(s);
+        job->size = dpari_job_nodefile(site);
         job->size = job->size > 0 ? job->size : -1;
     }
     if (status == DPAR_OK && (job->rank < 0 || job->size < 0)) {
         const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
         const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
         if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
-            dpari_job_pick(s, row.rank, 2, &present);
+            dpari_job_pick(site, row.rank, 2, &present);
             missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
             return dpari_wrong(why, "PALS (Cray): %s is set but %s", present, missing);
         }
@@ -445,23 +448,23 @@ DPARI_STATIC_NOINLINE dpar_status dpari_job_take(const dpari_site *s, int32_t la
 }
 
 /* Flux sets only the number of nodes. If it divides the number of ranks, all nodes have as many. */
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
+static dpar_status dpari_job_flux(const dpari_site *site, dpar_launcher_info *job, int32_t *nodes,
                                   dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
-    dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
+    dpar_status status = dpari_job_value(site, &name, 1, 0, nodes, why);
     if (status == DPAR_OK && *nodes > 0 && job->size % *nodes == 0) {
         job->local_size = job->size / *nodes;
     }
     return status;
 }
 
-static dpar_status dpari_job_slurm(const dpari_site *s, dpar_launcher_info *job, int32_t *nodes,
+static dpar_status dpari_job_slurm(const dpari_site *site, dpar_launcher_info *job, int32_t *nodes,
                                    dpar_why *why)
 {
-    const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
+    const char *name = "SLURM_NODEID", *text = dpari_site_env(site, "SLURM_STEP_TASKS_PER_NODE");
     int32_t node;
-    dpar_status status = dpari_job_value(s, &name, 1, -1, &node, why);
+    dpar_status status = dpari_job_value(site, &name, 1, -1, &node, why);
     if (status != DPAR_OK || text == NULL) {
         return status;
     }
@@ -499,53 +502,55 @@ static dpar_status dpari_job_is_sound(const dpar_launcher_info *job, dpar_why *w
 }
 
 /* Appends before + the variable's text, if it is set and not empty. */
-static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before, const char *name)
+static void dpari_job_part(const dpari_site *site, dpar_text *out, const char *before,
+                           const char *name)
 {
-    const char *text = dpari_site_env(s, name);
+    const char *text = dpari_site_env(site, name);
     if (text != NULL && text[0] != 0) {
-        dpari_text_print(t, "%s%s", before, text);
+        dpari_text_print(out, "%s%s", before, text);
     }
 }
 
 /* Appends what distinguishes this job from a second one of the same user, such as job and step
  * numbers. Appends nothing if no variable has them. */
-static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
+static void dpari_job_id(const dpari_site *site, int32_t launcher, dpar_text *text)
 {
     switch (launcher) {
-    case DPAR_LAUNCHER_DPAR: dpari_job_part(s, t, "", "DPAR_JOB"); break;
+    case DPAR_LAUNCHER_DPAR: dpari_job_part(site, text, "", "DPAR_JOB"); break;
     case DPAR_LAUNCHER_TORCHRUN:
-        if (dpari_job_has(s, "MASTER_PORT") || dpari_job_has(s, "TORCHELASTIC_RUN_ID")) {
-            dpari_job_part(s, t, "", "TORCHELASTIC_RUN_ID");
-            dpari_job_part(s, t, "@", "MASTER_ADDR");
-            dpari_job_part(s, t, ":", "MASTER_PORT");
-            dpari_job_part(s, t, "#", "TORCHELASTIC_RESTART_COUNT");
+        if (dpari_job_has(site, "MASTER_PORT") || dpari_job_has(site, "TORCHELASTIC_RUN_ID")) {
+            dpari_job_part(site, text, "", "TORCHELASTIC_RUN_ID");
+            dpari_job_part(site, text, "@", "MASTER_ADDR");
+            dpari_job_part(site, text, ":", "MASTER_PORT");
+            dpari_job_part(site, text, "#", "TORCHELASTIC_RESTART_COUNT");
         }
         break;
     case DPAR_LAUNCHER_OPENMPI:
-        dpari_job_part(s, t, "",
-                       dpari_job_has(s, "PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
-                                                          : "OMPI_MCA_ess_base_jobid");
+        dpari_job_part(site, text, "",
+                       dpari_job_has(site, "PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
+                                                             : "OMPI_MCA_ess_base_jobid");
         break;
     case DPAR_LAUNCHER_PALS:
-        if (dpari_job_has(s, "PALS_APID")) {
-            dpari_job_part(s, t, "", "PBS_JOBID");
-            dpari_job_part(s, t, "+", "PALS_APID");
+        if (dpari_job_has(site, "PALS_APID")) {
+            dpari_job_part(site, text, "", "PBS_JOBID");
+            dpari_job_part(site, text, "+", "PALS_APID");
         }
         break;
     case DPAR_LAUNCHER_MVAPICH:
-        if (dpari_job_has(s, "MPIRUN_ID")) {
-            dpari_job_part(s, t, "", "MPIRUN_HOST");
-            dpari_job_part(s, t, ":", "MPIRUN_ID");
+        if (dpari_job_has(site, "MPIRUN_ID")) {
+            dpari_job_part(site, text, "", "MPIRUN_HOST");
+            dpari_job_part(site, text, ":", "MPIRUN_ID");
         }
         break;
-    case DPAR_LAUNCHER_FLUX: dpari_job_part(s, t, "", "FLUX_JOB_ID"); break;
+    case DPAR_LAUNCHER_FLUX: dpari_job_part(site, text, "", "FLUX_JOB_ID"); break;
     case DPAR_LAUNCHER_JSRUN:
-        dpari_job_part(s, t, "", "LSB_JOBID");
-        dpari_job_part(s, t, ".", "JSM_NAMESPACE_ID");
+        dpari_job_part(site, text, "", "LSB_JOBID");
+        dpari_job_part(site, text, ".", "JSM_NAMESPACE_ID");
         break;
     case DPAR_LAUNCHER_SLURM:
-        dpari_job_part(s, t, "", dpari_job_has(s, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
-        dpari_job_part(s, t, ".", "SLURM_STEP_ID");
+        dpari_job_part(site, text, "",
+                       dpari_job_has(site, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
+        dpari_job_part(site, text, ".", "SLURM_STEP_ID");
         break;
     default: break; /* Hydra sets no such variable */
     }
@@ -654,9 +659,9 @@ DPARI_INTERNAL DPARI_COLD int64_t dpari_job_process(int64_t pid, int32_t wanted)
 
 /* Returns the pid of the process at the other end of the socket in PMI_FD, or 0 if unknown. That is
  * Hydra's proxy, which is the same for all ranks of a node whatever runs between it and them. */
-static int64_t dpari_job_proxy(const dpari_site *s)
+static int64_t dpari_job_proxy(const dpari_site *site)
 {
-    const char *text = dpari_site_env(s, "PMI_FD");
+    const char *text = dpari_site_env(site, "PMI_FD");
     int64_t fd, pid, user;
     if (text == NULL || !dpari_job_number(text, INT32_MAX, &fd) ||
         dpari_os_peer((int)fd, &pid, &user) != 0) {

@@ -282,17 +282,17 @@ static void dpari_meet_sweep(void)
  * process of the same job that has not ended yet; if none answers, it is an old file, which is
  * unlinked. A name that another user has taken is skipped. Returns 1 and sets *listener, 0 if the
  * caller must try again, or -1 and errno if it fails. */
-static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
+static int dpari_host_listen(dpari_host *host, int32_t named, int *listener)
 {
     int32_t k;
     for (k = 0; k < DPARI_NAMES; k++) {
-        socklen_t bytes = dpari_meet_name(h->job, k, named, &h->name);
+        socklen_t bytes = dpari_meet_name(host->job, k, named, &host->name);
         int fd = dpari_meet_socket(), other, mine, number;
         if (fd < 0) {
             return -1;
         }
-        if (bind(fd, (struct sockaddr *)(void *)&h->name, bytes) == 0 && listen(fd, 128) == 0) {
-            h->file = named ? h->name : h->file;
+        if (bind(fd, (struct sockaddr *)(void *)&host->name, bytes) == 0 && listen(fd, 128) == 0) {
+            host->file = named ? host->name : host->file;
             *listener = fd;
             return 1;
         }
@@ -307,13 +307,13 @@ static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
             return -1;
         }
         mine = 1;
-        if (connect(other, (struct sockaddr *)(void *)&h->name, bytes) == 0) {
+        if (connect(other, (struct sockaddr *)(void *)&host->name, bytes) == 0) {
             mine = dpari_meet_is_mine(other);
         } else if (named && errno == ECONNREFUSED) {
             struct stat about;
-            mine = lstat(h->name.sun_path, &about) == 0 && about.st_uid == getuid();
+            mine = lstat(host->name.sun_path, &about) == 0 && about.st_uid == getuid();
             if (mine) {
-                unlink(h->name.sun_path);
+                unlink(host->name.sun_path);
             }
         }
         close(other);
@@ -325,20 +325,20 @@ static int dpari_host_listen(dpari_host *h, int32_t named, int *listener)
 }
 
 /* Closes the connection of guest i. */
-static void dpari_host_drop(dpari_host *h, int32_t i)
+static void dpari_host_drop(dpari_host *host, int32_t i)
 {
-    dpari_guest *g = &h->guest[i];
-    close(h->poll[1 + i].fd);
-    h->poll[1 + i].fd = -1;
+    dpari_guest *g = &host->guest[i];
+    close(host->poll[1 + i].fd);
+    host->poll[1 + i].fd = -1;
     if (g->rank > 0) {
-        h->place[g->rank] = 0;
+        host->place[g->rank] = 0;
     }
-    h->mapped -= g->state == DPARI_GUEST_MAPPED;
+    host->mapped -= g->state == DPARI_GUEST_MAPPED;
     dpari_zero(g, sizeof *g);
     g->rank = -1;
 }
 
-static void dpari_host_accept(dpari_host *h, int listener)
+static void dpari_host_accept(dpari_host *host, int listener)
 {
     int fd = dpari_os_beyond_standard(accept(listener, NULL, NULL));
     int32_t i = 0;
@@ -347,106 +347,106 @@ static void dpari_host_accept(dpari_host *h, int listener)
     }
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     fcntl(fd, F_SETFL, O_NONBLOCK);
-    while (i < h->guests && h->poll[1 + i].fd >= 0) {
+    while (i < host->guests && host->poll[1 + i].fd >= 0) {
         i++;
     }
-    if (i == h->guests || !dpari_meet_is_mine(fd)) {
-        h->strangers++;
+    if (i == host->guests || !dpari_meet_is_mine(fd)) {
+        host->strangers++;
         close(fd);
         return;
     }
-    h->poll[1 + i].fd = fd;
-    h->poll[1 + i].events = POLLIN;
-    h->poll[1 + i].revents = 0;
-    h->guest[i].rank = -1;
+    host->poll[1 + i].fd = fd;
+    host->poll[1 + i].events = POLLIN;
+    host->poll[1 + i].revents = 0;
+    host->guest[i].rank = -1;
 }
 
-static void dpari_host_accept_all(dpari_host *h)
+static void dpari_host_accept_all(dpari_host *host)
 {
-    if (h->poll[0].revents != 0) {
-        dpari_host_accept(h, h->poll[0].fd);
+    if (host->poll[0].revents != 0) {
+        dpari_host_accept(host, host->poll[0].fd);
     }
-    if (h->poll[1 + h->guests].revents != 0) {
-        dpari_host_accept(h, h->poll[1 + h->guests].fd);
+    if (host->poll[1 + host->guests].revents != 0) {
+        dpari_host_accept(host, host->poll[1 + host->guests].fd);
     }
 }
 
 /* True if the guest has closed its connection and this was not noticed yet. */
-static int dpari_host_is_gone(const dpari_host *h, int32_t i)
+static int dpari_host_is_gone(const dpari_host *host, int32_t i)
 {
     char byte;
-    return recv(h->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
+    return recv(host->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
 }
 
 /* Checks the first message of a guest: it must be a rank of this job and of the same build, and the
  * first with its number. */
-static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
+static dpar_status dpari_host_hello(dpari_host *host, int32_t i, dpar_why *why)
 {
-    dpari_guest *g = &h->guest[i];
+    dpari_guest *g = &host->guest[i];
     dpari_hello mine;
     int32_t rank = g->in.rank;
-    dpari_meet_greet(h->job, &mine);
+    dpari_meet_greet(host->job, &mine);
     if (g->in.magic != mine.magic || g->in.job != mine.job || g->in.kind != DPARI_HELLO) {
-        h->strangers++;
-        dpari_host_drop(h, i);
+        host->strangers++;
+        dpari_host_drop(host, i);
         return DPAR_OK;
     }
     if (g->in.layout != mine.layout) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "rank %d is built with another version of dpar.h than rank 0", rank);
     }
-    if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
+    if (g->in.size != host->job->size || rank < 1 || rank >= host->job->size) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "a process says that it is rank %d of %d, but rank 0 says that there are "
                          "%d ranks",
-                         rank, g->in.size, h->job->size);
+                         rank, g->in.size, host->job->size);
     }
-    if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
-        dpari_host_drop(h, h->place[rank] - 1);
+    if (host->place[rank] != 0 && dpari_host_is_gone(host, host->place[rank] - 1)) {
+        dpari_host_drop(host, host->place[rank] - 1);
     }
-    if (h->place[rank] != 0) {
+    if (host->place[rank] != 0) {
         return dpari_say(DPAR_E_MISMATCH, why,
                          "two processes say that they are rank %d of %d: perhaps two jobs have the "
                          "same id",
-                         rank, h->job->size);
+                         rank, host->job->size);
     }
     g->rank = rank;
     g->state = DPARI_GUEST_WELCOME;
-    h->place[rank] = i + 1;
+    host->place[rank] = i + 1;
     mine.kind = DPARI_WELCOME;
     mine.nonce = g->in.nonce;
-    if (!dpari_meet_send(h->poll[1 + i].fd, &mine, h->segment->fd)) {
-        dpari_host_drop(h, i);
+    if (!dpari_meet_send(host->poll[1 + i].fd, &mine, host->segment->fd)) {
+        dpari_host_drop(host, i);
     }
     return DPAR_OK;
 }
 
 /* Handles what a guest has sent. Fails if the job cannot start. */
-static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
+static dpar_status dpari_host_hear(dpari_host *host, int32_t i, dpar_why *why)
 {
-    dpari_guest *g = &h->guest[i];
-    int passed = -1, whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+    dpari_guest *g = &host->guest[i];
+    int passed = -1, whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
     if (passed >= 0) {
         close(passed);
     }
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
-        dpari_host_drop(h, i);
+        dpari_host_drop(host, i);
         if (!mapped) {
             return DPAR_OK; /* it may connect again */
         }
         return dpari_say(DPAR_E_PEER, why, "rank %d ended while %d ranks were starting", rank,
-                         h->job->size);
+                         host->job->size);
     }
     if (whole == 0) {
         return DPAR_OK;
     }
     g->got = 0;
     if (g->state == DPARI_GUEST_NEW) {
-        return dpari_host_hello(h, i, why);
+        return dpari_host_hello(host, i, why);
     }
     if (g->in.kind != DPARI_MAPPED || g->state != DPARI_GUEST_WELCOME) {
-        dpari_host_drop(h, i);
+        dpari_host_drop(host, i);
         return DPAR_OK;
     }
     if (g->in.status != DPAR_OK) {
@@ -455,46 +455,49 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
                          g->in.text);
     }
     g->state = DPARI_GUEST_MAPPED;
-    h->mapped++;
+    host->mapped++;
     return DPAR_OK;
 }
 
 /* Appends what may keep ranks from finding each other. */
-static void dpari_meet_put_reasons(dpar_text *t, const dpar_launcher_info *job)
+static void dpari_meet_put_reasons(dpar_text *text, const dpar_launcher_info *job)
 {
     if (strncmp(job->id, "process ", 8) == 0) { /* the id that dpari_job_here makes of a pid */
-        dpar_text_put(t, "; its id differs between PID namespaces: set DPAR_JOB");
+        dpar_text_put(text, "; its id differs between PID namespaces: set DPAR_JOB");
     }
-    dpar_text_put(t, "; ranks need one user, and one network namespace or /tmp");
+    dpar_text_put(text, "; ranks need one user, and one network namespace or /tmp");
     if (job->local_size < 0) { /* the launcher does not tell how many ranks are on this node */
-        dpar_text_put(t, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
+        dpar_text_put(text, "; if some are on other nodes, use dpar_mpi.h or dpar_nccl.h");
     }
 }
 
 /* Fails with "ranks 2, 3 of 4 did not come within 5.0 s". */
-static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
+static dpar_status dpari_host_late(const dpari_host *host, dpar_why *why)
 {
-    int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
+    int32_t r, named = 0, missing = host->job->size - 1 - host->mapped;
     dpar_text t;
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    if (h->poll[0].fd < 0) {
+    if (host->poll[0].fd < 0) {
         dpari_text_print(&t, "another process is rank 0 of this job (%s, %s) and did not end",
-                         dpari_launcher_name(h->job->kind), h->job->id);
+                         dpari_launcher_name(host->job->kind), host->job->id);
     } else {
         dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
-        for (r = 1; r < h->job->size; r++) {
-            if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
+        for (r = 1; r < host->job->size; r++) {
+            if ((host->place[r] == 0 ||
+                 host->guest[host->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
                 named++ < 16) {
                 dpari_text_print(&t, "%s%d", named > 1 ? ", " : "", r);
             }
         }
-        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ", h->job->size);
+        dpari_text_print(&t, "%s%d did not come", named > 16 ? ", ... of " : " of ",
+                         host->job->size);
     }
-    dpari_text_print(&t, " within %.1f s", dpari_os_now() - h->began);
-    if (h->strangers > 0) {
-        dpari_text_print(&t, "; %d connections did not belong to ranks of this job", h->strangers);
+    dpari_text_print(&t, " within %.1f s", dpari_os_now() - host->began);
+    if (host->strangers > 0) {
+        dpari_text_print(&t, "; %d connections did not belong to ranks of this job",
+                         host->strangers);
     }
-    dpari_meet_put_reasons(&t, h->job);
+    dpari_meet_put_reasons(&t, host->job);
     return DPAR_E_TIMEOUT;
 }
 
@@ -502,31 +505,31 @@ static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
  * in another network namespace, where abstract names are not visible but files are. */
 #define DPARI_MEET_WIDER 1.0
 
-static void dpari_host_widen(dpari_host *h)
+static void dpari_host_widen(dpari_host *host)
 {
-    struct pollfd *second = &h->poll[1 + h->guests];
-    if (h->named || second->fd >= 0 || dpari_os_now() - h->began < DPARI_MEET_WIDER) {
+    struct pollfd *second = &host->poll[1 + host->guests];
+    if (host->named || second->fd >= 0 || dpari_os_now() - host->began < DPARI_MEET_WIDER) {
         return;
     }
     dpari_meet_sweep();
-    (void)dpari_host_listen(h, 1, &second->fd); /* if that fails, the first one must be enough */
+    (void)dpari_host_listen(host, 1, &second->fd); /* if that fails, the first one must be enough */
 }
 
 /* Waits until all ranks have mapped the segment, or the job cannot start. */
-static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
+static dpar_status dpari_host_wait(dpari_host *host, dpar_why *why)
 {
     dpar_status status = DPAR_OK;
     int32_t i;
-    while (status == DPAR_OK && h->mapped < h->job->size - 1) {
+    while (status == DPAR_OK && host->mapped < host->job->size - 1) {
         const double now = dpari_os_now();
         double left;
-        h->deadline += dpari_os_suspended(&h->looked, now);
-        left = h->deadline - now;
+        host->deadline += dpari_os_suspended(&host->looked, now);
+        left = host->deadline - now;
         if (left <= 0.0) {
-            return dpari_host_late(h, why);
+            return dpari_host_late(host, why);
         }
-        if (h->poll[0].fd < 0) {
-            int listens = dpari_host_listen(h, h->named, &h->poll[0].fd);
+        if (host->poll[0].fd < 0) {
+            int listens = dpari_host_listen(host, host->named, &host->poll[0].fd);
             if (listens < 0) {
                 return dpari_meet_failed(why, "the socket where ranks meet", errno);
             }
@@ -535,93 +538,94 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
                 continue;
             }
         }
-        dpari_host_widen(h);
-        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
+        dpari_host_widen(host);
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(left)) <= 0) {
             continue;
         }
-        for (i = 0; i < h->guests && status == DPAR_OK; i++) {
-            if (h->poll[1 + i].fd >= 0 && h->poll[1 + i].revents != 0) {
-                status = dpari_host_hear(h, i, why);
+        for (i = 0; i < host->guests && status == DPAR_OK; i++) {
+            if (host->poll[1 + i].fd >= 0 && host->poll[1 + i].revents != 0) {
+                status = dpari_host_hear(host, i, why);
             }
         }
-        dpari_host_accept_all(h);
+        dpari_host_accept_all(host);
     }
     return status;
 }
 
 /* Sends the result to a guest that has identified itself. */
-static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const dpar_why *why)
+static void dpari_host_tell(dpari_host *host, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
-    dpari_meet_greet(h->job, &mine);
+    dpari_meet_greet(host->job, &mine);
     mine.kind = status == DPAR_OK ? DPARI_GO : DPARI_REFUSED;
     mine.status = status;
-    mine.nonce = h->guest[i].in.nonce;
+    mine.nonce = host->guest[i].in.nonce;
     dpari_copy_text(mine.text, sizeof mine.text, status != DPAR_OK ? why->text : "",
                     sizeof mine.text);
-    dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
-    dpari_host_drop(h, i);
+    dpari_meet_send(host->poll[1 + i].fd, &mine, -1);
+    dpari_host_drop(host, i);
 }
 
 /* The job cannot start: waits up to a second for ranks that arrive later, so that they fail with
  * the same message. told: ranks that have the message already. */
-static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
+static void dpari_host_linger(dpari_host *host, dpar_status status, const dpar_why *why,
+                              int32_t told)
 {
-    const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
+    const double end = dpari_leastf(host->deadline, dpari_os_now() + 1.0);
     int32_t i;
-    while (told < h->job->size - 1 && h->poll[0].fd >= 0 && dpari_os_now() < end) {
-        if (poll(h->poll, (nfds_t)h->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
+    while (told < host->job->size - 1 && host->poll[0].fd >= 0 && dpari_os_now() < end) {
+        if (poll(host->poll, (nfds_t)host->guests + 2, dpari_meet_milliseconds(0.05)) <= 0) {
             continue;
         }
-        for (i = 0; i < h->guests; i++) {
-            dpari_guest *g = &h->guest[i];
+        for (i = 0; i < host->guests; i++) {
+            dpari_guest *g = &host->guest[i];
             int passed = -1, whole;
-            if (h->poll[1 + i].fd < 0 || h->poll[1 + i].revents == 0) {
+            if (host->poll[1 + i].fd < 0 || host->poll[1 + i].revents == 0) {
                 continue;
             }
-            whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+            whole = dpari_meet_read(host->poll[1 + i].fd, &g->in, &g->got, &passed);
             if (passed >= 0) {
                 close(passed);
             }
             if (whole > 0) {
                 told++;
-                dpari_host_tell(h, i, status, why);
+                dpari_host_tell(host, i, status, why);
             } else if (whole < 0) {
-                dpari_host_drop(h, i);
+                dpari_host_drop(host, i);
             }
         }
-        dpari_host_accept_all(h);
+        dpari_host_accept_all(host);
     }
 }
 
 /* Sends the result to all guests and closes the listeners. */
-static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+static void dpari_host_end(dpari_host *host, dpar_status status, const dpar_why *why)
 {
     int32_t i, told = 0;
-    struct pollfd *second = &h->poll[1 + h->guests];
+    struct pollfd *second = &host->poll[1 + host->guests];
     if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
-        if (h->poll[0].fd >= 0) {
-            close(h->poll[0].fd);
+        if (host->poll[0].fd >= 0) {
+            close(host->poll[0].fd);
         }
         if (second->fd >= 0) {
             close(second->fd);
         }
-        h->poll[0].fd = second->fd = -1;
+        host->poll[0].fd = second->fd = -1;
     }
-    for (i = 0; i < h->guests; i++) {
-        if (h->poll[1 + i].fd >= 0 && h->guest[i].in.magic != 0) {
+    for (i = 0; i < host->guests; i++) {
+        if (host->poll[1 + i].fd >= 0 && host->guest[i].in.magic != 0) {
             told++;
-            dpari_host_tell(h, i, status, why);
+            dpari_host_tell(host, i, status, why);
         }
     }
-    dpari_host_linger(h, status, why, told);
-    for (i = 0; i <= h->guests + 1; i++) {
-        if (h->poll[i].fd >= 0) {
-            close(h->poll[i].fd);
+    dpari_host_linger(host, status, why, told);
+    for (i = 0; i <= host->guests + 1; i++) {
+        if (host->poll[i].fd >= 0) {
+            close(host->poll[i].fd);
         }
     }
-    if (h->file.sun_path[0] != 0) {
-        unlink(h->file.sun_path);
+    if (host->file.sun_path[0] != 0) {
+        unlink(host->file.sun_path);
     }
 }
 

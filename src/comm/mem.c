@@ -195,32 +195,32 @@ static void dpari_mem_load(void *to, int32_t sums, const void *from, int32_t typ
 
 /* Stores n results, which are in f64 or f32: divides them by the number of parts (AVG), multiplies
  * them by the scale, and adds the old values if required. */
-static void dpari_mem_reduce_end(const dpar_mem_reduce *r, double *x, int64_t i, int64_t n)
+static void dpari_mem_reduce_end(const dpar_mem_reduce *reduce, double *x, int64_t i, int64_t n)
 {
     double y[DPARI_ELEMENTS] = {0.0};
     float *f = (float *)(void *)x, g;
-    const int one = r->scale >= 1.0 && r->scale <= 1.0;
-    const float scale = (float)r->scale, parts = (float)r->parts;
+    const int one = reduce->scale >= 1.0 && reduce->scale <= 1.0;
+    const float scale = (float)reduce->scale, parts = (float)reduce->parts;
     int64_t k;
-    if (r->accumulate) {
-        dpari_elements_load(y, r->to, i, n, r->to_type);
+    if (reduce->accumulate) {
+        dpari_elements_load(y, reduce->to, i, n, reduce->to_type);
     }
-    for (k = 0; k < n && r->sum_type == DPAR_F64; k++) {
-        x[k] = r->op == DPAR_AVG && r->parts > 1 ? x[k] / (double)r->parts : x[k];
-        x[k] = one ? x[k] : x[k] * r->scale;
-        x[k] = r->accumulate ? y[k] + x[k] : x[k];
+    for (k = 0; k < n && reduce->sum_type == DPAR_F64; k++) {
+        x[k] = reduce->op == DPAR_AVG && reduce->parts > 1 ? x[k] / (double)reduce->parts : x[k];
+        x[k] = one ? x[k] : x[k] * reduce->scale;
+        x[k] = reduce->accumulate ? y[k] + x[k] : x[k];
     }
-    for (k = 0; k < n && r->sum_type != DPAR_F64; k++) {
-        g = r->op == DPAR_AVG && r->parts > 1 ? f[k] / parts : f[k];
+    for (k = 0; k < n && reduce->sum_type != DPAR_F64; k++) {
+        g = reduce->op == DPAR_AVG && reduce->parts > 1 ? f[k] / parts : f[k];
         g = one ? g : g * scale;
-        f[k] = r->accumulate ? (float)y[k] + g : g;
+        f[k] = reduce->accumulate ? (float)y[k] + g : g;
     }
-    if (r->sum_type == DPAR_F64) {
-        dpari_elements_store(r->to, x, i, n, r->to_type);
-    } else if (r->to_type == DPAR_F32) {
-        dpari_kern_copy((unsigned char *)r->to + 4 * i, f, n * 4, 0);
+    if (reduce->sum_type == DPAR_F64) {
+        dpari_elements_store(reduce->to, x, i, n, reduce->to_type);
+    } else if (reduce->to_type == DPAR_F32) {
+        dpari_kern_copy((unsigned char *)reduce->to + 4 * i, f, n * 4, 0);
     } else {
-        dpari_kern_convert((unsigned char *)r->to + 2 * i, r->to_type, f, DPAR_F32, n);
+        dpari_kern_convert((unsigned char *)reduce->to + 2 * i, reduce->to_type, f, DPAR_F32, n);
     }
 }
 
@@ -245,77 +245,81 @@ static void dpari_mem_put_int(void *at, int64_t i, int32_t type, uint64_t x)
     }
 }
 
-static void dpari_mem_reduce_ints(const dpar_mem_reduce *r)
+static void dpari_mem_reduce_ints(const dpar_mem_reduce *reduce)
 {
-    const int32_t type = r->to_type;
+    const int32_t type = reduce->to_type;
     /* maps the smallest signed number to 0, so that unsigned comparisons order signed numbers */
     const uint64_t flip = type == DPAR_U64 ? 0 : (uint64_t)1 << 63;
     int64_t i, p;
-    for (i = 0; i < r->count; i++) {
-        uint64_t x = dpari_mem_int(r->from, i, type);
-        for (p = 1; p < r->parts; p++) {
-            const uint64_t y = dpari_mem_int(r->from, p * r->stride + i, type);
-            switch (r->op) {
+    for (i = 0; i < reduce->count; i++) {
+        uint64_t x = dpari_mem_int(reduce->from, i, type);
+        for (p = 1; p < reduce->parts; p++) {
+            const uint64_t y = dpari_mem_int(reduce->from, p * reduce->stride + i, type);
+            switch (reduce->op) {
             case DPAR_PRODUCT: x *= y; break;
             case DPAR_MAX: x = (x ^ flip) > (y ^ flip) ? x : y; break;
             case DPAR_MIN: x = (x ^ flip) > (y ^ flip) ? y : x; break;
             default: x += y; break;
             }
         }
-        dpari_mem_put_int(r->to, i, type, x);
-        if (r->op == DPAR_AVG) {
-            x = dpari_mem_int(r->to, i, type); /* the sum, wrapped to the type */
-            x = flip != 0 ? (uint64_t)((int64_t)x / r->parts) : x / (uint64_t)r->parts;
-            dpari_mem_put_int(r->to, i, type, x);
+        dpari_mem_put_int(reduce->to, i, type, x);
+        if (reduce->op == DPAR_AVG) {
+            x = dpari_mem_int(reduce->to, i, type); /* the sum, wrapped to the type */
+            x = flip != 0 ? (uint64_t)((int64_t)x / reduce->parts) : x / (uint64_t)reduce->parts;
+            dpari_mem_put_int(reduce->to, i, type, x);
         }
     }
 }
 
 /* True if types and numbers are allowed. */
-static int dpari_mem_reduce_fits(const dpar_mem_reduce *r)
+static int dpari_mem_reduce_fits(const dpar_mem_reduce *reduce)
 {
-    const int ints = dpari_type_can_reduce(r->to_type) && !dpari_is_float(r->to_type);
-    if (r->count < 0 || r->parts < 1 || (r->stride != 0 && r->stride < r->count) ||
-        r->op < DPAR_SUM || r->op > DPAR_MIN ||
-        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+    const int ints = dpari_type_can_reduce(reduce->to_type) && !dpari_is_float(reduce->to_type);
+    if (reduce->count < 0 || reduce->parts < 1 ||
+        (reduce->stride != 0 && reduce->stride < reduce->count) || reduce->op < DPAR_SUM ||
+        reduce->op > DPAR_MIN ||
+        (reduce->count > 0 && (reduce->to == NULL || reduce->from == NULL))) {
         return 0;
     }
     if (ints) {
-        return r->from_type == r->to_type && r->sum_type == r->to_type && r->accumulate == 0 &&
-               r->scale >= 1.0 && r->scale <= 1.0;
+        return reduce->from_type == reduce->to_type && reduce->sum_type == reduce->to_type &&
+               reduce->accumulate == 0 && reduce->scale >= 1.0 && reduce->scale <= 1.0;
     }
-    return dpari_is_float(r->to_type) && dpari_is_float(r->from_type) &&
-           dpari_is_wide(r->sum_type) &&
-           (r->sum_type == DPAR_F64 || (r->to_type != DPAR_F64 && r->from_type != DPAR_F64)) &&
-           (r->accumulate == 0 || r->accumulate == 1);
+    return dpari_is_float(reduce->to_type) && dpari_is_float(reduce->from_type) &&
+           dpari_is_wide(reduce->sum_type) &&
+           (reduce->sum_type == DPAR_F64 ||
+            (reduce->to_type != DPAR_F64 && reduce->from_type != DPAR_F64)) &&
+           (reduce->accumulate == 0 || reduce->accumulate == 1);
 }
 
-DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r)
+DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce)
 {
-    const int32_t op = r->op == DPAR_AVG ? DPAR_SUM : r->op, bytes = dpar_type_bytes(r->from_type);
+    const int32_t op = reduce->op == DPAR_AVG ? DPAR_SUM : reduce->op,
+                  bytes = dpar_type_bytes(reduce->from_type);
     double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS];
     void *const out[1] = {x};
     const void *in[2];
     int64_t i, p;
     (void)ctx;
-    if (!dpari_mem_reduce_fits(r)) {
+    if (!dpari_mem_reduce_fits(reduce)) {
         return DPAR_E_ARG;
     }
-    if (!dpari_is_float(r->to_type)) {
-        dpari_mem_reduce_ints(r);
+    if (!dpari_is_float(reduce->to_type)) {
+        dpari_mem_reduce_ints(reduce);
         return DPAR_OK;
     }
     in[0] = x;
     in[1] = y;
-    for (i = 0; i < r->count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, r->count - i);
-        dpari_mem_load(x, r->sum_type, r->from, r->from_type, i, n);
-        for (p = 1; p < r->parts; p++) {
-            const unsigned char *part = (const unsigned char *)r->from + p * r->stride * bytes;
-            dpari_mem_load(y, r->sum_type, part, r->from_type, i, n);
-            dpari_kern_reduce(out, 1, in, 2, n, r->sum_type, op, 0);
+    for (i = 0; i < reduce->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, reduce->count - i);
+        dpari_mem_load(x, reduce->sum_type, reduce->from, reduce->from_type, i, n);
+        for (p = 1; p < reduce->parts; p++) {
+            const unsigned char *part =
+                (const unsigned char *)reduce->from + p * reduce->stride * bytes;
+            dpari_mem_load(y, reduce->sum_type, part, reduce->from_type, i, n);
+            dpari_kern_reduce(out, 1, in, 2, n, reduce->sum_type, op, 0);
         }
-        dpari_mem_reduce_end(r, x, i, n);
+        dpari_mem_reduce_end(reduce, x, i, n);
     }
     return DPAR_OK;
 }

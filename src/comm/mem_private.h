@@ -19,7 +19,7 @@ DPARI_API dpar_status dpari_mem_span(void *ctx, const dpar_mem_span *spans, int3
 DPARI_API dpar_status dpari_do_move(dpar_comm *comm, const dpar_mem_box *boxes, int32_t n);
 DPARI_API dpar_status dpari_do_wait(dpar_comm *comm);
 DPARI_API dpar_status dpari_do_span(dpar_comm *comm, const dpar_mem_span *spans, int32_t n);
-DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *r);
+DPARI_API dpar_status dpari_do_reduce(dpar_comm *comm, const dpar_mem_reduce *reduce);
 DPARI_API dpar_status dpari_do_finite(dpar_comm *comm, const dpar_mem_finite *f);
 /* Breaks comm if the operation `what` of its table returned an error st. Returns st. */
 DPARI_API dpar_status dpari_do_ended(dpar_comm *comm, dpar_status st, const char *what);
@@ -37,6 +37,6 @@ DPARI_API dpar_status dpari_do_convert(dpar_comm *comm, void *to, int32_t to_typ
 /* ---- of this header's own modules ---- */
 
 /* dpar_mem.reduce in the host's memory. */
-DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *r);
+DPARI_INTERNAL dpar_status dpari_mem_reduce(void *ctx, const dpar_mem_reduce *reduce);
 
 #endif

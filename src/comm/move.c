@@ -220,24 +220,24 @@ static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const uns
 
 /* ---- parts of a box: elements [begin, end) of its message ------------------------------------ */
 
-static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
+static int64_t dpari_item_step(const dpari_move_array *array, const dpari_move_item *it, int32_t d)
 {
-    const int64_t step = a->step[dpari_swapped(it->swap, d)];
+    const int64_t step = array->step[dpari_swapped(it->swap, d)];
     return it->flip >> d & 1u ? -step : step;
 }
 
 /* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
  * array, its lengths. Returns how many elements it has. */
-static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
-                               int64_t end, int64_t *at, int64_t *length)
+static int64_t dpari_item_rect(const dpari_move_array *array, const dpari_move_item *it,
+                               int64_t begin, int64_t end, int64_t *at, int64_t *length)
 {
     int64_t rest = begin, inner = 1, index = 0, per = 1;
-    int32_t d, cut = a->dims;
+    int32_t d, cut = array->dims;
     *at = it->at;
-    for (d = a->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
+    for (d = array->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
         int64_t i = rest % it->extent[d];
         rest /= it->extent[d];
-        *at += i * dpari_item_step(a, it, d);
+        *at += i * dpari_item_step(array, it, d);
         length[d] = 1;
         if (cut == d + 1 && begin % inner == 0 && end - begin >= inner) {
             cut = d;
@@ -246,10 +246,10 @@ static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item 
             inner *= it->extent[d];
         }
     }
-    if (cut == a->dims) { /* no dims: one element */
+    if (cut == array->dims) { /* no dims: one element */
         return 1;
     }
-    for (d = cut + 1; d < a->dims; d++) {
+    for (d = cut + 1; d < array->dims; d++) {
         length[d] = it->extent[d];
     }
     length[cut] = dpari_least(it->extent[cut] - index, (end - begin) / per);
@@ -257,18 +257,18 @@ static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item 
 }
 
 /* The loops over a rectangle between the array and a message; `pack`: out of the array. */
-static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
+static void dpari_rect_box(const dpari_move_array *array, const dpari_move_item *it,
                            const int64_t *length, int pack, dpari_move_box *b)
 {
-    int64_t dense = a->bytes;
+    int64_t dense = array->bytes;
     int32_t d;
-    for (d = 0; d < a->dims; d++) {
+    for (d = 0; d < array->dims; d++) {
         dense *= length[d];
     }
     b->dims = 0;
-    b->unit = a->bytes;
-    for (d = 0; d < a->dims; d++) {
-        int64_t step = dpari_item_step(a, it, d) * a->bytes;
+    b->unit = array->bytes;
+    for (d = 0; d < array->dims; d++) {
+        int64_t step = dpari_item_step(array, it, d) * array->bytes;
         dense /= length[d];
         dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
     }
@@ -276,25 +276,25 @@ static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
 }
 
 /* What waits to be moved on the device is enqueued. What fails there breaks the communicator. */
-static void dpari_move_flush(dpari_move *m)
+static void dpari_move_flush(dpari_move *move)
 {
-    if (m->boxes > 0) {
-        (void)dpari_do_move(m->comm, m->box, m->boxes);
+    if (move->boxes > 0) {
+        (void)dpari_do_move(move->comm, move->box, move->boxes);
     }
-    m->boxes = 0;
+    move->boxes = 0;
 }
 
 /* A box more; those that go together are of one op. */
-static dpar_mem_box *dpari_move_box_there(dpari_move *m, int32_t op)
+static dpar_mem_box *dpari_move_box_there(dpari_move *move, int32_t op)
 {
     dpar_mem_box *b;
-    if (m->boxes == DPARI_MOVE_BOXES || (m->boxes > 0 && m->box[0].op != op)) {
-        dpari_move_flush(m);
+    if (move->boxes == DPARI_MOVE_BOXES || (move->boxes > 0 && move->box[0].op != op)) {
+        dpari_move_flush(move);
     }
-    b = &m->box[m->boxes++];
+    b = &move->box[move->boxes++];
     dpari_zero(b, sizeof *b);
     b->op = op;
-    b->to_type = b->from_type = b->round_type = m->type;
+    b->to_type = b->from_type = b->round_type = move->type;
     return b;
 }
 
@@ -323,48 +323,48 @@ static void dpari_item_there(const dpari_move_array *a, const dpari_move_item *i
     }
 }
 
-static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+static void dpari_item_pack(const dpari_move_array *array, const dpari_move_item *it, int64_t begin,
                             int64_t end, unsigned char *message)
 {
-    if (a->there != NULL) {
-        dpari_item_there(a, it, begin, end, message, 1, DPAR_COPY);
+    if (array->there != NULL) {
+        dpari_item_there(array, it, begin, end, message, 1, DPAR_COPY);
         return;
     }
     while (begin < end) {
-        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(array, it, begin, end, &at, length);
         dpari_move_box b;
-        dpari_rect_box(a, it, length, 1, &b);
-        dpari_box_copy(&b, message, a->from + at * a->bytes);
-        message += n * a->bytes;
+        dpari_rect_box(array, it, length, 1, &b);
+        dpari_box_copy(&b, message, array->from + at * array->bytes);
+        message += n * array->bytes;
         begin += n;
     }
 }
 
-static void dpari_item_unpack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
-                              int64_t end, const unsigned char *message)
+static void dpari_item_unpack(const dpari_move_array *array, const dpari_move_item *it,
+                              int64_t begin, int64_t end, const unsigned char *message)
 {
-    if (a->there != NULL) {
-        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)message, 0, DPAR_COPY);
+    if (array->there != NULL) {
+        dpari_item_there(array, it, begin, end, (unsigned char *)(uintptr_t)message, 0, DPAR_COPY);
         return;
     }
     while (begin < end) {
-        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(array, it, begin, end, &at, length);
         dpari_move_box b;
-        dpari_rect_box(a, it, length, 0, &b);
-        dpari_box_copy(&b, a->to + at * a->bytes, message);
-        message += n * a->bytes;
+        dpari_rect_box(array, it, length, 0, &b);
+        dpari_box_copy(&b, array->to + at * array->bytes, message);
+        message += n * array->bytes;
         begin += n;
     }
 }
 
 /* Elements that lie in a row in the array from each multiple of that number on. */
-static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *it)
+static int64_t dpari_item_run(const dpari_move_array *array, const dpari_move_item *it)
 {
     int64_t run = 1;
     int32_t d;
-    for (d = a->dims - 1; d >= 0; d--) {
+    for (d = array->dims - 1; d >= 0; d--) {
         if (it->extent[d] > 1) {
-            if (dpari_item_step(a, it, d) != run) {
+            if (dpari_item_step(array, it, d) != run) {
                 break;
             }
             run *= it->extent[d];
@@ -374,111 +374,112 @@ static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *
 }
 
 /* Returns the position of element i in the array. */
-static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *it, int64_t i)
+static int64_t dpari_item_at(const dpari_move_array *array, const dpari_move_item *it, int64_t i)
 {
     int64_t at = it->at;
     int32_t d;
-    for (d = a->dims - 1; d >= 0; d--) {
-        at += i % it->extent[d] * dpari_item_step(a, it, d);
+    for (d = array->dims - 1; d >= 0; d--) {
+        at += i % it->extent[d] * dpari_item_step(array, it, d);
         i /= it->extent[d];
     }
     return at;
 }
 
 /* dpari_item_combine on a device, by one reduction of parts that are put beside each other. */
-static void dpari_item_reduce_there(const dpari_move_array *a, const dpari_move_item *it,
+static void dpari_item_reduce_there(const dpari_move_array *array, const dpari_move_item *it,
                                     int64_t begin, int64_t end, const void **part, int32_t parts,
                                     int32_t op)
 {
-    dpari_move *m = a->there;
-    const int64_t most = DPARI_MOVE_STAGE / a->bytes;
-    unsigned char *result = m->stage + (int64_t)parts * DPARI_MOVE_STAGE;
-    dpari_move_array here = *a;
+    dpari_move *move = array->there;
+    const int64_t most = DPARI_MOVE_STAGE / array->bytes;
+    unsigned char *result = move->stage + (int64_t)parts * DPARI_MOVE_STAGE;
+    dpari_move_array here = *array;
     dpar_mem_reduce r;
     int64_t i, n;
     int32_t k;
-    here.from = a->to;
+    here.from = array->to;
     dpari_zero(&r, sizeof r);
     r.to = result;
-    r.from = m->stage;
+    r.from = move->stage;
     r.parts = parts;
     r.stride = most;
-    r.to_type = r.from_type = a->type;
-    r.sum_type = a->bytes == 2 ? (int32_t)DPAR_F32 : a->type;
+    r.to_type = r.from_type = array->type;
+    r.sum_type = array->bytes == 2 ? (int32_t)DPAR_F32 : array->type;
     r.op = op;
     r.scale = 1.0;
     for (i = begin; i < end; i += n) {
         n = r.count = dpari_least(end - i, most);
-        dpari_item_pack(&here, it, i, i + n, m->stage);
+        dpari_item_pack(&here, it, i, i + n, move->stage);
         for (k = 1; k < parts; k++) {
-            dpar_mem_box *b = dpari_move_box_there(m, DPAR_COPY);
-            b->to = m->stage + (int64_t)k * DPARI_MOVE_STAGE;
-            b->from = (unsigned char *)(uintptr_t)part[k] + (i - begin) * a->bytes;
+            dpar_mem_box *b = dpari_move_box_there(move, DPAR_COPY);
+            b->to = move->stage + (int64_t)k * DPARI_MOVE_STAGE;
+            b->from = (unsigned char *)(uintptr_t)part[k] + (i - begin) * array->bytes;
             b->dims = 1;
             b->extent[0] = n;
             b->to_stride[0] = b->from_stride[0] = 1;
         }
-        dpari_move_flush(m);
-        (void)dpari_do_reduce(m->comm, &r);
-        dpari_item_unpack(a, it, i, i + n, result);
-        dpari_move_flush(m);
+        dpari_move_flush(move);
+        (void)dpari_do_reduce(move->comm, &r);
+        dpari_item_unpack(array, it, i, i + n, result);
+        dpari_move_flush(move);
     }
 }
 
-static void dpari_item_combine_there(const dpari_move_array *a, const dpari_move_item *it,
+static void dpari_item_combine_there(const dpari_move_array *array, const dpari_move_item *it,
                                      int64_t begin, int64_t end, const void **part, int32_t parts,
                                      int32_t op)
 {
     int32_t k;
-    dpari_move_flush(a->there);
-    if (op == DPAR_AVG || op == DPAR_PRODUCT || (a->bytes == 2 && parts > 2)) {
-        dpari_item_reduce_there(a, it, begin, end, part, parts, op);
+    dpari_move_flush(array->there);
+    if (op == DPAR_AVG || op == DPAR_PRODUCT || (array->bytes == 2 && parts > 2)) {
+        dpari_item_reduce_there(array, it, begin, end, part, parts, op);
         return;
     }
     for (k = 1; k < parts; k++) { /* boxes that meet go in their order */
-        dpari_item_there(a, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
+        dpari_item_there(array, it, begin, end, (unsigned char *)(uintptr_t)part[k], 0, op);
     }
-    dpari_move_flush(a->there);
+    dpari_move_flush(array->there);
 }
 
 /* Combines parts: elements [begin, end) become themselves op part[1] op ... op part[parts - 1],
  * each of which begins at `begin`. part[0] and part[parts ..] are scratch of this function. Long
  * runs are reduced in place, others in a buffer. */
-static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
-                               int64_t end, const void **part, int32_t parts, int32_t op)
+static void dpari_item_combine(const dpari_move_array *array, const dpari_move_item *it,
+                               int64_t begin, int64_t end, const void **part, int32_t parts,
+                               int32_t op)
 {
     enum { BYTES = 4096, WORTH = 64 };
     union {
         double aligned;
         unsigned char byte[BYTES];
     } buffer;
-    const int64_t run = dpari_item_run(a, it);
+    const int64_t run = dpari_item_run(array, it);
     const void **shifted = part + parts;
-    dpari_move_array here = *a;
+    dpari_move_array here = *array;
     int64_t i, n;
-    if (a->there != NULL) {
-        dpari_item_combine_there(a, it, begin, end, part, parts, op);
+    if (array->there != NULL) {
+        dpari_item_combine_there(array, it, begin, end, part, parts, op);
         return;
     }
-    here.from = a->to;
+    here.from = array->to;
     for (i = begin; i < end; i += n) {
         const int64_t row = dpari_least(end - i, run - i % run);
         void *result = buffer.byte;
         int32_t k;
         if (row >= WORTH) {
             n = row;
-            result = a->to + dpari_item_at(a, it, i) * a->bytes;
+            result = array->to + dpari_item_at(array, it, i) * array->bytes;
         } else {
-            n = dpari_least(end - i, BYTES / a->bytes);
+            n = dpari_least(end - i, BYTES / array->bytes);
             dpari_item_pack(&here, it, i, i + n, buffer.byte);
         }
         shifted[0] = result;
         for (k = 1; k < parts; k++) {
-            shifted[k] = (const unsigned char *)part[k] + (i - begin) * a->bytes;
+            shifted[k] = (const unsigned char *)part[k] + (i - begin) * array->bytes;
         }
-        dpari_kern_reduce(&result, 1, shifted, parts, n, a->type, op, 0);
+        dpari_kern_reduce(&result, 1, shifted, parts, n, array->type, op, 0);
         if (row < WORTH) {
-            dpari_item_unpack(a, it, i, i + n, buffer.byte);
+            dpari_item_unpack(array, it, i, i + n, buffer.byte);
         }
     }
 }
@@ -514,16 +515,16 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
 /* ---- what users say -------------------------------------------------------------------------- */
 
 /* Steps of an array; *elements it holds (may be NULL). */
-static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int64_t *shape,
+static dpar_status dpari_array_init(dpari_move_array *array, int32_t dims, const int64_t *shape,
                                     int32_t type, int64_t *elements, dpar_why *why)
 {
     int64_t n = 1, bytes;
     int32_t d;
-    dpari_zero(a, sizeof *a);
-    a->dims = dims;
-    a->type = type;
-    a->bytes = dpar_type_bytes(type);
-    if (a->bytes == 0) {
+    dpari_zero(array, sizeof *array);
+    array->dims = dims;
+    array->type = type;
+    array->bytes = dpar_type_bytes(type);
+    if (array->bytes == 0) {
         return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
                            type);
     }
@@ -531,7 +532,7 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
         return dpari_wrong(why, "an array of %d dims, or without a shape", dims);
     }
     for (d = dims - 1; d >= 0; d--) {
-        a->step[d] = n;
+        array->step[d] = n;
         if (shape[d] < 0) {
             return dpari_wrong(why, "dim %d of a shape is %ld", d, shape[d]);
         }
@@ -539,8 +540,8 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
             return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements");
         }
     }
-    if (!dpari_mul(n, a->bytes, &bytes)) {
-        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, a->bytes);
+    if (!dpari_mul(n, array->bytes, &bytes)) {
+        return dpari_say(DPAR_E_RANGE, why, "%ld elements of %d bytes", n, array->bytes);
     }
     if (elements != NULL) {
         *elements = n;
@@ -584,9 +585,10 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
     return DPAR_OK;
 }
 
-static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const dpari_move_array *a)
+static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t,
+                            const dpari_move_array *array)
 {
-    const int arrives = a->to != NULL; /* messages have the sender's order */
+    const int arrives = array->to != NULL; /* messages have the sender's order */
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->op = t->op;
@@ -594,12 +596,12 @@ static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const d
     it->volume = 1;
     it->swap[0] = arrives ? t->swap[0] : 0;
     it->swap[1] = arrives ? t->swap[1] : 0;
-    for (d = 0; d < a->dims; d++) {
+    for (d = 0; d < array->dims; d++) {
         const int32_t there = dpari_swapped(it->swap, d);
         const int back = arrives && (t->flip >> there & 1u) != 0 && t->extent[d] > 1;
         it->extent[d] = t->extent[d];
         it->volume *= t->extent[d];
-        it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * a->step[there];
+        it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * array->step[there];
         it->flip |= back ? (uint32_t)1 << d : 0;
     }
 }
@@ -709,17 +711,17 @@ static int dpari_scratch_side(int64_t *bytes, const dpari_move_totals *sum, int3
 }
 
 /* Bytes that a move needs at most; -1: more than 2^62. */
-static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals *out,
+static int64_t dpari_scratch_bytes(const dpari_move *move, const dpari_move_totals *out,
                                    const dpari_move_totals *in)
 {
     int64_t bytes = 64; /* to the first line */
-    int ok = dpari_scratch_side(&bytes, out, m->comm->size, m->piece, m->bytes) &&
-             dpari_scratch_side(&bytes, in, m->comm->size, m->piece, m->bytes) &&
-             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->comm->size) + 1),
+    int ok = dpari_scratch_side(&bytes, out, move->comm->size, move->piece, move->bytes) &&
+             dpari_scratch_side(&bytes, in, move->comm->size, move->piece, move->bytes) &&
+             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, move->comm->size) + 1),
                                (int64_t)sizeof(void *)) &&
-             dpari_scratch_add(&bytes, m->comm->size, 4 * 8);
-    if (ok && m->comm->mem != NULL) {
-        const int64_t parts = in->ops ? dpari_least(in->items, m->comm->size) + 2 : 0;
+             dpari_scratch_add(&bytes, move->comm->size, 4 * 8);
+    if (ok && move->comm->mem != NULL) {
+        const int64_t parts = in->ops ? dpari_least(in->items, move->comm->size) + 2 : 0;
         ok = dpari_scratch_add(&bytes, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box)) &&
              dpari_scratch_add(&bytes, parts, DPARI_MOVE_STAGE) &&
              dpari_scratch_add(&bytes, 1, DPARI_MOVE_ZERO);
@@ -727,10 +729,10 @@ static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals 
     return ok ? bytes : -1;
 }
 
-static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
+static void *dpari_carve(dpari_move *move, int64_t n, int64_t each)
 {
-    unsigned char *at = m->next;
-    m->next += n * each / 64 * 64 + 64;
+    unsigned char *at = move->next;
+    move->next += n * each / 64 * 64 + 64;
     return at;
 }
 
@@ -738,46 +740,47 @@ static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
 
 /* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
  * alike, because nothing but the extents decides. */
-static void dpari_stream_cut(const dpari_move *m, const dpari_move_side *side, dpari_move_stream *s)
+static void dpari_stream_cut(const dpari_move *move, const dpari_move_side *side,
+                             dpari_move_stream *stream)
 {
-    const dpari_move_item *it = &side->item[s->item];
-    s->m_item = s->item;
-    s->m_offset = s->offset;
-    s->m_count = 0;
-    s->message++;
-    if (it->volume >= m->alone) {
-        s->m_count = dpari_least(m->piece, it->volume - s->offset);
-        s->offset += s->m_count;
-        if (s->offset == it->volume) {
-            s->item = it->next;
-            s->offset = 0;
+    const dpari_move_item *it = &side->item[stream->item];
+    stream->m_item = stream->item;
+    stream->m_offset = stream->offset;
+    stream->m_count = 0;
+    stream->message++;
+    if (it->volume >= move->alone) {
+        stream->m_count = dpari_least(move->piece, it->volume - stream->offset);
+        stream->offset += stream->m_count;
+        if (stream->offset == it->volume) {
+            stream->item = it->next;
+            stream->offset = 0;
         }
         return;
     }
-    while (s->item >= 0 && side->item[s->item].volume < m->alone &&
-           s->m_count + side->item[s->item].volume <= m->piece) {
-        s->m_count += side->item[s->item].volume;
-        s->item = side->item[s->item].next;
+    while (stream->item >= 0 && side->item[stream->item].volume < move->alone &&
+           stream->m_count + side->item[stream->item].volume <= move->piece) {
+        stream->m_count += side->item[stream->item].volume;
+        stream->item = side->item[stream->item].next;
     }
 }
 
-static void dpari_stream_rewind(dpari_move_stream *s)
+static void dpari_stream_rewind(dpari_move_stream *stream)
 {
-    s->item = s->first;
-    s->offset = 0;
-    s->message = 0;
-    s->loaded = 0;
-    s->m_count = 0;
+    stream->item = stream->first;
+    stream->offset = 0;
+    stream->message = 0;
+    stream->loaded = 0;
+    stream->m_count = 0;
 }
 
 static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
 {
-    dpari_move_stream *s;
+    dpari_move_stream *stream;
     if (side->of_peer[peer] == 0) {
-        s = &side->stream[side->streams++];
-        dpari_zero(s, sizeof *s);
-        s->peer = peer;
-        s->first = s->last = -1;
+        stream = &side->stream[side->streams++];
+        dpari_zero(stream, sizeof *stream);
+        stream->peer = peer;
+        stream->first = stream->last = -1;
         side->of_peer[peer] = side->streams;
     }
     return &side->stream[side->of_peer[peer] - 1];
@@ -788,65 +791,66 @@ static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
     dpar_transfer t;
     while (dpari_source_next(source, &t)) {
         dpari_move_item *it = &side->item[side->items];
-        dpari_move_stream *s = dpari_stream_of(side, t.peer);
+        dpari_move_stream *stream = dpari_stream_of(side, t.peer);
         dpari_item_init(it, &t, &side->array);
         it->stream = side->of_peer[t.peer] - 1;
-        if (s->last >= 0) {
-            side->item[s->last].next = side->items;
+        if (stream->last >= 0) {
+            side->item[stream->last].next = side->items;
         } else {
-            s->first = side->items;
+            stream->first = side->items;
         }
-        s->last = side->items++;
-        s->ops |= t.op != DPAR_COPY;
-        s->elements += it->volume;
+        stream->last = side->items++;
+        stream->ops |= t.op != DPAR_COPY;
+        stream->elements += it->volume;
     }
 }
 
 /* Counts the messages of each stream and gives it memory for one, and for their rounds. */
-static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
+static void dpari_side_cut(dpari_move *move, dpari_move_side *side)
 {
-    unsigned char **next = m->comm->mem != NULL ? &m->next_there : &m->next;
+    unsigned char **next = move->comm->mem != NULL ? &move->next_there : &move->next;
     int32_t i;
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         int64_t most = 0;
         dpari_stream_rewind(s);
         while (s->item >= 0) {
-            dpari_stream_cut(m, side, s);
+            dpari_stream_cut(move, side, s);
             most = dpari_most(most, s->m_count);
         }
         s->messages = s->message;
         dpari_stream_rewind(s);
         s->slot = *next;
-        if (s->peer != m->comm->rank || s->ops) {
-            *next += dpari_room_up(most * m->bytes);
+        if (s->peer != move->comm->rank || s->ops) {
+            *next += dpari_room_up(most * move->bytes);
         }
     }
     for (i = 0; i < side->streams; i++) {
         dpari_move_stream *s = &side->stream[i];
         if (s->ops && s->messages > 1) {
-            s->round = (int32_t *)dpari_carve(m, s->messages, 4);
+            s->round = (int32_t *)dpari_carve(move, s->messages, 4);
         }
     }
 }
 
-static DPARI_COLD void dpari_side_build(dpari_move *m, dpari_move_side *side,
+static DPARI_COLD void dpari_side_build(dpari_move *move, dpari_move_side *side,
                                         dpari_move_source *source, int32_t direction,
                                         const dpari_move_totals *sum)
 {
-    const int64_t streams = dpari_least(sum->items, m->comm->size);
+    const int64_t streams = dpari_least(sum->items, move->comm->size);
     int32_t i;
-    side->item = (dpari_move_item *)dpari_carve(m, sum->items, (int64_t)sizeof(dpari_move_item));
-    side->stream = (dpari_move_stream *)dpari_carve(m, streams, (int64_t)sizeof(dpari_move_stream));
-    side->of_peer = (int32_t *)dpari_carve(m, m->comm->size, 4);
+    side->item = (dpari_move_item *)dpari_carve(move, sum->items, (int64_t)sizeof(dpari_move_item));
+    side->stream =
+        (dpari_move_stream *)dpari_carve(move, streams, (int64_t)sizeof(dpari_move_stream));
+    side->of_peer = (int32_t *)dpari_carve(move, move->comm->size, 4);
     side->items = 0;
     side->streams = 0;
-    for (i = 0; i < m->comm->size; i++) {
+    for (i = 0; i < move->comm->size; i++) {
         side->of_peer[i] = 0;
     }
     (void)dpari_source_begin(source, direction, NULL); /* it began before */
     dpari_side_fill(side, source);
-    dpari_side_cut(m, side);
+    dpari_side_cut(move, side);
 }
 
 /* ---- receiving in order ---------------------------------------------------------------------- */
@@ -870,64 +874,64 @@ static int dpari_item_continues(const dpari_move_side *in, int64_t i)
 }
 
 /* From item `begin` on: the end of those that are reduced at once, each from another rank. */
-static int64_t dpari_group_end(dpari_move *m, int64_t begin)
+static int64_t dpari_group_end(dpari_move *move, int64_t begin)
 {
-    dpari_move_side *in = &m->in;
+    dpari_move_side *in = &move->in;
     int64_t i = begin;
-    m->stamp++;
+    move->stamp++;
     do {
-        in->stream[in->item[i].stream].stamp = m->stamp;
+        in->stream[in->item[i].stream].stamp = move->stamp;
         i++;
     } while (i < in->items && dpari_item_continues(in, i) &&
-             in->stream[in->item[i].stream].stamp != m->stamp);
+             in->stream[in->item[i].stream].stamp != move->stamp);
     return i;
 }
 
 /* How many elements can be reduced now: all of the group's messages must hold them, and what they
  * are added to must be there (`leader`, or NULL). */
-static int64_t dpari_group_ready(const dpari_move *m, const dpari_move_item *leader, int64_t begin,
-                                 int64_t end)
+static int64_t dpari_group_ready(const dpari_move *move, const dpari_move_item *leader,
+                                 int64_t begin, int64_t end)
 {
-    const int64_t done = m->in.item[begin].done;
-    int64_t n = m->in.item[begin].volume - done, i;
+    const int64_t done = move->in.item[begin].done;
+    int64_t n = move->in.item[begin].volume - done, i;
     for (i = begin; i < end; i++) {
-        const dpari_move_stream *s = &m->in.stream[m->in.item[i].stream];
-        if (!s->loaded) { /* loaded: this part is the next one of its stream */
+        const dpari_move_stream *stream = &move->in.stream[move->in.item[i].stream];
+        if (!stream->loaded) { /* loaded: this part is the next one of its stream */
             return 0;
         }
-        n = dpari_least(n, s->m_count - s->take_at);
+        n = dpari_least(n, stream->m_count - stream->take_at);
     }
     return leader == NULL || leader->done >= done + n ? n : 0;
 }
 
 /* Passes over n elements of the part that comes next, and over copies behind it. */
-static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *s, int64_t n)
+static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *stream, int64_t n)
 {
-    s->take_offset += n;
-    s->take_at += n;
-    if (s->take_offset == in->item[s->take].volume) {
-        s->take_offset = 0;
-        s->take = in->item[s->take].next;
-        while (s->take_at < s->m_count && in->item[s->take].op == DPAR_COPY) {
-            s->take_at += in->item[s->take].volume;
-            s->take = in->item[s->take].next;
+    stream->take_offset += n;
+    stream->take_at += n;
+    if (stream->take_offset == in->item[stream->take].volume) {
+        stream->take_offset = 0;
+        stream->take = in->item[stream->take].next;
+        while (stream->take_at < stream->m_count && in->item[stream->take].op == DPAR_COPY) {
+            stream->take_at += in->item[stream->take].volume;
+            stream->take = in->item[stream->take].next;
         }
     }
-    s->loaded = s->take_at < s->m_count;
+    stream->loaded = stream->take_at < stream->m_count;
 }
 
-static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_t n, int dry)
+static void dpari_group_reduce(dpari_move *move, int64_t begin, int64_t end, int64_t n, int dry)
 {
-    dpari_move_side *in = &m->in;
+    dpari_move_side *in = &move->in;
     const dpari_move_item *it = &in->item[begin];
     const int64_t done = it->done;
     int64_t i;
     for (i = begin; i < end; i++) {
-        const dpari_move_stream *s = &in->stream[in->item[i].stream];
-        m->part[1 + i - begin] = dry ? NULL : s->memory + s->take_at * m->bytes;
+        const dpari_move_stream *stream = &in->stream[in->item[i].stream];
+        move->part[1 + i - begin] = dry ? NULL : stream->memory + stream->take_at * move->bytes;
     }
     if (!dry) {
-        dpari_item_combine(&in->array, it, done, done + n, m->part, (int32_t)(1 + end - begin),
+        dpari_item_combine(&in->array, it, done, done + n, move->part, (int32_t)(1 + end - begin),
                            it->op);
     }
     for (i = begin; i < end; i++) {
@@ -938,12 +942,12 @@ static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_
 
 /* Combines the parts that have arrived, in the order of the list, as far as possible. With `dry` it
  * only counts them. */
-static void dpari_move_combine(dpari_move *m, int dry)
+static void dpari_move_combine(dpari_move *move, int dry)
 {
-    dpari_move_side *in = &m->in;
-    while (m->head < in->items) {
-        const dpari_move_item *it = &in->item[m->head], *leader = NULL;
-        int64_t begin = m->head, end, n;
+    dpari_move_side *in = &move->in;
+    while (move->head < in->items) {
+        const dpari_move_item *it = &in->item[move->head], *leader = NULL;
+        int64_t begin = move->head, end, n;
         if (it->op == DPAR_COPY) {
             if (begin + 1 < in->items && dpari_item_continues(in, begin + 1)) {
                 leader = it;
@@ -951,39 +955,40 @@ static void dpari_move_combine(dpari_move *m, int dry)
             } else if (it->done < it->volume) {
                 return;
             } else {
-                m->head++;
+                move->head++;
                 continue;
             }
         }
-        end = dpari_group_end(m, begin);
-        n = dpari_group_ready(m, leader, begin, end);
+        end = dpari_group_end(move, begin);
+        n = dpari_group_ready(move, leader, begin, end);
         if (n == 0) {
             return;
         }
-        dpari_group_reduce(m, begin, end, n, dry);
+        dpari_group_reduce(move, begin, end, n, dry);
         if (in->item[begin].done == in->item[begin].volume) {
-            m->head = end;
+            move->head = end;
         }
     }
 }
 
 /* The present message of s has come: copies go to their places (unless they lie there), the rest
  * waits for its turn. */
-static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
+static void dpari_stream_arrive(dpari_move *move, dpari_move_stream *stream, int dry)
 {
-    dpari_move_side *in = &m->in;
-    int64_t i = s->m_item, offset = s->m_offset, at = 0;
-    while (at < s->m_count) {
+    dpari_move_side *in = &move->in;
+    int64_t i = stream->m_item, offset = stream->m_offset, at = 0;
+    while (at < stream->m_count) {
         dpari_move_item *it = &in->item[i];
-        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
-        if (it->op != DPAR_COPY && !s->loaded) {
-            s->loaded = 1;
-            s->take = i;
-            s->take_offset = offset;
-            s->take_at = at;
+        const int64_t n = dpari_least(it->volume - offset, stream->m_count - at);
+        if (it->op != DPAR_COPY && !stream->loaded) {
+            stream->loaded = 1;
+            stream->take = i;
+            stream->take_offset = offset;
+            stream->take_at = at;
         } else if (it->op == DPAR_COPY) {
-            if (!dry && s->memory != NULL) {
-                dpari_item_unpack(&in->array, it, offset, offset + n, s->memory + at * m->bytes);
+            if (!dry && stream->memory != NULL) {
+                dpari_item_unpack(&in->array, it, offset, offset + n,
+                                  stream->memory + at * move->bytes);
             }
             it->done += n;
         }
@@ -991,124 +996,126 @@ static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
         offset = 0;
         i = it->next;
     }
-    dpari_move_flush(m);
+    dpari_move_flush(move);
 }
 
 /* True if the next message of a stream is received in this round; the next function tests sends.
  * The message of boxes that are combined is received when the one before has been used up, and its
  * receiver tells the sender when that is. */
-static int dpari_comes(const dpari_move_stream *s)
+static int dpari_comes(const dpari_move_stream *stream)
 {
-    return s->message < s->messages && !s->loaded;
+    return stream->message < stream->messages && !stream->loaded;
 }
 
-static int dpari_goes(const dpari_move *m, const dpari_move_stream *s, int64_t round)
+static int dpari_goes(const dpari_move *move, const dpari_move_stream *stream, int64_t round)
 {
-    return s->peer != m->comm->rank && s->message < s->messages &&
-           (s->round != NULL ? s->round[s->message] : s->message) == round;
+    return stream->peer != move->comm->rank && stream->message < stream->messages &&
+           (stream->round != NULL ? stream->round[stream->message] : stream->message) == round;
 }
 
 /* What stays on the rank: copied at once, when nothing of it is combined. */
-static void dpari_move_self(dpari_move *m, int dry)
+static void dpari_move_self(dpari_move *move, int dry)
 {
-    const int32_t me = m->comm->rank;
+    const int32_t me = move->comm->rank;
     dpari_move_stream *to, *from;
     int64_t i, k;
-    if (m->in.of_peer[me] == 0 || m->out.of_peer[me] == 0) {
+    if (move->in.of_peer[me] == 0 || move->out.of_peer[me] == 0) {
         return;
     }
-    to = &m->in.stream[m->in.of_peer[me] - 1];
-    from = &m->out.stream[m->out.of_peer[me] - 1];
+    to = &move->in.stream[move->in.of_peer[me] - 1];
+    from = &move->out.stream[move->out.of_peer[me] - 1];
     if (to->ops) {
         return;
     }
-    for (i = to->first, k = from->first; i >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+    for (i = to->first, k = from->first; i >= 0;
+         i = move->in.item[i].next, k = move->out.item[k].next) {
         if (!dry) {
-            dpari_item_copy(&m->in.array, &m->in.item[i], &m->out.array, &m->out.item[k]);
+            dpari_item_copy(&move->in.array, &move->in.item[i], &move->out.array,
+                            &move->out.item[k]);
         }
-        m->in.item[i].done = m->in.item[i].volume;
+        move->in.item[i].done = move->in.item[i].volume;
     }
-    dpari_move_flush(m);
+    dpari_move_flush(move);
     to->messages = from->messages = 0;
 }
 
 /* Plays the receiving side without data: in which round each message comes. */
-static void dpari_move_plan(dpari_move *m)
+static void dpari_move_plan(dpari_move *move)
 {
     int64_t round, i;
     int32_t k, more = 1;
-    dpari_move_self(m, 1);
+    dpari_move_self(move, 1);
     for (round = 0; more; round++) {
         more = 0;
-        for (k = 0; k < m->in.streams; k++) {
-            dpari_move_stream *s = &m->in.stream[k];
-            if (dpari_comes(s)) {
-                if (s->round != NULL) {
-                    s->round[s->message] = (int32_t)round;
+        for (k = 0; k < move->in.streams; k++) {
+            dpari_move_stream *stream = &move->in.stream[k];
+            if (dpari_comes(stream)) {
+                if (stream->round != NULL) {
+                    stream->round[stream->message] = (int32_t)round;
                 }
-                dpari_stream_cut(m, &m->in, s);
-                dpari_stream_arrive(m, s, 1);
+                dpari_stream_cut(move, &move->in, stream);
+                dpari_stream_arrive(move, stream, 1);
                 more = 1;
             }
         }
-        dpari_move_combine(m, 1);
+        dpari_move_combine(move, 1);
     }
-    for (k = 0; k < m->in.streams; k++) {
-        dpari_stream_rewind(&m->in.stream[k]);
+    for (k = 0; k < move->in.streams; k++) {
+        dpari_stream_rewind(&move->in.stream[k]);
     }
-    for (i = 0; i < m->in.items; i++) {
-        m->in.item[i].done = 0;
+    for (i = 0; i < move->in.items; i++) {
+        move->in.item[i].done = 0;
     }
-    m->head = 0;
+    move->head = 0;
 }
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
 /* The communicator's own message. */
-static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
+static dpar_status dpari_move_failed(const dpari_move *move, dpar_status st, dpar_why *why)
 {
     if (why != NULL && st < 0) {
-        *why = m->comm->why;
+        *why = move->comm->why;
     }
     return st;
 }
 
 /* True if the present message lies in a row in the array; *at is its offset there, in bytes. */
-static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *s,
+static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *stream,
                                  int64_t *at)
 {
-    const dpari_move_item *it = &side->item[s->m_item];
+    const dpari_move_item *it = &side->item[stream->m_item];
     int64_t run;
-    if (s->m_count > it->volume - s->m_offset) {
+    if (stream->m_count > it->volume - stream->m_offset) {
         return 0;
     }
     run = dpari_item_run(&side->array, it);
-    if (s->m_offset / run != (s->m_offset + s->m_count - 1) / run) {
+    if (stream->m_offset / run != (stream->m_offset + stream->m_count - 1) / run) {
         return 0;
     }
-    *at = dpari_item_at(&side->array, it, s->m_offset) * side->array.bytes;
+    *at = dpari_item_at(&side->array, it, stream->m_offset) * side->array.bytes;
     return 1;
 }
 
 /* The next message of a send: where it lies, or packed into the slot. */
-static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *s)
+static const unsigned char *dpari_stream_load(dpari_move *move, dpari_move_stream *stream)
 {
     int64_t i, offset, at = 0;
-    dpari_stream_cut(m, &m->out, s);
-    if (dpari_stream_in_place(&m->out, s, &at)) {
-        return m->out.array.from + at;
+    dpari_stream_cut(move, &move->out, stream);
+    if (dpari_stream_in_place(&move->out, stream, &at)) {
+        return move->out.array.from + at;
     }
-    i = s->m_item;
-    offset = s->m_offset;
-    for (at = 0; at < s->m_count; i = m->out.item[i].next) {
-        const dpari_move_item *it = &m->out.item[i];
-        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
-        dpari_item_pack(&m->out.array, it, offset, offset + n, s->slot + at * m->bytes);
+    i = stream->m_item;
+    offset = stream->m_offset;
+    for (at = 0; at < stream->m_count; i = move->out.item[i].next) {
+        const dpari_move_item *it = &move->out.item[i];
+        const int64_t n = dpari_least(it->volume - offset, stream->m_count - at);
+        dpari_item_pack(&move->out.array, it, offset, offset + n, stream->slot + at * move->bytes);
         at += n;
         offset = 0;
     }
-    dpari_move_flush(m);
-    return s->slot;
+    dpari_move_flush(move);
+    return stream->slot;
 }
 
 /* Returns a stream by its number: sends first, then receives. */
@@ -1158,34 +1165,36 @@ static dpar_status dpari_move_tell(dpari_move *move)
 }
 
 /* What the rank has for itself and combines: as if it had come. */
-static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
+static void dpari_move_own(dpari_move *move, dpari_move_stream *stream)
 {
-    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->comm->rank] - 1];
-    dpari_stream_cut(m, &m->in, s);
-    s->memory = dpari_stream_load(m, from);
-    dpari_stream_arrive(m, s, 0);
+    dpari_move_stream *from = &move->out.stream[move->out.of_peer[move->comm->rank] - 1];
+    dpari_stream_cut(move, &move->in, stream);
+    stream->memory = dpari_stream_load(move, from);
+    dpari_stream_arrive(move, stream, 0);
 }
 
 /* Posts the receives of a round: into the array where a message is a copy that lies in a row. */
-static dpar_status dpari_round_receive(dpari_move *m)
+static dpar_status dpari_round_receive(dpari_move *move)
 {
     int32_t k;
-    for (k = 0; k < m->in.streams; k++) {
-        dpari_move_stream *s = &m->in.stream[k];
-        unsigned char *place = s->slot;
+    for (k = 0; k < move->in.streams; k++) {
+        dpari_move_stream *stream = &move->in.stream[k];
+        unsigned char *place = stream->slot;
         int64_t at;
         dpar_status st;
-        s->fresh = dpari_comes(s) && s->peer != m->comm->rank;
-        if (!s->fresh) {
+        stream->fresh = dpari_comes(stream) && stream->peer != move->comm->rank;
+        if (!stream->fresh) {
             continue;
         }
-        dpari_stream_cut(m, &m->in, s);
-        s->memory = place;
-        if (m->in.item[s->m_item].op == DPAR_COPY && dpari_stream_in_place(&m->in, s, &at)) {
-            s->memory = NULL;
-            place = m->in.array.to + at;
+        dpari_stream_cut(move, &move->in, stream);
+        stream->memory = place;
+        if (move->in.item[stream->m_item].op == DPAR_COPY &&
+            dpari_stream_in_place(&move->in, stream, &at)) {
+            stream->memory = NULL;
+            place = move->in.array.to + at;
         }
-        st = dpar_recv(m->comm, place, s->m_count, m->type, s->peer, m->tag, &s->work);
+        st = dpar_recv(move->comm, place, stream->m_count, move->type, stream->peer, move->tag,
+                       &stream->work);
         if (st < 0) {
             return st;
         }
@@ -1193,20 +1202,22 @@ static dpar_status dpari_round_receive(dpari_move *m)
     return DPAR_OK;
 }
 
-static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
+static dpar_status dpari_round_send(dpari_move *move, int64_t round, int32_t *more)
 {
     int32_t k;
-    for (k = 0; k < m->out.streams; k++) {
-        dpari_move_stream *s = &m->out.stream[k];
+    for (k = 0; k < move->out.streams; k++) {
+        dpari_move_stream *stream = &move->out.stream[k];
         dpar_status st;
-        *more |= s->peer != m->comm->rank && s->message < s->messages;
-        if (!dpari_goes(m, s, round)) {
+        *more |= stream->peer != move->comm->rank && stream->message < stream->messages;
+        if (!dpari_goes(move, stream, round)) {
             continue;
         }
-        st = dpar_wait(&s->work); /* free slot; on a device it orders nothing: dpari_round_free */
+        st = dpar_wait(
+            &stream->work); /* free slot; on a device it orders nothing: dpari_round_free */
         if (st == DPAR_OK) {
-            const unsigned char *message = dpari_stream_load(m, s);
-            st = dpar_send(m->comm, message, s->m_count, m->type, s->peer, m->tag, &s->work);
+            const unsigned char *message = dpari_stream_load(move, stream);
+            st = dpar_send(move->comm, message, stream->m_count, move->type, stream->peer,
+                           move->tag, &stream->work);
         }
         if (st < 0) {
             return st;
@@ -1215,25 +1226,25 @@ static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
     return DPAR_OK;
 }
 
-static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
+static dpar_status dpari_round_end(dpari_move *move, int32_t *more)
 {
     int32_t k;
-    for (k = 0; k < m->in.streams; k++) {
-        dpari_move_stream *s = &m->in.stream[k];
+    for (k = 0; k < move->in.streams; k++) {
+        dpari_move_stream *stream = &move->in.stream[k];
         dpar_status st;
-        *more |= s->message < s->messages;
-        if (s->peer == m->comm->rank && dpari_comes(s)) {
-            dpari_move_own(m, s);
+        *more |= stream->message < stream->messages;
+        if (stream->peer == move->comm->rank && dpari_comes(stream)) {
+            dpari_move_own(move, stream);
         }
-        if (s->fresh) {
-            st = dpar_wait(&s->work);
+        if (stream->fresh) {
+            st = dpar_wait(&stream->work);
             if (st < 0) {
                 return st;
             }
-            dpari_stream_arrive(m, s, 0);
+            dpari_stream_arrive(move, stream, 0);
         }
     }
-    dpari_move_combine(m, 0);
+    dpari_move_combine(move, 0);
     return DPAR_OK;
 }
 
@@ -1287,11 +1298,11 @@ static dpar_status dpari_move_p2p(dpari_move *move)
 }
 
 /* True if some messages are combined, so that the rounds of all must be planned. */
-static int dpari_move_plans(const dpari_move *m)
+static int dpari_move_plans(const dpari_move *move)
 {
     int32_t k;
-    for (k = 0; k < m->in.streams; k++) {
-        if (m->in.stream[k].round != NULL) {
+    for (k = 0; k < move->in.streams; k++) {
+        if (move->in.stream[k].round != NULL) {
             return 1;
         }
     }
@@ -1327,36 +1338,39 @@ static dpar_status dpari_move_go(dpari_move *move, dpar_why *why)
     return DPAR_OK;
 }
 
-static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
-                             const dpari_move_totals *in, dpari_move_memory *at)
+static void dpari_move_build(dpari_move *move, dpari_move_source *source,
+                             const dpari_move_totals *out, const dpari_move_totals *in,
+                             dpari_move_memory *at)
 {
     unsigned char *scratch = (unsigned char *)at->scratch, *there = (unsigned char *)at->there;
-    m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
-    m->out.array.there = m->in.array.there = m->comm->mem != NULL ? m : NULL;
-    if (m->comm->mem != NULL) {
-        m->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
-        m->box = (dpar_mem_box *)dpari_carve(m, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
+    move->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    move->out.array.there = move->in.array.there = move->comm->mem != NULL ? move : NULL;
+    if (move->comm->mem != NULL) {
+        move->next_there = there + (64 - (uintptr_t)there % 64) % 64 + DPARI_MOVE_ZERO;
+        move->box =
+            (dpar_mem_box *)dpari_carve(move, DPARI_MOVE_BOXES, (int64_t)sizeof(dpar_mem_box));
     }
-    dpari_side_build(m, &m->out, source, DPAR_TRANSFER_SEND, out);
-    dpari_side_build(m, &m->in, source, DPAR_TRANSFER_RECV, in);
-    m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
-    m->word = (int64_t *)dpari_carve(m, m->comm->size, 32);
-    m->stage = m->next_there;
+    dpari_side_build(move, &move->out, source, DPAR_TRANSFER_SEND, out);
+    dpari_side_build(move, &move->in, source, DPAR_TRANSFER_RECV, in);
+    move->part =
+        (const void **)dpari_carve(move, 2 * (move->in.streams + 1), (int64_t)sizeof(void *));
+    move->word = (int64_t *)dpari_carve(move, move->comm->size, 32);
+    move->stage = move->next_there;
 }
 
 /* ---- what both forms begin with -------------------------------------------------------------- */
 
-static dpar_status dpari_move_init(dpari_move *m, dpar_comm *comm, int32_t type,
+static dpar_status dpari_move_init(dpari_move *move, dpar_comm *comm, int32_t type,
                                    const dpar_redistribute_desc *o, dpar_why *why)
 {
     enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
     const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / comm->size));
-    dpari_zero(m, sizeof *m);
-    m->comm = comm;
-    m->type = type;
-    m->bytes = dpar_type_bytes(type);
-    m->tag = o->tag;
-    if (m->bytes == 0) {
+    dpari_zero(move, sizeof *move);
+    move->comm = comm;
+    move->type = type;
+    move->bytes = dpar_type_bytes(type);
+    move->tag = o->tag;
+    if (move->bytes == 0) {
         return dpari_wrong(why, "type %s (%d) has no elements of whole bytes", dpar_type_name(type),
                            type);
     }
@@ -1364,8 +1378,8 @@ static dpar_status dpari_move_init(dpari_move *m, dpar_comm *comm, int32_t type,
         return dpari_wrong(why, "options: tag %d, pieces of %ld B, scratch of %ld B", o->tag,
                            o->piece_bytes, o->scratch_bytes);
     }
-    m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
-    m->alone = dpari_least(m->piece, ALONE / m->bytes);
+    move->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / move->bytes);
+    move->alone = dpari_least(move->piece, ALONE / move->bytes);
     return DPAR_OK;
 }
 
@@ -1405,18 +1419,18 @@ static dpar_status dpari_move_scratch(const dpari_move *move, const dpar_redistr
     return dpari_move_failed(move, status, why);
 }
 
-static void dpari_move_release(const dpari_move *m, const dpar_redistribute_desc *o,
+static void dpari_move_release(const dpari_move *move, const dpar_redistribute_desc *o,
                                const dpari_move_memory *at)
 {
-    if (m->comm->mem == NULL) {
+    if (move->comm->mem == NULL) {
         if (o->scratch == NULL && at->scratch != NULL) {
-            dpar_comm_release(m->comm, at->scratch);
+            dpar_comm_release(move->comm, at->scratch);
         }
         return;
     }
     if (o->device_scratch == NULL && at->there != NULL) {
-        (void)dpari_do_wait(m->comm); /* what uses it; orders nothing over NCCL: release waits */
-        dpar_comm_release(m->comm, at->there);
+        (void)dpari_do_wait(move->comm); /* what uses it; orders nothing over NCCL: release waits */
+        dpar_comm_release(move->comm, at->there);
     }
     if (o->scratch == NULL && at->scratch != NULL) {
         dpari_os_unmap(at->scratch, at->bytes);
@@ -1455,15 +1469,15 @@ static dpar_status dpari_list_check(const dpari_move *move, const dpar_transfer 
 }
 
 /* Averages need all their parts at once. */
-static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
+static dpar_status dpari_list_averages(dpari_move *move, dpar_why *why)
 {
     int64_t i, end;
-    for (i = 0; i < m->in.items; i = end) {
+    for (i = 0; i < move->in.items; i = end) {
         end = i + 1;
-        if (m->in.item[i].op == DPAR_COPY && end < m->in.items &&
-            dpari_item_continues(&m->in, end)) {
-            end = dpari_group_end(m, end);
-        } else if (m->in.item[i].op == DPAR_AVG) {
+        if (move->in.item[i].op == DPAR_COPY && end < move->in.items &&
+            dpari_item_continues(&move->in, end)) {
+            end = dpari_group_end(move, end);
+        } else if (move->in.item[i].op == DPAR_AVG) {
             return dpari_wrong(why, "receive %ld: an average without a copy before it", i);
         }
     }
@@ -1472,15 +1486,15 @@ static dpar_status dpari_list_averages(dpari_move *m, dpar_why *why)
 
 /* Of each stream its number of boxes and a hash of what both its ends must have alike, at the
  * number of its peer. */
-static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, int64_t *word)
+static void dpari_side_words(const dpari_move *move, const dpari_move_side *side, int64_t *word)
 {
     int32_t k, d;
-    dpari_zero(word, (size_t)m->comm->size * 16);
+    dpari_zero(word, (size_t)move->comm->size * 16);
     for (k = 0; k < side->streams; k++) {
-        const dpari_move_stream *s = &side->stream[k];
-        int64_t *of = &word[2 * s->peer], i;
-        uint64_t hash = dpari_hash((uint64_t)side->array.dims, s->round != NULL);
-        for (i = s->first; i >= 0; i = side->item[i].next) {
+        const dpari_move_stream *stream = &side->stream[k];
+        int64_t *of = &word[2 * stream->peer], i;
+        uint64_t hash = dpari_hash((uint64_t)side->array.dims, stream->round != NULL);
+        for (i = stream->first; i >= 0; i = side->item[i].next) {
             for (d = 0; d < side->array.dims; d++) {
                 hash = dpari_hash(hash, side->item[i].extent[d]);
             }
@@ -1492,19 +1506,19 @@ static void dpari_side_words(const dpari_move *m, const dpari_move_side *side, i
 
 /* Compares the lists of all ranks: each must receive what the others send to it. If any two differ,
  * all ranks fail. */
-static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
+static dpar_status dpari_lists_fit(dpari_move *move, dpar_why *why)
 {
-    const int32_t me = m->comm->rank;
-    int64_t *mine = m->word, *theirs = mine + 2 * (int64_t)m->comm->size;
+    const int32_t me = move->comm->rank;
+    int64_t *mine = move->word, *theirs = mine + 2 * (int64_t)move->comm->size;
     dpar_status st;
     int32_t k;
-    dpari_side_words(m, &m->out, mine);
-    st = dpar_all_to_all(m->comm, mine, theirs, 2, DPAR_I64, NULL);
+    dpari_side_words(move, &move->out, mine);
+    st = dpar_all_to_all(move->comm, mine, theirs, 2, DPAR_I64, NULL);
     if (st != DPAR_OK) {
-        return dpari_move_failed(m, st, why);
+        return dpari_move_failed(move, st, why);
     }
-    dpari_side_words(m, &m->in, mine);
-    for (k = 0; k < m->comm->size && st == DPAR_OK; k++) {
+    dpari_side_words(move, &move->in, mine);
+    for (k = 0; k < move->comm->size && st == DPAR_OK; k++) {
         if (theirs[2 * k] != mine[2 * k]) {
             st = dpari_say(DPAR_E_MISMATCH, why,
                            "rank %d sends %ld boxes to rank %d, whose list receives %ld of it", k,
@@ -1516,16 +1530,16 @@ static dpar_status dpari_lists_fit(dpari_move *m, dpar_why *why)
                 mine[2 * k]);
         }
     }
-    return dpari_agree(m->comm, st, why);
+    return dpari_agree(move->comm, st, why);
 }
 
 /* What all ranks must give alike, of lists and of layouts. */
-static DPARI_COLD void dpari_move_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_move_state(dpari_facts *facts, const void *given)
 {
-    const dpari_move *m = (const dpari_move *)given;
-    dpari_fact_type(f, "type", 0, m->type);
-    dpari_fact(f, "tag", 0, m->tag);
-    dpari_fact(f, "elements of a message", 0, m->piece);
+    const dpari_move *move = (const dpari_move *)given;
+    dpari_fact_type(facts, "type", 0, move->type);
+    dpari_fact(facts, "tag", 0, move->tag);
+    dpari_fact(facts, "elements of a message", 0, move->piece);
 }
 
 /* Checks the arrays and lists of one rank. */
@@ -1761,27 +1775,27 @@ static DPARI_COLD dpar_status dpari_redistribution_count(dpari_redistribution *a
 }
 
 /* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
-static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l,
+static DPARI_COLD dpar_status dpari_side_array(dpari_move_array *array, const dpar_layout *layout,
                                                int32_t rank, const int64_t *whole, int32_t type,
                                                int64_t *shape, int64_t *bytes, dpar_why *why)
 {
     int64_t elements = 0;
     int32_t coord[DPAR_MAX_AXES], d, empty = 0;
     dpar_status st;
-    if (!dpar_mesh_coords(&l->mesh, rank, coord)) {
+    if (!dpar_mesh_coords(&layout->mesh, rank, coord)) {
         whole = NULL;
         empty = 1;
     }
-    dpar_layout_local(l, rank, shape, NULL);
-    for (d = 0; d < l->dims; d++) {
+    dpar_layout_local(layout, rank, shape, NULL);
+    for (d = 0; d < layout->dims; d++) {
         if (whole != NULL && whole[d] < shape[d]) {
             return dpari_wrong(why, "dim %d: an array of %ld for %ld elements", d, whole[d],
                                shape[d]);
         }
         empty |= shape[d] == 0;
     }
-    st = dpari_array_init(a, l->dims, whole ? whole : shape, type, &elements, why);
-    *bytes = empty ? 0 : elements * a->bytes;
+    st = dpari_array_init(array, layout->dims, whole ? whole : shape, type, &elements, why);
+    *bytes = empty ? 0 : elements * array->bytes;
     return st;
 }
 
@@ -1816,30 +1830,31 @@ static DPARI_COLD dpar_status dpari_redistribution_arrays(dpari_redistribution *
     return dpari_move_scratch(move, desc, all->bytes, memory, why);
 }
 
-static DPARI_COLD void dpari_fact_layout(dpari_facts *f, const char *of, const dpar_layout *l)
+static DPARI_COLD void dpari_fact_layout(dpari_facts *facts, const char *of,
+                                         const dpar_layout *layout)
 {
     int32_t d;
-    f->of = of;
-    dpari_fact(f, "dims", 0, l->dims);
-    for (d = 0; d < l->dims; d++) {
-        dpari_fact(f, "extent[#]", d, l->extent[d]);
+    facts->of = of;
+    dpari_fact(facts, "dims", 0, layout->dims);
+    for (d = 0; d < layout->dims; d++) {
+        dpari_fact(facts, "extent[#]", d, layout->extent[d]);
     }
-    dpari_fact(f, "mesh.axes", 0, l->mesh.axes);
-    for (d = 0; d < l->mesh.axes; d++) {
-        dpari_fact(f, "mesh.axis[#].size", d, l->mesh.axis[d].size);
+    dpari_fact(facts, "mesh.axes", 0, layout->mesh.axes);
+    for (d = 0; d < layout->mesh.axes; d++) {
+        dpari_fact(facts, "mesh.axis[#].size", d, layout->mesh.axis[d].size);
     }
-    dpari_fact_hash(f, "axis", 0, dpari_hash_layout(1, l));
-    f->of = NULL;
+    dpari_fact_hash(facts, "axis", 0, dpari_hash_layout(1, layout));
+    facts->of = NULL;
 }
 
 /* What all ranks must give alike. */
-static void dpari_redistribution_state(dpari_facts *f, const void *given)
+static void dpari_redistribution_state(dpari_facts *facts, const void *given)
 {
     const dpari_redistribution *r = (const dpari_redistribution *)given;
-    dpari_move_state(f, &r->move);
-    dpari_fact_layout(f, "from->", r->source.from);
-    dpari_fact_layout(f, "to->", r->source.to);
-    dpari_fact(f, "per_node", 0, r->source.per_node);
+    dpari_move_state(facts, &r->move);
+    dpari_fact_layout(facts, "from->", r->source.from);
+    dpari_fact_layout(facts, "to->", r->source.to);
+    dpari_fact(facts, "per_node", 0, r->source.per_node);
 }
 
 /* Compares the arguments of all ranks; all fail if one has failed or if they differ. *apart is the
@@ -1857,40 +1872,41 @@ static dpar_status dpari_redistribution_agree(dpar_comm *comm, dpar_status statu
 }
 
 /* A rank with elements that nobody sends holds nothing of a sum that begins. */
-static void dpari_move_zeros(dpari_move *m, const dpar_layout *to, unsigned char *there)
+static void dpari_move_zeros(dpari_move *move, const dpar_layout *to, unsigned char *there)
 {
     unsigned char zeros[4096];
     dpari_move_item it;
     int64_t i, n;
     int32_t coord[DPAR_MAX_AXES], d;
     dpari_zero(&it, sizeof it);
-    dpar_layout_local(to, m->comm->rank, it.extent, NULL);
+    dpar_layout_local(to, move->comm->rank, it.extent, NULL);
     it.volume = 1;
     for (d = 0; d < to->dims; d++) {
         it.volume *= it.extent[d];
     }
-    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->comm->rank, coord)) {
+    if (it.volume == 0 || move->in.items > 0 ||
+        !dpar_mesh_coords(&to->mesh, move->comm->rank, coord)) {
         return;
     }
-    if (m->in.array.there != NULL) {
+    if (move->in.array.there != NULL) {
         dpar_mem_box *b;
         there += (64 - (uintptr_t)there % 64) % 64;
-        (void)dpari_do_copy(m->comm, there, NULL, DPARI_MOVE_ZERO);
-        b = dpari_move_box_there(m, DPAR_COPY);
-        b->to = m->in.array.to;
+        (void)dpari_do_copy(move->comm, there, NULL, DPARI_MOVE_ZERO);
+        b = dpari_move_box_there(move, DPAR_COPY);
+        b->to = move->in.array.to;
         b->from = there;
         b->dims = to->dims;
         for (d = 0; d < to->dims; d++) {
             b->extent[d] = it.extent[d];
-            b->to_stride[d] = m->in.array.step[d];
+            b->to_stride[d] = move->in.array.step[d];
         }
-        dpari_move_flush(m);
+        dpari_move_flush(move);
         return;
     }
     dpari_zero(zeros, sizeof zeros);
     for (i = 0; i < it.volume; i += n) {
-        n = dpari_least(it.volume - i, (int64_t)sizeof zeros / m->bytes);
-        dpari_item_unpack(&m->in.array, &it, i, i + n, zeros);
+        n = dpari_least(it.volume - i, (int64_t)sizeof zeros / move->bytes);
+        dpari_item_unpack(&move->in.array, &it, i, i + n, zeros);
     }
 }
 

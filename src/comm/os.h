@@ -87,7 +87,7 @@ DPARI_API int dpari_os_thread(dpari_thread *thread, void *(*run)(void *), void *
 DPARI_API void dpari_os_join(dpari_thread thread);
 
 /* Appends the text of an error number, for those that matter here, or "error " and the number. */
-DPARI_API void dpari_os_error(dpar_text *t, int number);
+DPARI_API void dpari_os_error(dpar_text *text, int number);
 
 /* ---- of this header's own modules ---- */
 
@@ -155,7 +155,7 @@ DPARI_INTERNAL uint64_t dpari_os_pids(void);
 /* Returns the bytes of addresses that this process may have (ulimit -v); INT64_MAX if unlimited. */
 DPARI_INTERNAL int64_t dpari_os_addresses(void);
 /* Appends "out of addresses (ulimit -v is 4000000 KiB)". */
-DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *t);
+DPARI_INTERNAL void dpari_os_put_addresses(dpar_text *text);
 /* Allocates these bytes of the file. Returns 0 or an error number (ENOSPC, ENOMEM). */
 DPARI_INTERNAL int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 /* Replaces small pages in a range by large ones, where whole large pages fit and the system can do

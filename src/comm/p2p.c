@@ -157,59 +157,60 @@ struct dpari_p2p {
     dpari_p2p_link link[1]; /* [world->size] */
 };
 
-DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w)
+DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *world)
 {
-    int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
-    dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
-    if (!p) {
+    int64_t bytes =
+        (int64_t)sizeof(dpari_p2p) + (world->size - 1) * (int64_t)sizeof(dpari_p2p_link);
+    dpari_p2p *p2p = (dpari_p2p *)dpari_os_pages(bytes);
+    if (!p2p) {
         return NULL;
     }
-    p->world = w;
-    p->bytes = bytes;
-    p->direct = !(w->head->plain & DPAR_WORLD_NO_DIRECT);
-    p->cma = !(w->head->plain & DPAR_WORLD_NO_CMA) && !w->threads;
-    return p;
+    p2p->world = world;
+    p2p->bytes = bytes;
+    p2p->direct = !(world->head->plain & DPAR_WORLD_NO_DIRECT);
+    p2p->cma = !(world->head->plain & DPAR_WORLD_NO_CMA) && !world->threads;
+    return p2p;
 }
 
-DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p)
 {
-    if (!p) {
+    if (!p2p) {
         return;
     }
-    while (p->chunks) {
-        dpari_p2p_chunk *c = p->chunks;
-        p->chunks = c->next;
+    while (p2p->chunks) {
+        dpari_p2p_chunk *c = p2p->chunks;
+        p2p->chunks = c->next;
         dpari_os_unmap(c, c->bytes);
     }
-    dpari_os_unmap(p, p->bytes);
+    dpari_os_unmap(p2p, p2p->bytes);
 }
 
 /* ---- lists ------------------------------------------------------------------------------------
  */
 
-static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *k)
+static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *work)
 {
-    k->next = NULL;
+    work->next = NULL;
     if (list->first) {
-        list->last->next = k;
+        list->last->next = work;
     } else {
-        list->first = k;
+        list->first = work;
     }
-    list->last = k;
+    list->last = work;
 }
 
 /* Takes k off the list. `before` is the work before it, NULL if k is the first. */
-static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *k)
+static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *work)
 {
     if (before) {
-        before->next = k->next;
+        before->next = work->next;
     } else {
-        list->first = k->next;
+        list->first = work->next;
     }
-    if (list->last == k) {
+    if (list->last == work) {
         list->last = before;
     }
-    k->next = NULL;
+    work->next = NULL;
 }
 
 /* Takes the first work of this communicator and tag off the list. Returns NULL if there is none. */
@@ -227,32 +228,32 @@ static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t 
 
 static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
 {
-    dpar_work *k = list->first;
-    while (k && k->state[DPARI_P2P_ID] != (int64_t)id) {
-        k = k->next;
+    dpar_work *work = list->first;
+    while (work && work->state[DPARI_P2P_ID] != (int64_t)id) {
+        work = work->next;
     }
-    return k;
+    return work;
 }
 
 /* Takes k off the list. */
-static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
+static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *work)
 {
     dpar_work *before = NULL, *at;
-    for (at = list->first; at != k; at = at->next) {
+    for (at = list->first; at != work; at = at->next) {
         before = at;
     }
-    dpari_p2p_unlink(list, before, k);
+    dpari_p2p_unlink(list, before, work);
 }
 
 /* Moves a message that is in no list any more to the finished ones of its group. */
-DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p2p, dpar_work *work, dpar_status status)
 {
-    dpari_group *g = dpari_group_of(k->home);
-    k->status = status;
-    k->phase = DPARI_P2P_DONE;
-    k->behind = g->finished;
-    g->finished = k;
-    p->open--;
+    dpari_group *group = dpari_group_of(work->home);
+    work->status = status;
+    work->phase = DPARI_P2P_DONE;
+    work->behind = group->finished;
+    group->finished = work;
+    p2p->open--;
 }
 
 /* ---- notes ------------------------------------------------------------------------------------
@@ -260,69 +261,70 @@ DPARI_STATIC_NOINLINE void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_sta
 
 /* Takes a note with space for `bytes` after it. Sizes are powers of two, and freed notes are used
  * again. Returns NULL if there is no memory. */
-static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p, int64_t bytes)
+static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p2p, int64_t bytes)
 {
     const int64_t need = bytes + (int64_t)sizeof(dpari_p2p_note);
     int32_t size_class = 0;
-    dpari_p2p_note *n;
+    dpari_p2p_note *note;
     int64_t take;
     while (INT64_C(128) << size_class < need) {
         size_class++;
     }
     take = INT64_C(128) << size_class;
-    n = p->idle_notes[size_class];
-    if (n) {
-        p->idle_notes[size_class] = n->next;
+    note = p2p->idle_notes[size_class];
+    if (note) {
+        p2p->idle_notes[size_class] = note->next;
     } else {
-        if (p->fresh_end - p->fresh < take) {
+        if (p2p->fresh_end - p2p->fresh < take) {
             dpari_p2p_chunk *c = (dpari_p2p_chunk *)dpari_os_pages(DPARI_P2P_CHUNK);
             if (!c) {
                 return NULL;
             }
             c->bytes = DPARI_P2P_CHUNK;
-            c->next = p->chunks;
-            p->chunks = c;
-            p->fresh = (char *)c + DPARI_LINE;
-            p->fresh_end = (char *)c + DPARI_P2P_CHUNK;
+            c->next = p2p->chunks;
+            p2p->chunks = c;
+            p2p->fresh = (char *)c + DPARI_LINE;
+            p2p->fresh_end = (char *)c + DPARI_P2P_CHUNK;
         }
-        n = (dpari_p2p_note *)(void *)p->fresh;
-        p->fresh += take;
+        note = (dpari_p2p_note *)(void *)p2p->fresh;
+        p2p->fresh += take;
     }
-    n->size_class = size_class;
-    n->next = NULL;
-    n->got = 0;
-    return n;
+    note->size_class = size_class;
+    note->next = NULL;
+    note->got = 0;
+    return note;
 }
 
-static void dpari_p2p_note_free(dpari_p2p *p, dpari_p2p_note *n)
+static void dpari_p2p_note_free(dpari_p2p *p2p, dpari_p2p_note *note)
 {
-    n->next = p->idle_notes[n->size_class];
-    p->idle_notes[n->size_class] = n;
+    note->next = p2p->idle_notes[note->size_class];
+    p2p->idle_notes[note->size_class] = note;
 }
 
-static char *dpari_p2p_note_data(dpari_p2p_note *n)
+static char *dpari_p2p_note_data(dpari_p2p_note *note)
 {
-    return (char *)(n + 1);
+    return (char *)(note + 1);
 }
 
-static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *n)
+static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *note)
 {
     if (list->first) {
-        list->last->next = n;
+        list->last->next = note;
     } else {
-        list->first = n;
+        list->first = note;
     }
-    list->last = n;
+    list->last = note;
 }
 
-static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before, dpari_p2p_note *n)
+static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before,
+                                  dpari_p2p_note *note)
 {
     if (before) {
-        before->next = n->next;
+        before->next = note->next;
     } else {
-        list->first = n->next;
+        list->first = note->next;
     }
-    if (list->last == n) {
+    if (list->last == note) {
         list->last = before;
     }
 }
@@ -337,9 +339,10 @@ static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
     }
 }
 
-static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
+static void dpari_p2p_copy_large(const dpari_world *world, void *to, const void *from,
+                                 int64_t bytes)
 {
-    const int32_t plain = w->head->plain;
+    const int32_t plain = world->head->plain;
     dpari_kern_copy(to, from, bytes,
                     bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WORLD_NO_STREAMING_STORES));
 }
@@ -348,32 +351,32 @@ static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *fro
  */
 
 /* Makes the channel to the peer if there is none yet. */
-static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+static dpar_status dpari_p2p_channel_open(dpari_world *world, dpari_p2p_link *link, int32_t peer)
 {
-    uint64_t *ref = &w->channel[(int64_t)peer * w->size + w->me];
+    uint64_t *ref = &world->channel[(int64_t)peer * world->size + world->me];
     void *memory = NULL;
     dpar_status s;
     if (link->out) {
         return DPAR_OK;
     }
-    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
+    s = dpari_heap_alloc(world, (int64_t)sizeof(dpari_p2p_channel), 0, &memory); /* zeroed */
     if (s == DPAR_OK) {
         link->out = (dpari_p2p_channel *)memory;
-        DPARI_STORE(ref, dpari_ref(w, memory, (int64_t)sizeof(dpari_p2p_channel)));
+        DPARI_STORE(ref, dpari_ref(world, memory, (int64_t)sizeof(dpari_p2p_channel)));
     }
     return s;
 }
 
 /* Returns the next cell of the channel to the peer, or NULL if the ring is full. */
-static dpari_p2p_cell *dpari_p2p_room(dpari_world *w, dpari_p2p_link *link)
+static dpari_p2p_cell *dpari_p2p_room(dpari_world *world, dpari_p2p_link *link)
 {
     if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
         link->out_free = DPARI_LOAD(&link->out->consumed);
         if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
             /* the receiver may sleep in a wait from which only another rank wakes it */
-            if (!link->rang && DPARI_LOAD(&w->head->sleepers)) {
+            if (!link->rang && DPARI_LOAD(&world->head->sleepers)) {
                 link->rang = 1;
-                dpari_ring_all(&w->segment);
+                dpari_ring_all(&world->segment);
             }
             return NULL;
         }
@@ -388,46 +391,46 @@ static char *dpari_p2p_out_block(const dpari_p2p_link *link)
 }
 
 /* Publishes the record in the next cell. */
-static void dpari_p2p_push(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell)
+static void dpari_p2p_push(dpari_world *world, dpari_p2p_link *link, dpari_p2p_cell *cell)
 {
     link->out_next++;
-    dpari_publish(w, &cell->word, link->out_next);
+    dpari_publish(world, &cell->word, link->out_next);
 }
 
-static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell,
+static void dpari_p2p_send_answer(dpari_world *world, dpari_p2p_link *link, dpari_p2p_cell *cell,
                                   const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
     cell->head = *head;
     memcpy(cell->payload, where, sizeof *where);
-    dpari_p2p_push(w, link, cell);
+    dpari_p2p_push(world, link, cell);
 }
 
 /* Sends CTS, FIN or PUT for the message `id`, now or as soon as a cell is free. Returns 0 if there
  * is no memory to keep it until then. */
-static int dpari_p2p_answer(dpari_p2p *p, int32_t peer, int kind, uint32_t id,
+static int dpari_p2p_answer(dpari_p2p *p2p, int32_t peer, int kind, uint32_t id,
                             const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
-    dpari_p2p_link *link = &p->link[peer];
-    dpari_p2p_note *n;
+    dpari_world *world = p2p->world;
+    dpari_p2p_link *link = &p2p->link[peer];
+    dpari_p2p_note *note;
     dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
     head.id = id;
     head.kind = (uint16_t)kind;
-    if (!link->answers.first && dpari_p2p_channel_open(w, link, peer) == DPAR_OK) {
-        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+    if (!link->answers.first && dpari_p2p_channel_open(world, link, peer) == DPAR_OK) {
+        dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (cell) {
-            dpari_p2p_send_answer(w, link, cell, &head, where);
+            dpari_p2p_send_answer(world, link, cell, &head, where);
             return 1;
         }
     }
-    n = dpari_p2p_note_make(p, 0);
-    if (!n) {
+    note = dpari_p2p_note_make(p2p, 0);
+    if (!note) {
         return 0;
     }
-    n->head = head;
-    n->where = *where;
-    dpari_p2p_note_append(&link->answers, n);
-    DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes + 1);
+    note->head = head;
+    note->where = *where;
+    dpari_p2p_note_append(&link->answers, note);
+    DPARI_STORE(&world->rank[world->me].owes, world->rank[world->me].owes + 1);
     return 1;
 }
 
@@ -439,122 +442,122 @@ static int64_t dpari_p2p_piece(int64_t at, int64_t left)
     return left < most ? left : most;
 }
 
-static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
+static void dpari_p2p_envelope(const dpar_work *work, dpari_p2p_head *head)
 {
-    head->comm = dpari_group_of(k->comm)->id;
-    head->tag = k->call.tag;
-    head->id = (uint32_t)k->state[DPARI_P2P_ID];
-    head->type = (uint16_t)k->call.type;
-    head->bytes = k->state[DPARI_P2P_BYTES];
+    head->comm = dpari_group_of(work->comm)->id;
+    head->tag = work->call.tag;
+    head->id = (uint32_t)work->state[DPARI_P2P_ID];
+    head->type = (uint16_t)work->call.type;
+    head->bytes = work->state[DPARI_P2P_BYTES];
 }
 
 /* Returns the ref of memory that others can copy from or to directly, or 0 if they cannot. */
-static uint64_t dpari_p2p_ref(const dpari_p2p *p, const void *at, int64_t bytes)
+static uint64_t dpari_p2p_ref(const dpari_p2p *p2p, const void *at, int64_t bytes)
 {
-    return p->direct ? dpari_ref(p->world, at, bytes) : 0;
+    return p2p->direct ? dpari_ref(p2p->world, at, bytes) : 0;
 }
 
 /* Returns the largest private message that is sent without waiting for its receive. */
-static int64_t dpari_p2p_eager(const dpari_p2p *p, int32_t peer)
+static int64_t dpari_p2p_eager(const dpari_p2p *p2p, int32_t peer)
 {
-    const dpari_world *w = p->world;
-    if (!p->cma || !dpari_world_reads(w, peer, w->me)) {
+    const dpari_world *world = p2p->world;
+    if (!p2p->cma || !dpari_world_reads(world, peer, world->me)) {
         return DPARI_P2P_EAGER;
     }
-    return w->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
+    return world->crowded ? DPARI_P2P_EAGER_CROWD : DPARI_P2P_EAGER_CMA;
 }
 
 /* Writes the envelope of a queued send into the cell. Returns the next phase of the send. */
-static int32_t dpari_p2p_put_envelope(dpari_p2p *p, dpari_p2p_link *link, int32_t peer,
-                                      dpar_work *k, dpari_p2p_cell *cell)
+static int32_t dpari_p2p_put_envelope(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer,
+                                      dpar_work *work, dpari_p2p_cell *cell)
 {
-    dpari_world *w = p->world;
-    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
+    dpari_world *world = p2p->world;
+    const int64_t bytes = work->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
     dpari_p2p_where where = {0, 0, 0, 0};
     int32_t phase = DPARI_P2P_DONE;
-    dpari_p2p_envelope(k, &cell->head);
+    dpari_p2p_envelope(work, &cell->head);
     cell->head.kind = DPARI_P2P_IS_EAGER;
     if (bytes >= DPARI_P2P_DIRECT) {
-        where.ref = dpari_p2p_ref(p, k->call.in, bytes);
+        where.ref = dpari_p2p_ref(p2p, work->call.in, bytes);
     }
-    if (where.ref || (bytes > DPARI_P2P_EAGER_CMA && bytes > dpari_p2p_eager(p, peer))) {
-        where.address = (uint64_t)(uintptr_t)k->call.in;
-        where.present = !w->crowded && DPARI_LOAD(&w->waiting);
+    if (where.ref || (bytes > DPARI_P2P_EAGER_CMA && bytes > dpari_p2p_eager(p2p, peer))) {
+        where.address = (uint64_t)(uintptr_t)work->call.in;
+        where.present = !world->crowded && DPARI_LOAD(&world->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
         memcpy(cell->payload, &where, sizeof where);
         phase = DPARI_P2P_WAITING;
     } else if (bytes <= DPARI_P2P_INLINE) {
-        dpari_p2p_copy(cell->payload, k->call.in, bytes);
+        dpari_p2p_copy(cell->payload, work->call.in, bytes);
     } else {
-        dpari_p2p_copy(dpari_p2p_out_block(link), k->call.in, first);
-        k->state[DPARI_P2P_AT] = first;
+        dpari_p2p_copy(dpari_p2p_out_block(link), work->call.in, first);
+        work->state[DPARI_P2P_AT] = first;
         phase = DPARI_P2P_SENDING;
     }
-    dpari_p2p_push(w, link, cell);
+    dpari_p2p_push(world, link, cell);
     return phase;
 }
 
 /* Puts the next pieces of a send into the ring. Returns 1 if the last one is in. */
-static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k)
+static int dpari_p2p_put_data(dpari_world *world, dpari_p2p_link *link, dpar_work *work)
 {
-    const int64_t bytes = k->state[DPARI_P2P_BYTES];
-    while (k->state[DPARI_P2P_AT] < bytes) {
-        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
-        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+    const int64_t bytes = work->state[DPARI_P2P_BYTES];
+    while (work->state[DPARI_P2P_AT] < bytes) {
+        const int64_t at = work->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
+        dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
         }
-        dpari_p2p_envelope(k, &cell->head);
+        dpari_p2p_envelope(work, &cell->head);
         cell->head.kind = DPARI_P2P_IS_DATA;
         cell->head.bytes = at;
         cell->head.tag = (int32_t)piece;
         dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
-                       (const char *)k->call.in + at, piece);
-        dpari_p2p_push(w, link, cell);
-        k->state[DPARI_P2P_AT] = at + piece;
+                       (const char *)work->call.in + at, piece);
+        dpari_p2p_push(world, link, cell);
+        work->state[DPARI_P2P_AT] = at + piece;
     }
     return 1;
 }
 
 /* Sends the answers that wait. Returns 0 if the ring is full before the last one. */
-static int dpari_p2p_push_answers(dpari_p2p *p, dpari_p2p_link *link)
+static int dpari_p2p_push_answers(dpari_p2p *p2p, dpari_p2p_link *link)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     while (link->answers.first) {
-        dpari_p2p_note *n = link->answers.first;
-        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        dpari_p2p_note *note = link->answers.first;
+        dpari_p2p_cell *cell = dpari_p2p_room(world, link);
         if (!cell) {
             return 0;
         }
-        dpari_p2p_send_answer(w, link, cell, &n->head, &n->where);
-        dpari_p2p_note_unlink(&link->answers, NULL, n);
-        dpari_p2p_note_free(p, n);
-        DPARI_STORE(&w->rank[w->me].owes, w->rank[w->me].owes - 1);
+        dpari_p2p_send_answer(world, link, cell, &note->head, &note->where);
+        dpari_p2p_note_unlink(&link->answers, NULL, note);
+        dpari_p2p_note_free(p2p, note);
+        DPARI_STORE(&world->rank[world->me].owes, world->rank[world->me].owes - 1);
     }
     return 1;
 }
 
 /* Sends the queued messages. Returns 0 if the ring is full before the end of the last one. */
-static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+static int dpari_p2p_push_queue(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     while (link->queue.first) {
-        dpar_work *k = link->queue.first;
-        if (k->phase == DPARI_P2P_QUEUED) {
-            dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        dpar_work *work = link->queue.first;
+        if (work->phase == DPARI_P2P_QUEUED) {
+            dpari_p2p_cell *cell = dpari_p2p_room(world, link);
             if (!cell) {
                 return 0;
             }
-            k->phase = dpari_p2p_put_envelope(p, link, peer, k, cell);
+            work->phase = dpari_p2p_put_envelope(p2p, link, peer, work, cell);
         }
-        if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
+        if (work->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(world, link, work)) {
             return 0;
         }
-        dpari_p2p_unlink(&link->queue, NULL, k);
-        if (k->phase == DPARI_P2P_WAITING) {
-            dpari_p2p_append(&link->waiting, k);
+        dpari_p2p_unlink(&link->queue, NULL, work);
+        if (work->phase == DPARI_P2P_WAITING) {
+            dpari_p2p_append(&link->waiting, work);
         } else {
-            dpari_p2p_finish(p, k, DPAR_OK);
+            dpari_p2p_finish(p2p, work, DPAR_OK);
         }
     }
     return 1;
@@ -562,23 +565,23 @@ static int dpari_p2p_push_queue(dpari_p2p *p, dpari_p2p_link *link, int32_t peer
 
 /* Writes records as long as the channel has space: answers first, then messages in their order,
  * then the data that receivers have requested. */
-static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+static void dpari_p2p_pump(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     if (!link->answers.first && !link->queue.first && !link->streams.first) {
         return;
     }
-    if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(p, link) ||
-        !dpari_p2p_push_queue(p, link, peer)) {
+    if (dpari_p2p_channel_open(world, link, peer) != DPAR_OK ||
+        !dpari_p2p_push_answers(p2p, link) || !dpari_p2p_push_queue(p2p, link, peer)) {
         return;
     }
     while (link->streams.first) {
-        dpar_work *k = link->streams.first;
-        if (!dpari_p2p_put_data(w, link, k)) {
+        dpar_work *work = link->streams.first;
+        if (!dpari_p2p_put_data(world, link, work)) {
             return;
         }
-        dpari_p2p_unlink(&link->streams, NULL, k);
-        dpari_p2p_finish(p, k, DPAR_OK);
+        dpari_p2p_unlink(&link->streams, NULL, work);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
     }
 }
 
@@ -587,82 +590,83 @@ static void dpari_p2p_pump(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 
 /* Breaks the communicator with the same message on all ranks, as in "recv #7 of 4 f32 on rank 0
  * from rank 1, tag 3: rank 1 sent 8 f32". */
-static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
+static DPARI_COLD void dpari_p2p_mismatch(dpari_p2p *p2p, dpar_work *work,
+                                          const dpari_p2p_head *head)
 {
-    dpari_group *g = dpari_group_of(k->comm);
+    dpari_group *group = dpari_group_of(work->comm);
     const int32_t unit = dpar_type_bytes(head->type);
     char buffer[DPARI_WHY_TEXT];
     dpar_text t;
     dpar_text_init(&t, buffer, sizeof buffer);
-    dpari_text_print(&t, "recv #%ld of %ld %s on ", k->sequence, k->call.count,
-                     dpar_type_name(k->call.type));
-    dpari_put_rank(&t, g, g->comm.rank);
+    dpari_text_print(&t, "recv #%ld of %ld %s on ", work->sequence, work->call.count,
+                     dpar_type_name(work->call.type));
+    dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, " from ");
-    dpari_put_rank(&t, g, k->call.root);
-    dpari_text_print(&t, ", tag %d: ", k->call.tag);
-    dpari_put_rank(&t, g, k->call.root);
+    dpari_put_rank(&t, group, work->call.root);
+    dpari_text_print(&t, ", tag %d: ", work->call.tag);
+    dpari_put_rank(&t, group, work->call.root);
     dpari_text_print(&t, " sent %ld %s", unit > 0 ? head->bytes / unit : head->bytes,
                      dpar_type_name(head->type));
-    dpari_p2p_finish(p, k, dpari_group_break(g, DPAR_E_MISMATCH, buffer));
+    dpari_p2p_finish(p2p, work, dpari_group_break(group, DPAR_E_MISMATCH, buffer));
 }
 
 /* Fails the work and returns 1 if its communicator has broken. The memory of the other rank may
  * then be in use for something else, so it must not be read or written any more. */
-static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
+static int dpari_p2p_is_lost(dpari_p2p *p2p, dpar_work *work)
 {
-    dpar_status s = dpari_group_broken(dpari_group_of(k->comm));
+    dpar_status s = dpari_group_broken(dpari_group_of(work->comm));
     if (s != DPAR_OK) {
-        dpari_p2p_finish(p, k, s);
+        dpari_p2p_finish(p2p, work, s);
     }
     return s != DPAR_OK;
 }
 
 /* True if the message has the size and type of its receive. */
-static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
+static int dpari_p2p_fits(const dpar_work *work, const dpari_p2p_head *head)
 {
-    return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
+    return work->state[DPARI_P2P_BYTES] == head->bytes && work->call.type == (int32_t)head->type;
 }
 
 /* Takes the first bytes of an EAGER message, `got` of them. */
-static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
+static void dpari_p2p_meet_eager(dpari_p2p *p2p, dpari_p2p_link *link, dpar_work *work,
                                  const dpari_p2p_head *head, const char *from, int64_t got)
 {
-    if (!dpari_p2p_fits(k, head)) {
-        dpari_p2p_mismatch(p, k, head);
+    if (!dpari_p2p_fits(work, head)) {
+        dpari_p2p_mismatch(p2p, work, head);
         return;
     }
-    dpari_p2p_copy(k->call.out, from, got);
+    dpari_p2p_copy(work->call.out, from, got);
     if (got == head->bytes) {
-        dpari_p2p_finish(p, k, DPAR_OK);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
         return;
     }
-    k->state[DPARI_P2P_ID] = head->id;
-    k->state[DPARI_P2P_AT] = got;
-    k->phase = DPARI_P2P_ARRIVING;
-    dpari_p2p_append(&link->arriving, k);
+    work->state[DPARI_P2P_ID] = head->id;
+    work->state[DPARI_P2P_AT] = got;
+    work->phase = DPARI_P2P_ARRIVING;
+    dpari_p2p_append(&link->arriving, work);
 }
 
 /* Copies a message from the sender's process. Returns 0 if that is not possible, or if the ring is
  * chosen because it is faster. The ring is considered only if the sender is present, since
  * otherwise this rank would have to wait for it. */
-static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer, dpar_work *k,
+static int dpari_p2p_read(const dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer, dpar_work *work,
                           const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
-    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    dpari_world *world = p2p->world;
+    const int64_t bytes = work->state[DPARI_P2P_BYTES];
     double began = 0.0;
     int read;
-    if (!p->cma || !dpari_world_reads(w, w->me, peer)) {
+    if (!p2p->cma || !dpari_world_reads(world, world->me, peer)) {
         return 0;
     }
     if (where->present) {
         began = dpari_os_now();
         if (dpari_pace_choose(dpari_pace_of(link->pace, bytes)) == DPARI_BY_RING) {
-            k->state[DPARI_P2P_BEGAN] = (int64_t)(began * 1e9);
+            work->state[DPARI_P2P_BEGAN] = (int64_t)(began * 1e9);
             return 0;
         }
     }
-    read = dpari_world_read(w, peer, k->call.out, where->address, bytes) == 0;
+    read = dpari_world_read(world, peer, work->call.out, where->address, bytes) == 0;
     if (where->present && read) {
         dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_KERNEL, bytes,
                         dpari_os_now() - began);
@@ -671,55 +675,55 @@ static int dpari_p2p_read(const dpari_p2p *p, dpari_p2p_link *link, int32_t peer
 }
 
 /* Requests the bytes from offset `begin` on from the sender. k then waits for them. */
-static void dpari_p2p_ask(dpari_p2p *p, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
+static void dpari_p2p_ask(dpari_p2p *p2p, int32_t peer, dpar_work *work, uint32_t id, uint64_t ref,
                           int64_t begin)
 {
     dpari_p2p_where where = {0, 0, 0, 0};
     where.ref = ref;
     where.begin = begin;
-    k->state[DPARI_P2P_ID] = id;
-    k->state[DPARI_P2P_AT] = 0;
-    k->phase = DPARI_P2P_ARRIVING;
-    if (dpari_p2p_answer(p, peer, DPARI_P2P_IS_CTS, id, &where)) {
-        dpari_p2p_append(&p->link[peer].arriving, k);
+    work->state[DPARI_P2P_ID] = id;
+    work->state[DPARI_P2P_AT] = 0;
+    work->phase = DPARI_P2P_ARRIVING;
+    if (dpari_p2p_answer(p2p, peer, DPARI_P2P_IS_CTS, id, &where)) {
+        dpari_p2p_append(&p2p->link[peer].arriving, work);
     } else {
-        dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+        dpari_p2p_finish(p2p, work, DPAR_E_MEMORY);
     }
 }
 
 /* Takes the envelope of a large message: copies the message, or requests it from the sender, or
  * both, a half each. */
-static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
+static void dpari_p2p_meet_large(dpari_p2p *p2p, int32_t peer, dpar_work *work,
                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
     int64_t mine = head->bytes; /* bytes that this rank copies */
     const void *from;
     uint64_t ref;
     int told;
-    if (!dpari_p2p_fits(k, head)) {
-        dpari_p2p_mismatch(p, k, head);
+    if (!dpari_p2p_fits(work, head)) {
+        dpari_p2p_mismatch(p2p, work, head);
         return;
     }
-    if (dpari_p2p_is_lost(p, k)) {
+    if (dpari_p2p_is_lost(p2p, work)) {
         return;
     }
-    ref = dpari_p2p_ref(p, k->call.out, head->bytes);
-    from = where->ref ? dpari_at(w, where->ref) : NULL; /* NULL if no addresses are left, too */
+    ref = dpari_p2p_ref(p2p, work->call.out, head->bytes);
+    from = where->ref ? dpari_at(world, where->ref) : NULL; /* NULL if no addresses are left, too */
     if (from) {
         if (ref && where->present && mine >= DPARI_P2P_SHARE) {
             mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
-            dpari_p2p_ask(p, peer, k, head->id, ref, mine);
+            dpari_p2p_ask(p2p, peer, work, head->id, ref, mine);
         }
-        dpari_p2p_copy_large(w, k->call.out, from, mine);
-    } else if (!dpari_p2p_read(p, &p->link[peer], peer, k, where)) {
-        dpari_p2p_ask(p, peer, k, head->id, ref, 0);
+        dpari_p2p_copy_large(world, work->call.out, from, mine);
+    } else if (!dpari_p2p_read(p2p, &p2p->link[peer], peer, work, where)) {
+        dpari_p2p_ask(p2p, peer, work, head->id, ref, 0);
         return;
     }
-    told = dpari_p2p_answer(p, peer, DPARI_P2P_IS_FIN, head->id, &none);
+    told = dpari_p2p_answer(p2p, peer, DPARI_P2P_IS_FIN, head->id, &none);
     if (mine == head->bytes) {
-        dpari_p2p_finish(p, k, told ? DPAR_OK : DPAR_E_MEMORY);
+        dpari_p2p_finish(p2p, work, told ? DPAR_OK : DPAR_E_MEMORY);
     }
 }
 
@@ -727,22 +731,22 @@ static void dpari_p2p_meet_large(dpari_p2p *p, int32_t peer, dpar_work *k,
  */
 
 /* Keeps a message whose receive is not posted. Returns 0 if there is no memory. */
-static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+static int dpari_p2p_keep(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
                           const char *from, int64_t got)
 {
     const int large = head->kind == DPARI_P2P_IS_RTS;
-    dpari_p2p_note *n = dpari_p2p_note_make(p, large ? 0 : head->bytes);
-    if (!n) {
+    dpari_p2p_note *note = dpari_p2p_note_make(p2p, large ? 0 : head->bytes);
+    if (!note) {
         return 0;
     }
-    n->head = *head;
-    n->got = got;
+    note->head = *head;
+    note->got = got;
     if (large) {
-        memcpy(&n->where, from, sizeof n->where);
+        memcpy(&note->where, from, sizeof note->where);
     } else {
-        dpari_p2p_copy(dpari_p2p_note_data(n), from, got);
+        dpari_p2p_copy(dpari_p2p_note_data(note), from, got);
     }
-    dpari_p2p_note_append(&link->early, n);
+    dpari_p2p_note_append(&link->early, note);
     return 1;
 }
 
@@ -751,18 +755,18 @@ static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_he
 static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
-    dpari_p2p_note *n = link->early.last;
-    if (n && n->head.kind == DPARI_P2P_IS_EAGER && n->head.id == head->id &&
-        n->got == head->bytes && n->head.bytes - n->got >= head->tag) {
-        dpari_p2p_copy(dpari_p2p_note_data(n) + n->got, from, head->tag);
-        n->got += head->tag;
+    dpari_p2p_note *note = link->early.last;
+    if (note && note->head.kind == DPARI_P2P_IS_EAGER && note->head.id == head->id &&
+        note->got == head->bytes && note->head.bytes - note->got >= head->tag) {
+        dpari_p2p_copy(dpari_p2p_note_data(note) + note->got, from, head->tag);
+        note->got += head->tag;
     }
 }
 
 /* Records the time of a transfer through the ring, if it was timed. */
-static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
+static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *work)
 {
-    const int64_t bytes = k->state[DPARI_P2P_BYTES], began = k->state[DPARI_P2P_BEGAN];
+    const int64_t bytes = work->state[DPARI_P2P_BYTES], began = work->state[DPARI_P2P_BEGAN];
     if (began != 0) {
         dpari_pace_tell(dpari_pace_of(link->pace, bytes), DPARI_BY_RING, bytes,
                         dpari_os_now() - (double)began * 1e-9);
@@ -770,69 +774,70 @@ static void dpari_p2p_tell_pace(dpari_p2p_link *link, const dpar_work *k)
 }
 
 /* Takes a DATA record. */
-static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+static void dpari_p2p_take_data(dpari_p2p *p2p, dpari_p2p_link *link, const dpari_p2p_head *head,
                                 const char *from)
 {
-    dpar_work *k = dpari_p2p_find(&link->arriving, head->id);
+    dpar_work *work = dpari_p2p_find(&link->arriving, head->id);
     const int64_t piece = head->tag;
-    if (!k) {
+    if (!work) {
         dpari_p2p_keep_data(link, head, from);
         return;
     }
-    if (head->bytes != k->state[DPARI_P2P_AT] || piece > k->state[DPARI_P2P_BYTES] - head->bytes) {
+    if (head->bytes != work->state[DPARI_P2P_AT] ||
+        piece > work->state[DPARI_P2P_BYTES] - head->bytes) {
         return;
     }
-    dpari_p2p_copy((char *)k->call.out + head->bytes, from, piece);
-    k->state[DPARI_P2P_AT] += piece;
-    if (k->state[DPARI_P2P_AT] == k->state[DPARI_P2P_BYTES]) {
-        dpari_p2p_tell_pace(link, k);
-        dpari_p2p_take_off(&link->arriving, k);
-        dpari_p2p_finish(p, k, DPAR_OK);
+    dpari_p2p_copy((char *)work->call.out + head->bytes, from, piece);
+    work->state[DPARI_P2P_AT] += piece;
+    if (work->state[DPARI_P2P_AT] == work->state[DPARI_P2P_BYTES]) {
+        dpari_p2p_tell_pace(link, work);
+        dpari_p2p_take_off(&link->arriving, work);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
     }
 }
 
 /* Takes a CTS, by which the peer requests a message: copies into the peer's registered memory, or
  * begins to send the data. */
-static void dpari_p2p_take_cts(dpari_p2p *p, int32_t peer, uint32_t id,
+static void dpari_p2p_take_cts(dpari_p2p *p2p, int32_t peer, uint32_t id,
                                const dpari_p2p_where *where)
 {
-    dpari_world *w = p->world;
+    dpari_world *world = p2p->world;
     const dpari_p2p_where none = {0, 0, 0, 0};
-    dpari_p2p_link *link = &p->link[peer];
-    dpar_work *k = dpari_p2p_find(&link->waiting, id);
+    dpari_p2p_link *link = &p2p->link[peer];
+    dpar_work *work = dpari_p2p_find(&link->waiting, id);
     char *to;
-    if (!k) {
+    if (!work) {
         return;
     }
-    dpari_p2p_take_off(&link->waiting, k);
-    if (dpari_p2p_is_lost(p, k)) {
+    dpari_p2p_take_off(&link->waiting, work);
+    if (dpari_p2p_is_lost(p2p, work)) {
         return;
     }
     /* if no addresses are left to map that memory, all of the message is sent as data */
-    to = where->ref ? (char *)dpari_at(w, where->ref) : NULL;
+    to = where->ref ? (char *)dpari_at(world, where->ref) : NULL;
     if (to) {
-        dpari_p2p_copy_large(w, to + where->begin, (const char *)k->call.in + where->begin,
-                             k->state[DPARI_P2P_BYTES] - where->begin);
-        if (!dpari_p2p_answer(p, peer, DPARI_P2P_IS_PUT, id, &none)) {
-            dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+        dpari_p2p_copy_large(world, to + where->begin, (const char *)work->call.in + where->begin,
+                             work->state[DPARI_P2P_BYTES] - where->begin);
+        if (!dpari_p2p_answer(p2p, peer, DPARI_P2P_IS_PUT, id, &none)) {
+            dpari_p2p_finish(p2p, work, DPAR_E_MEMORY);
         } else if (where->begin > 0) {
-            dpari_p2p_append(&link->waiting, k); /* for the FIN of the receiver's own part */
+            dpari_p2p_append(&link->waiting, work); /* for the FIN of the receiver's own part */
         } else {
-            dpari_p2p_finish(p, k, DPAR_OK);
+            dpari_p2p_finish(p2p, work, DPAR_OK);
         }
         return;
     }
-    k->phase = DPARI_P2P_SENDING;
-    dpari_p2p_append(&link->streams, k);
+    work->phase = DPARI_P2P_SENDING;
+    dpari_p2p_append(&link->streams, work);
 }
 
 /* Takes a PUT or FIN, which ends the work with this id. */
-static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
+static void dpari_p2p_take_end(dpari_p2p *p2p, dpari_p2p_works *list, uint32_t id)
 {
-    dpar_work *k = dpari_p2p_find(list, id);
-    if (k) {
-        dpari_p2p_take_off(list, k);
-        dpari_p2p_finish(p, k, DPAR_OK);
+    dpar_work *work = dpari_p2p_find(list, id);
+    if (work) {
+        dpari_p2p_take_off(list, work);
+        dpari_p2p_finish(p2p, work, DPAR_OK);
     }
 }
 
@@ -846,52 +851,53 @@ static int dpari_p2p_is_inline(const dpari_p2p_head *head)
 }
 
 /* Takes one record. Returns 0, and leaves the record in the ring, if there is no memory for it. */
-static int dpari_p2p_take(dpari_p2p *p, int32_t peer, const dpari_p2p_cell *cell, const char *block)
+static int dpari_p2p_take(dpari_p2p *p2p, int32_t peer, const dpari_p2p_cell *cell,
+                          const char *block)
 {
-    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_link *link = &p2p->link[peer];
     const dpari_p2p_head *head = &cell->head;
     const char *from = dpari_p2p_is_inline(head) ? cell->payload : block;
     dpari_p2p_where where = {0, 0, 0, 0};
-    dpar_work *k;
+    dpar_work *work;
     switch (head->kind) {
     case DPARI_P2P_IS_EAGER:
-        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
-        if (!k) {
-            return dpari_p2p_keep(p, link, head, from, dpari_p2p_piece(0, head->bytes));
+        work = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!work) {
+            return dpari_p2p_keep(p2p, link, head, from, dpari_p2p_piece(0, head->bytes));
         }
-        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_piece(0, head->bytes));
+        dpari_p2p_meet_eager(p2p, link, work, head, from, dpari_p2p_piece(0, head->bytes));
         return 1;
     case DPARI_P2P_IS_RTS:
-        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
-        if (!k) {
-            return dpari_p2p_keep(p, link, head, from, 0);
+        work = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!work) {
+            return dpari_p2p_keep(p2p, link, head, from, 0);
         }
         memcpy(&where, from, sizeof where);
-        dpari_p2p_meet_large(p, peer, k, head, &where);
+        dpari_p2p_meet_large(p2p, peer, work, head, &where);
         return 1;
-    case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
+    case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p2p, link, head, from); return 1;
     case DPARI_P2P_IS_CTS:
         memcpy(&where, from, sizeof where);
-        dpari_p2p_take_cts(p, peer, head->id, &where);
+        dpari_p2p_take_cts(p2p, peer, head->id, &where);
         return 1;
-    case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
-    default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
+    case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p2p, &link->arriving, head->id); return 1;
+    default: dpari_p2p_take_end(p2p, &link->waiting, head->id); return 1;
     }
 }
 
 /* Breaks the communicators of these works because the channel from the peer cannot be mapped. */
 static DPARI_COLD void dpari_p2p_fail_works(const dpari_p2p_works *list, uint64_t ref)
 {
-    for (const dpar_work *k = list->first; k; k = k->next) {
-        (void)dpari_fail_unmapped(dpari_group_of(k->comm), k, ref);
+    for (const dpar_work *work = list->first; work; work = work->next) {
+        (void)dpari_fail_unmapped(dpari_group_of(work->comm), work, ref);
     }
 }
 
-static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p_link *link,
+static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *world, dpari_p2p_link *link,
                                                  int32_t peer)
 {
-    uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
-    link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
+    uint64_t ref = DPARI_LOAD(&world->channel[(int64_t)world->me * world->size + peer]);
+    link->in = ref ? (dpari_p2p_channel *)dpari_at(world, ref) : NULL;
     if (ref && !link->in) { /* all that waits for this peer would wait for ever */
         dpari_p2p_fail_works(&link->posted, ref);
         dpari_p2p_fail_works(&link->waiting, ref);
@@ -901,20 +907,20 @@ static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p
 }
 
 /* Takes all records that are in the channel from the peer. */
-static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
+static void dpari_p2p_drain(dpari_p2p *p2p, dpari_p2p_link *link, int32_t peer)
 {
-    dpari_world *w = p->world;
-    dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(w, link, peer);
+    dpari_world *world = p2p->world;
+    dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(world, link, peer);
     while (in) {
         const uint64_t at = link->in_next % DPARI_P2P_CELLS;
         if (DPARI_LOAD(&in->cell[at].word) != link->in_next + 1 ||
-            !dpari_p2p_take(p, peer, &in->cell[at], in->block[at])) {
+            !dpari_p2p_take(p2p, peer, &in->cell[at], in->block[at])) {
             return;
         }
         link->in_next++;
         if (link->in_next - link->in_told == DPARI_P2P_TELL) {
             link->in_told = link->in_next;
-            dpari_publish(w, &in->consumed, link->in_next);
+            dpari_publish(world, &in->consumed, link->in_next);
         }
     }
 }
@@ -922,32 +928,32 @@ static void dpari_p2p_drain(dpari_p2p *p, dpari_p2p_link *link, int32_t peer)
 /* ---- messages of a rank to itself -------------------------------------------------------------
  */
 
-static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
+static void dpari_p2p_meet_self(dpari_p2p *p2p, dpar_work *from, dpar_work *to)
 {
     dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
     dpari_p2p_envelope(from, &head);
     if (!dpari_p2p_fits(to, &head)) {
-        dpari_p2p_mismatch(p, to, &head);
-        dpari_p2p_finish(p, from, to->status);
+        dpari_p2p_mismatch(p2p, to, &head);
+        dpari_p2p_finish(p2p, from, to->status);
         return;
     }
     dpari_p2p_copy(to->call.out, from->call.in, head.bytes);
-    dpari_p2p_finish(p, from, DPAR_OK);
-    dpari_p2p_finish(p, to, DPAR_OK);
+    dpari_p2p_finish(p2p, from, DPAR_OK);
+    dpari_p2p_finish(p2p, to, DPAR_OK);
 }
 
-static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dpar_work *k)
+static void dpari_p2p_self(dpari_p2p *p2p, dpari_p2p_link *link, uint32_t comm, dpar_work *work)
 {
-    const int sends = k->call.kind == DPAR_CALL_SEND;
+    const int sends = work->call.kind == DPAR_CALL_SEND;
     dpari_p2p_works *others = sends ? &link->posted : &link->waiting;
-    dpar_work *other = dpari_p2p_match(others, comm, k->call.tag);
+    dpar_work *other = dpari_p2p_match(others, comm, work->call.tag);
     if (!other) {
-        k->phase = sends ? DPARI_P2P_WAITING : DPARI_P2P_POSTED;
-        dpari_p2p_append(sends ? &link->waiting : &link->posted, k);
+        work->phase = sends ? DPARI_P2P_WAITING : DPARI_P2P_POSTED;
+        dpari_p2p_append(sends ? &link->waiting : &link->posted, work);
     } else if (sends) {
-        dpari_p2p_meet_self(p, k, other);
+        dpari_p2p_meet_self(p2p, work, other);
     } else {
-        dpari_p2p_meet_self(p, other, k);
+        dpari_p2p_meet_self(p2p, other, work);
     }
 }
 
@@ -956,105 +962,107 @@ static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dp
 
 /* Matches a receive with a message that arrived before it was posted. Returns 1 if there is such a
  * message. */
-static int dpari_p2p_recv_early(dpari_p2p *p, int32_t peer, uint32_t comm, dpar_work *k)
+static int dpari_p2p_recv_early(dpari_p2p *p2p, int32_t peer, uint32_t comm, dpar_work *work)
 {
-    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_link *link = &p2p->link[peer];
     dpari_p2p_note *before = NULL, *n;
     for (n = link->early.first; n; before = n, n = n->next) {
-        if (n->head.comm == comm && n->head.tag == k->call.tag) {
+        if (n->head.comm == comm && n->head.tag == work->call.tag) {
             dpari_p2p_note_unlink(&link->early, before, n);
             if (n->head.kind == DPARI_P2P_IS_RTS) {
-                dpari_p2p_meet_large(p, peer, k, &n->head, &n->where);
+                dpari_p2p_meet_large(p2p, peer, work, &n->head, &n->where);
             } else {
-                dpari_p2p_meet_eager(p, link, k, &n->head, dpari_p2p_note_data(n), n->got);
+                dpari_p2p_meet_eager(p2p, link, work, &n->head, dpari_p2p_note_data(n), n->got);
             }
-            dpari_p2p_note_free(p, n);
+            dpari_p2p_note_free(p2p, n);
             return 1;
         }
     }
     return 0;
 }
 
-DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
-                                           dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p2p, dpari_group *group,
+                                           const dpar_call *call, dpar_work *work)
 {
-    dpari_world *w = p->world;
-    const int32_t peer = g->world_rank[call->root];
-    dpari_p2p_link *link = &p->link[peer];
-    if (call->kind == DPAR_CALL_SEND && peer != w->me) {
-        dpar_status status = dpari_p2p_channel_open(w, link, peer);
+    dpari_world *world = p2p->world;
+    const int32_t peer = group->world_rank[call->root];
+    dpari_p2p_link *link = &p2p->link[peer];
+    if (call->kind == DPAR_CALL_SEND && peer != world->me) {
+        dpar_status status = dpari_p2p_channel_open(world, link, peer);
         if (status != DPAR_OK) { /* breaks it, because the peer would wait for ever */
-            return dpari_group_break(g, status,
+            return dpari_group_break(group, status,
                                      "send: no shared memory for a channel between two ranks");
         }
     }
-    k->state[DPARI_P2P_ID] = link->ids++;
-    k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
-    k->state[DPARI_P2P_AT] = 0;
-    k->state[DPARI_P2P_BEGAN] = 0;
-    p->open++;
-    if (peer == w->me) {
-        dpari_p2p_self(p, link, g->id, k);
+    work->state[DPARI_P2P_ID] = link->ids++;
+    work->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
+    work->state[DPARI_P2P_AT] = 0;
+    work->state[DPARI_P2P_BEGAN] = 0;
+    p2p->open++;
+    if (peer == world->me) {
+        dpari_p2p_self(p2p, link, group->id, work);
     } else if (call->kind == DPAR_CALL_SEND) {
-        k->phase = DPARI_P2P_QUEUED;
-        dpari_p2p_append(&link->queue, k);
-        dpari_p2p_pump(p, link, peer);
-    } else if (!link->early.first || !dpari_p2p_recv_early(p, peer, g->id, k)) {
-        k->phase = DPARI_P2P_POSTED;
-        dpari_p2p_append(&link->posted, k);
-        dpari_p2p_drain(p, link, peer);
+        work->phase = DPARI_P2P_QUEUED;
+        dpari_p2p_append(&link->queue, work);
+        dpari_p2p_pump(p2p, link, peer);
+    } else if (!link->early.first || !dpari_p2p_recv_early(p2p, peer, group->id, work)) {
+        work->phase = DPARI_P2P_POSTED;
+        dpari_p2p_append(&link->posted, work);
+        dpari_p2p_drain(p2p, link, peer);
     }
-    return k->phase == DPARI_P2P_DONE ? k->status : DPAR_MORE;
+    return work->phase == DPARI_P2P_DONE ? work->status : DPAR_MORE;
 }
 
-static void dpari_p2p_poll(dpari_p2p *p, int32_t peer)
+static void dpari_p2p_poll(dpari_p2p *p2p, int32_t peer)
 {
-    dpari_p2p_link *link = &p->link[peer];
-    dpari_p2p_drain(p, link, peer);
-    dpari_p2p_pump(p, link, peer);
+    dpari_p2p_link *link = &p2p->link[peer];
+    dpari_p2p_drain(p2p, link, peer);
+    dpari_p2p_pump(p2p, link, peer);
 }
 
-DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p)
+DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p2p)
 {
-    dpari_world *w = p->world;
-    for (int32_t i = 0; i < w->size; i++) {
-        if (i != w->me) {
-            dpari_p2p_poll(p, i);
+    dpari_world *world = p2p->world;
+    for (int32_t i = 0; i < world->size; i++) {
+        if (i != world->me) {
+            dpari_p2p_poll(p2p, i);
         }
     }
 }
 
-DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k)
+DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p2p, dpari_group *group, dpar_work *work)
 {
-    const dpari_world *w = p->world;
-    const int32_t peer = g->world_rank[k->call.root];
-    if (k->phase != DPARI_P2P_DONE && peer != w->me) {
-        dpari_p2p_poll(p, peer);
+    const dpari_world *world = p2p->world;
+    const int32_t peer = group->world_rank[work->call.root];
+    if (work->phase != DPARI_P2P_DONE && peer != world->me) {
+        dpari_p2p_poll(p2p, peer);
     }
-    if (k->phase != DPARI_P2P_DONE) {
-        p->idle = p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p->idle + 1 : p->idle;
-        if (p->idle % DPARI_P2P_OFTEN == 0 || p->idle > DPARI_P2P_PATIENT) {
-            dpari_p2p_progress(p);
+    if (work->phase != DPARI_P2P_DONE) {
+        p2p->idle = p2p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p2p->idle + 1 : p2p->idle;
+        if (p2p->idle % DPARI_P2P_OFTEN == 0 || p2p->idle > DPARI_P2P_PATIENT) {
+            dpari_p2p_progress(p2p);
         }
     }
-    if (k->phase == DPARI_P2P_DONE) {
-        p->idle = 0;
-        return k->status;
+    if (work->phase == DPARI_P2P_DONE) {
+        p2p->idle = 0;
+        return work->status;
     }
-    g->blocker = p->open > 1 ? -1 : peer;
+    group->blocker = p2p->open > 1 ? -1 : peer;
     return DPAR_MORE;
 }
 
 /* Ends the works of a group in one list. Returns how many there were. */
-static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_group *g)
+static int32_t dpari_p2p_forget_works(dpari_p2p *p2p, dpari_p2p_works *list,
+                                      const dpari_group *group)
 {
     dpar_work *before = NULL, *k = list->first;
     int32_t n = 0;
     while (k) {
         dpar_work *next = k->next;
-        if (k->comm == &g->comm) {
+        if (k->comm == &group->comm) {
             dpari_p2p_unlink(list, before, k);
-            dpari_p2p_finish(p, k, g->comm.status != DPAR_OK ? g->comm.status : DPAR_E_ARG);
+            dpari_p2p_finish(p2p, k,
+                             group->comm.status != DPAR_OK ? group->comm.status : DPAR_E_ARG);
             n++;
         } else {
             before = k;
@@ -1064,23 +1072,23 @@ static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const
     return n;
 }
 
-DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g)
+DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group)
 {
-    const dpari_world *w = p->world;
+    const dpari_world *world = p2p->world;
     int32_t n = 0;
-    for (int32_t i = 0; i < w->size; i++) {
-        dpari_p2p_link *link = &p->link[i];
+    for (int32_t i = 0; i < world->size; i++) {
+        dpari_p2p_link *link = &p2p->link[i];
         dpari_p2p_note *before = NULL, *note = link->early.first;
-        n += dpari_p2p_forget_works(p, &link->posted, g);
-        n += dpari_p2p_forget_works(p, &link->arriving, g);
-        n += dpari_p2p_forget_works(p, &link->queue, g);
-        n += dpari_p2p_forget_works(p, &link->waiting, g);
-        n += dpari_p2p_forget_works(p, &link->streams, g);
+        n += dpari_p2p_forget_works(p2p, &link->posted, group);
+        n += dpari_p2p_forget_works(p2p, &link->arriving, group);
+        n += dpari_p2p_forget_works(p2p, &link->queue, group);
+        n += dpari_p2p_forget_works(p2p, &link->waiting, group);
+        n += dpari_p2p_forget_works(p2p, &link->streams, group);
         while (note) {
             dpari_p2p_note *next = note->next;
-            if (note->head.comm == g->id) {
+            if (note->head.comm == group->id) {
                 dpari_p2p_note_unlink(&link->early, before, note);
-                dpari_p2p_note_free(p, note);
+                dpari_p2p_note_free(p2p, note);
             } else {
                 before = note;
             }

@@ -12,19 +12,19 @@
 typedef struct dpari_p2p dpari_p2p; /* a rank's private state of all its channels */
 
 /* Returns NULL if there is no memory. */
-DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *w);
-DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p);
+DPARI_INTERNAL dpari_p2p *dpari_p2p_open(dpari_world *world);
+DPARI_INTERNAL void dpari_p2p_close(dpari_p2p *p2p);
 /* Starts a message. Returns DPAR_OK if it is done already, or DPAR_MORE if it is under way; its
  * channel then refers to k until it is done. */
-DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p, dpari_group *g, const dpar_call *call,
-                                           dpar_work *k);
-/* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank g->blocker,
- * or a negative status if it failed. */
-DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p, dpari_group *g, dpar_work *k);
+DPARI_INTERNAL dpar_status dpari_p2p_start(dpari_p2p *p2p, dpari_group *group,
+                                           const dpar_call *call, dpar_work *work);
+/* Advances a message. Returns DPAR_OK if it is done, DPAR_MORE if it waits for the rank
+ * group->blocker, or a negative status if it failed. */
+DPARI_INTERNAL dpar_status dpari_p2p_advance(dpari_p2p *p2p, dpari_group *group, dpar_work *work);
 /* Advances the messages of all channels. */
-DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p);
+DPARI_INTERNAL void dpari_p2p_progress(dpari_p2p *p2p);
 /* Removes the messages of a group that is broken or closed, because they cannot end any more.
  * Returns how many there were. */
-DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p, dpari_group *g);
+DPARI_INTERNAL int32_t dpari_p2p_forget(dpari_p2p *p2p, dpari_group *group);
 
 #endif

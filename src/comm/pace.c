@@ -20,49 +20,50 @@ DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes)
 
 /* True if it is time to try the other method: after `wait` copies, a number that doubles with each
  * trial, or as soon as the chosen method has become clearly slower than it was. */
-static int32_t dpari_pace_is_due(dpari_pace *p)
+static int32_t dpari_pace_is_due(dpari_pace *pace)
 {
     const uint32_t last = 1024;
-    if (++p->turns <= p->wait && !(p->known > 0.0 && p->per_byte[p->way] > 1.4 * p->known)) {
+    if (++pace->turns <= pace->wait &&
+        !(pace->known > 0.0 && pace->per_byte[pace->way] > 1.4 * pace->known)) {
         return 0;
     }
-    p->turns = 0;
-    p->wait = p->wait < last / 2 ? 2 * p->wait : last;
-    p->known = p->per_byte[p->way];
-    p->per_byte[!p->way] = 0.0;
+    pace->turns = 0;
+    pace->wait = pace->wait < last / 2 ? 2 * pace->wait : last;
+    pace->known = pace->per_byte[pace->way];
+    pace->per_byte[!pace->way] = 0.0;
     return 1;
 }
 
-DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p)
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace)
 {
     enum {
         TRIALS = 3, /* copies of a trial: several, because the first one is slow */
         FIRST = 64  /* copies until the first trial */
     };
-    const double ring = p->per_byte[DPARI_BY_RING], kernel = p->per_byte[DPARI_BY_KERNEL];
+    const double ring = pace->per_byte[DPARI_BY_RING], kernel = pace->per_byte[DPARI_BY_KERNEL];
     const int32_t way = ring < 0.85 * kernel ? DPARI_BY_RING : DPARI_BY_KERNEL;
-    if (p->trial > 0) {
-        p->trial--;
-        return !p->way;
+    if (pace->trial > 0) {
+        pace->trial--;
+        return !pace->way;
     }
-    if (way != p->way || p->wait == 0) {
-        p->way = way;
-        p->turns = 0;
-        p->wait = p->per_byte[!way] > 0.0 ? FIRST : TRIALS;
-        p->known = p->per_byte[way];
+    if (way != pace->way || pace->wait == 0) {
+        pace->way = way;
+        pace->turns = 0;
+        pace->wait = pace->per_byte[!way] > 0.0 ? FIRST : TRIALS;
+        pace->known = pace->per_byte[way];
     }
-    if (!dpari_pace_is_due(p)) {
+    if (!dpari_pace_is_due(pace)) {
         return way;
     }
-    p->trial = TRIALS - 1;
+    pace->trial = TRIALS - 1;
     return !way;
 }
 
 /* A copy may take longer because another rank is late, but nothing makes it faster than it is. A
  * better time therefore counts at once, a worse one only gradually. */
-DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds)
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds)
 {
-    double *known = &p->per_byte[way];
+    double *known = &pace->per_byte[way];
     const double now = seconds / (double)bytes;
     if (*known <= 0.0 || now < *known) {
         *known = now;

@@ -9,8 +9,8 @@
 DPARI_INTERNAL dpari_pace *dpari_pace_of(dpari_pace *pace, int64_t bytes);
 /* Chooses the method of the next copy: the ring if it is clearly faster, otherwise the kernel, and
  * now and then the other one, in case it has become faster. */
-DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *p);
+DPARI_INTERNAL int32_t dpari_pace_choose(dpari_pace *pace);
 /* Records the time of a copy. */
-DPARI_INTERNAL void dpari_pace_tell(dpari_pace *p, int32_t way, int64_t bytes, double seconds);
+DPARI_INTERNAL void dpari_pace_tell(dpari_pace *pace, int32_t way, int64_t bytes, double seconds);
 
 #endif

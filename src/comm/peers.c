@@ -17,9 +17,9 @@
 #define DPARI_PEERS_STREAM (INT64_C(4) << 20)
 
 /* True if this mechanism is disabled (dpar_world_desc.disable). */
-static int dpari_peers_plain(const dpari_world *w, int32_t bit)
+static int dpari_peers_plain(const dpari_world *world, int32_t bit)
 {
-    return (w->head->plain & bit) != 0;
+    return (world->head->plain & bit) != 0;
 }
 
 /* Gathers the references of all ranks. Does not call dpar_all_gather, because comm->sent must not
@@ -38,59 +38,59 @@ static dpar_status dpari_peers_tell(dpar_comm *comm, int32_t tag, const dpari_pe
     return comm->engine.run(comm, &call);
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
+DPARI_API DPARI_COLD dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm *comm, int32_t tag,
                                                   const dpari_peers_array *array, int32_t n,
                                                   dpari_peer *peer)
 {
-    const dpari_world *w = comm->mem == NULL ? dpari_world_of(comm) : NULL;
+    const dpari_world *world = comm->mem == NULL ? dpari_world_of(comm) : NULL;
     dpari_peer mine;
     dpar_status st = comm->status;
     int32_t i;
-    p->comm = comm;
-    p->peer = peer;
-    p->direct = 0;
-    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WORLD_NO_DIRECT)) {
+    peers->comm = comm;
+    peers->peer = peer;
+    peers->direct = 0;
+    if (st != DPAR_OK || world == NULL || dpari_peers_plain(world, DPAR_WORLD_NO_DIRECT)) {
         return st;
     }
     dpari_zero(&mine, sizeof mine);
     mine.reach = comm->mem == NULL;
     for (i = 0; i < n; i++) {
         if (array[i].bytes > 0) {
-            mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);
+            mine.ref[i] = dpari_ref(world, array[i].at, array[i].bytes);
             mine.reach &= mine.ref[i] != 0;
         }
     }
     st = dpari_peers_tell(comm, tag, &mine, peer);
-    p->direct = st == DPAR_OK;
-    for (i = 0; i < comm->size && p->direct; i++) {
-        p->direct = peer[i].reach != 0;
+    peers->direct = st == DPAR_OK;
+    for (i = 0; i < comm->size && peers->direct; i++) {
+        peers->direct = peer[i].reach != 0;
     }
-    for (i = 0; i < comm->size * DPARI_PEERS_MOST && p->direct; i++) {
+    for (i = 0; i < comm->size * DPARI_PEERS_MOST && peers->direct; i++) {
         const uint64_t ref = peer[i / DPARI_PEERS_MOST].ref[i % DPARI_PEERS_MOST];
-        if (ref != 0 && dpari_at(w, ref) == NULL) {
+        if (ref != 0 && dpari_at(world, ref) == NULL) {
             return dpari_group_unmapped(comm, ref);
         }
     }
     return st;
 }
 
-DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+DPARI_API const void *dpari_peers_at(const dpari_peers *peers, int32_t rank, int32_t i)
 {
-    const uint64_t ref = p->peer[rank].ref[i];
-    return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
+    const uint64_t ref = peers->peer[rank].ref[i];
+    return ref != 0 ? dpari_at(dpari_world_of(peers->comm), ref) : NULL;
 }
 
-DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+DPARI_API DPARI_COLD dpar_status dpari_peers_close(const dpari_peers *peers, int64_t sent)
 {
-    const dpar_status st = dpar_barrier(p->comm, NULL);
+    const dpar_status st = dpar_barrier(peers->comm, NULL);
     if (st == DPAR_OK) {
-        p->comm->sent[DPAR_CALL_ALL_TO_ALL] += sent;
+        peers->comm->sent[DPAR_CALL_ALL_TO_ALL] += sent;
     }
     return st;
 }
 
-DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes)
 {
     return bytes >= DPARI_PEERS_STREAM &&
-           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WORLD_NO_STREAMING_STORES);
+           !dpari_peers_plain(dpari_world_of(peers->comm), DPAR_WORLD_NO_STREAMING_STORES);
 }

@@ -43,16 +43,16 @@ typedef struct dpari_peers {
  * tag:  0 .. 2^31 - 1, identifies what is exchanged; ranks with different tags get E_MISMATCH.
  *
  * Collective: an all-gather of 32 bytes for each rank, which comm->sent does not count. Over
- * another engine, or if a rank works in the memory of a device, p->direct is 0; another engine
+ * another engine, or if a rank works in the memory of a device, peers->direct is 0; another engine
  * exchanges nothing. Errors as in comm.h. */
-DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *comm, int32_t tag,
+DPARI_API dpar_status dpari_peers_open(dpari_peers *peers, dpar_comm *comm, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Returns this rank's address of array i of a rank, or NULL if that array has no bytes. */
-DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
+DPARI_API const void *dpari_peers_at(const dpari_peers *peers, int32_t rank, int32_t i);
 /* Waits until all ranks have read. sent: the bytes of this rank that others have read, which
  * comm->sent counts as an all-to-all. Collective: a barrier. */
-DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
+DPARI_API dpar_status dpari_peers_close(const dpari_peers *peers, int64_t sent);
 /* True if so many bytes should be written with streaming stores, which bypass the cache. */
-DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *peers, int64_t bytes);
 
 #endif

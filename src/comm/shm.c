@@ -61,27 +61,27 @@ static dpari_shm *dpari_shm_of(dpar_comm *comm)
 /* ---- locks: only with a progress thread -------------------------------------------------------
  */
 
-DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *n)
+DPARI_STATIC_NOINLINE void dpari_lock_shared(dpari_node *node)
 {
     uint32_t free_now = 0;
-    while (!DPARI_CLAIM(&n->lock, &free_now, 1U)) {
+    while (!DPARI_CLAIM(&node->lock, &free_now, 1U)) {
         free_now = 0;
         dpari_os_pause();
         sched_yield();
     }
 }
 
-static void dpari_lock(dpari_node *n)
+static void dpari_lock(dpari_node *node)
 {
-    if (DPARI_LOAD(&n->progress)) {
-        dpari_lock_shared(n);
+    if (DPARI_LOAD(&node->progress)) {
+        dpari_lock_shared(node);
     }
 }
 
-static void dpari_unlock(dpari_node *n)
+static void dpari_unlock(dpari_node *node)
 {
-    if (DPARI_LOAD(&n->progress)) {
-        DPARI_STORE(&n->lock, 0U);
+    if (DPARI_LOAD(&node->progress)) {
+        DPARI_STORE(&node->lock, 0U);
     }
 }
 
@@ -89,28 +89,29 @@ static void dpari_unlock(dpari_node *n)
  */
 
 /* True if operation k waits for this rank. */
-static int dpari_work_misses(const dpari_group *g, const dpar_work *k, int32_t rank)
+static int dpari_work_misses(const dpari_group *group, const dpar_work *work, int32_t rank)
 {
-    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(g, k, rank)
-                                                     : rank == k->call.root;
+    return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT ? dpari_coll_missing(group, work, rank)
+                                                        : rank == work->call.root;
 }
 
 /* Appends the first missing rank that itself waits for a rank which has arrived at k, and that
  * rank. */
-static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work *k)
+static void dpari_put_behind(dpar_text *text, const dpari_group *group, const dpar_work *work)
 {
-    const double quiet = dpari_quiet(g->comm.timeout_s);
-    for (int32_t r = 0; r < g->comm.size; r++) {
+    const double quiet = dpari_quiet(group->comm.timeout_s);
+    for (int32_t r = 0; r < group->comm.size; r++) {
         int32_t links = 0, who;
-        if (!dpari_work_misses(g, k, r)) {
+        if (!dpari_work_misses(group, work, r)) {
             continue;
         }
-        who = dpari_group_rank(g, dpari_group_culprit(g, g->world_rank[r], quiet, &links));
-        if (links > 0 && !dpari_work_misses(g, k, who)) {
-            dpar_text_put(t, ", ");
-            dpari_put_rank(t, g, r);
-            dpar_text_put(t, links > 1 ? " waits for others, they for " : " waits for ");
-            dpari_put_rank(t, g, who);
+        who = dpari_group_rank(group,
+                               dpari_group_culprit(group, group->world_rank[r], quiet, &links));
+        if (links > 0 && !dpari_work_misses(group, work, who)) {
+            dpar_text_put(text, ", ");
+            dpari_put_rank(text, group, r);
+            dpar_text_put(text, links > 1 ? " waits for others, they for " : " waits for ");
+            dpari_put_rank(text, group, who);
             return;
         }
     }
@@ -118,46 +119,47 @@ static void dpari_put_behind(dpar_text *t, const dpari_group *g, const dpar_work
 
 /* Breaks the communicator because its deadline has passed. The message names the missing ranks with
  * the last operation of each. */
-static DPARI_COLD dpar_status dpari_fail_late(dpari_group *g, const dpar_work *k, double waited)
+static DPARI_COLD dpar_status dpari_fail_late(dpari_group *group, const dpar_work *work,
+                                              double waited)
 {
     int32_t missing = 0;
     dpar_why why;
     dpar_text t;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        missing += dpari_work_misses(g, k, r);
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        missing += dpari_work_misses(group, work, r);
     }
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpari_put_work(&t, g, k);
+    dpari_put_work(&t, group, work);
     dpari_text_print(&t, "%d did not come in %.1f s", missing, waited);
-    dpari_put_behind(&t, g, k);
+    dpari_put_behind(&t, group, work);
     dpar_text_put(&t, ": ");
-    for (int32_t r = 0, named = 0; r < g->comm.size && t.used + 60 < t.capacity; r++) {
-        if (dpari_work_misses(g, k, r)) {
+    for (int32_t r = 0, named = 0; r < group->comm.size && t.used + 60 < t.capacity; r++) {
+        if (dpari_work_misses(group, work, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
-            dpari_put_rank(&t, g, r);
-            dpari_put_last(&t, g->world, g->world_rank[r]);
+            dpari_put_rank(&t, group, r);
+            dpari_put_last(&t, group->world, group->world_rank[r]);
         }
     }
-    return dpari_group_break(g, DPAR_E_TIMEOUT, why.text);
+    return dpari_group_break(group, DPAR_E_TIMEOUT, why.text);
 }
 
 /* Returns the operation that k waits for: if k is a collective, the first one in the queue, because
  * collectives run in the order of posting, otherwise k. */
-static const dpar_work *dpari_awaited(const dpari_group *g, const dpar_work *k)
+static const dpar_work *dpari_awaited(const dpari_group *group, const dpar_work *work)
 {
-    return k->call.kind < DPAR_CALL_COLLECTIVE_COUNT && g->first ? g->first : k;
+    return work->call.kind < DPAR_CALL_COLLECTIVE_COUNT && group->first ? group->first : work;
 }
 
 /* True if closing this communicator must not wait because another communicator of this rank is
  * broken: the other ranks may have seen that error before they even made this communicator. It is
  * then broken by the same error. Communicators of earlier generations do not count, because all
  * ranks that shrank them have seen their errors. */
-static int dpari_close_in_vain(dpari_shm *s)
+static int dpari_close_in_vain(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    for (dpari_shm *other = s->node->open; other && s->closing; other = other->next) {
-        if (other->generation >= s->generation && dpari_group_broken(&other->group) != DPAR_OK) {
-            dpari_group_break(g, other->group.comm.status, other->group.comm.why.text);
+    dpari_group *group = &shm->group;
+    for (dpari_shm *other = shm->node->open; other && shm->closing; other = other->next) {
+        if (other->generation >= shm->generation && dpari_group_broken(&other->group) != DPAR_OK) {
+            dpari_group_break(group, other->group.comm.status, other->group.comm.why.text);
             return 1;
         }
     }
@@ -167,25 +169,26 @@ static int dpari_close_in_vain(dpari_shm *s)
 /* Checks now and then whether a wait can still succeed. Returns DPAR_OK if it can, DPAR_E_PEER if
  * *rank has ended or left, DPAR_E_TIMEOUT if the deadline has passed, or the status of a broken
  * communicator. */
-static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
+static dpar_status dpari_shm_look(dpari_shm *shm, const dpar_work *work, double began,
+                                  int32_t *rank)
 {
-    dpari_group *g = &s->group;
-    const dpar_work *awaited = dpari_awaited(g, k);
+    dpari_group *group = &shm->group;
+    const dpar_work *awaited = dpari_awaited(group, work);
     int32_t missing = 0;
     uint32_t gone = 0;
-    g->levels.doubt = 1;
-    if (dpari_group_broken(g) != DPAR_OK || dpari_close_in_vain(s)) {
-        return g->comm.status;
+    group->levels.doubt = 1;
+    if (dpari_group_broken(group) != DPAR_OK || dpari_close_in_vain(shm)) {
+        return group->comm.status;
     }
-    for (int32_t r = 0; r < g->comm.size && gone != DPARI_RANK_DEAD; r++) {
+    for (int32_t r = 0; r < group->comm.size && gone != DPARI_RANK_DEAD; r++) {
         uint32_t state;
-        if (!dpari_work_misses(g, awaited, r)) {
+        if (!dpari_work_misses(group, awaited, r)) {
             continue;
         }
         missing++;
-        state = dpari_rank_state(g->world, g->world_rank[r]);
+        state = dpari_rank_state(group->world, group->world_rank[r]);
         if (state == DPARI_RANK_HERE && awaited->call.kind >= DPAR_CALL_COLLECTIVE_COUNT &&
-            dpari_group_closes(g, g->world_rank[r])) {
+            dpari_group_closes(group, group->world_rank[r])) {
             state = DPARI_RANK_LEFT;
         }
         /* a rank that died counts before one that left, because ranks leave when another dies */
@@ -197,7 +200,8 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
     if (gone) {
         return DPAR_E_PEER;
     }
-    if (missing > 0 && g->comm.timeout_s > 0.0 && dpari_os_now() - began > g->comm.timeout_s) {
+    if (missing > 0 && group->comm.timeout_s > 0.0 &&
+        dpari_os_now() - began > group->comm.timeout_s) {
         return DPAR_E_TIMEOUT;
     }
     return DPAR_OK;
@@ -207,311 +211,311 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
  */
 
 /* Ends an operation with this status. */
-static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
+static void dpari_work_done(dpari_shm *shm, dpar_work *work, dpar_status status)
 {
-    dpari_group *g = &s->group;
-    for (dpar_work **link = &g->finished; *link; link = &(*link)->behind) {
-        if (*link == k) {
-            *link = k->behind;
+    dpari_group *group = &shm->group;
+    for (dpar_work **link = &group->finished; *link; link = &(*link)->behind) {
+        if (*link == work) {
+            *link = work->behind;
             break;
         }
     }
-    s->node->posted--;
-    dpari_flight_end(g->world, k->record,
+    shm->node->posted--;
+    dpari_flight_end(group->world, work->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
-    k->status = status;
-    DPARI_STORE(&k->comm, NULL); /* last, because from here on the user may reuse it */
+    work->status = status;
+    DPARI_STORE(&work->comm, NULL); /* last, because from here on the user may reuse it */
 }
 
 /* Advances the collectives of one communicator in order, until one must wait. If the communicator
  * is broken, fails those that cannot end any more. */
-static void dpari_queue_progress(dpari_shm *s)
+static void dpari_queue_progress(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    while (g->first) {
-        dpar_work *k = g->first;
-        const dpar_status broken = g->comm.status;
+    dpari_group *group = &shm->group;
+    while (group->first) {
+        dpar_work *work = group->first;
+        const dpar_status broken = group->comm.status;
         dpar_status status = broken;
         /* of a collective before the first failed one, all words are published, so it succeeds on
          * all ranks */
-        if (broken == DPAR_OK || k->sequence < g->broken_from) {
-            status = dpari_coll_advance(g, k);
+        if (broken == DPAR_OK || work->sequence < group->broken_from) {
+            status = dpari_coll_advance(group, work);
         }
         /* If this rank was stopped for long, the others may have given up the collective and
          * written to memory that it has just read. They break the communicator before they do so,
          * hence this second check. */
         if (status == DPAR_OK) {
             __atomic_thread_fence(__ATOMIC_ACQUIRE);
-            status = dpari_group_broken(g);
-            status = k->sequence < g->broken_from ? (dpar_status)DPAR_OK : status;
+            status = dpari_group_broken(group);
+            status = work->sequence < group->broken_from ? (dpar_status)DPAR_OK : status;
         }
         if (status == DPAR_MORE && broken == DPAR_OK) {
             return;
         }
         status = status == DPAR_MORE ? broken : status;
-        g->first = k->next;
-        g->last = g->first ? g->last : NULL;
-        dpari_work_done(s, k, status);
+        group->first = work->next;
+        group->last = group->first ? group->last : NULL;
+        dpari_work_done(shm, work, status);
     }
 }
 
 /* Advances one operation, a collective together with those before it in the queue. */
-static void dpari_step(dpari_shm *s, dpar_work *k)
+static void dpari_step(dpari_shm *shm, dpar_work *work)
 {
-    dpari_group *g = &s->group;
-    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_queue_progress(s);
+    dpari_group *group = &shm->group;
+    if (work->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_queue_progress(shm);
     } else {
-        dpar_status status = g->comm.status;
+        dpar_status status = group->comm.status;
         if (status == DPAR_OK) {
-            status = dpari_p2p_advance(s->node->p2p, g, k);
+            status = dpari_p2p_advance(shm->node->p2p, group, work);
         } else {
-            dpari_p2p_forget(s->node->p2p, g);
+            dpari_p2p_forget(shm->node->p2p, group);
         }
         if (status != DPAR_MORE) {
-            dpari_work_done(s, k, status);
+            dpari_work_done(shm, work, status);
         }
     }
 }
 
-static void dpari_progress_all(dpari_node *n)
+static void dpari_progress_all(dpari_node *node)
 {
-    for (dpari_shm *s = n->open; s; s = s->next) {
-        dpari_queue_progress(s);
+    for (dpari_shm *shm = node->open; shm; shm = shm->next) {
+        dpari_queue_progress(shm);
     }
-    dpari_p2p_progress(n->p2p);
+    dpari_p2p_progress(node->p2p);
 }
 
 DPARI_API void dpari_shm_progress_all(dpar_comm *comm)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
-    if (n->posted > 0) {
-        dpari_lock(n);
-        dpari_progress_all(n);
-        dpari_unlock(n);
+    dpari_node *node = dpari_shm_of(comm)->node;
+    if (node->posted > 0) {
+        dpari_lock(node);
+        dpari_progress_all(node);
+        dpari_unlock(node);
     }
 }
 
 /* Fails an operation that can no longer complete. */
-static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
+static void dpari_give_up(dpari_shm *shm, dpar_work *work, dpar_status status)
 {
-    dpari_group *g = &s->group;
-    if (!k->comm) {
+    dpari_group *group = &shm->group;
+    if (!work->comm) {
         return;
     }
-    if (k->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
+    if (work->call.kind < DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_queue_progress(shm); /* fails all collectives, because the communicator is broken */
     } else {
-        dpari_p2p_forget(s->node->p2p, g);
-        dpari_work_done(s, k, status);
+        dpari_p2p_forget(shm->node->p2p, group);
+        dpari_work_done(shm, work, status);
     }
 }
 
 /* True if the operation has made progress since the last call, by a hash of its state. The deadline
  * limits only waits without progress. */
-static int dpari_gets_on(dpari_node *n, const dpar_work *k)
+static int dpari_gets_on(dpari_node *node, const dpar_work *work)
 {
-    uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
-    uint64_t before = n->seen;
+    uint64_t seen = (uint64_t)work->sequence * 31 + (uint64_t)work->phase;
+    uint64_t before = node->seen;
     for (int32_t i = 0; i < 16; i++) {
-        seen = (seen ^ (uint64_t)k->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        seen = (seen ^ (uint64_t)work->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
     }
-    n->seen = seen;
+    node->seen = seen;
     return seen != before;
 }
 
 /* Checks the ranks that an operation waits for and its deadline, and fails it if a rank will not
  * arrive. */
-static DPARI_COLD void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
+static DPARI_COLD void dpari_shm_judge(dpari_shm *shm, dpar_work *work, double *began)
 {
-    dpari_group *g = &s->group;
+    dpari_group *group = &shm->group;
     dpar_status status;
     int32_t rank = 0;
-    dpari_progress_all(s->node);
-    if (k->comm) {
-        dpari_step(s, k);
+    dpari_progress_all(shm->node);
+    if (work->comm) {
+        dpari_step(shm, work);
     }
-    if (!k->comm) {
+    if (!work->comm) {
         return;
     }
-    if (dpari_gets_on(s->node, dpari_awaited(g, k))) {
+    if (dpari_gets_on(shm->node, dpari_awaited(group, work))) {
         *began = dpari_os_now();
     }
-    status = dpari_shm_look(s, k, *began, &rank);
+    status = dpari_shm_look(shm, work, *began, &rank);
     if (status == DPAR_OK) {
         return;
     }
-    dpari_step(s, k); /* a rank that has ended may have published its part just before */
-    if (!k->comm) {
+    dpari_step(shm, work); /* a rank that has ended may have published its part just before */
+    if (!work->comm) {
         return;
     }
-    if (status == DPAR_E_PEER && g->comm.status == DPAR_OK) {
-        status = dpari_fail_peer(g, dpari_awaited(g, k), rank);
-    } else if (status == DPAR_E_TIMEOUT && g->comm.status == DPAR_OK) {
-        status = dpari_fail_late(g, dpari_awaited(g, k), dpari_os_now() - *began);
+    if (status == DPAR_E_PEER && group->comm.status == DPAR_OK) {
+        status = dpari_fail_peer(group, dpari_awaited(group, work), rank);
+    } else if (status == DPAR_E_TIMEOUT && group->comm.status == DPAR_OK) {
+        status = dpari_fail_late(group, dpari_awaited(group, work), dpari_os_now() - *began);
     }
-    dpari_give_up(s, k, status);
+    dpari_give_up(shm, work, status);
 }
 
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait advances all communicators */
 
 /* Waits until k is done and returns its status. The caller holds the lock, which is released during
  * each turn of the wait. */
-static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
+static dpar_status dpari_shm_await(dpari_shm *shm, dpar_work *work)
 {
-    dpari_group *g = &s->group;
-    dpari_world *w = g->world;
-    dpari_node *n = s->node;
+    dpari_group *group = &shm->group;
+    dpari_world *world = group->world;
+    dpari_node *node = shm->node;
     dpari_wait t;
     int32_t turn = 0;
     memset(&t, 0, sizeof t);
     for (;;) {
         int32_t peer, needs;
         dpar_status passed;
-        dpari_step(s, k);
-        needs = k->call.kind == DPAR_CALL_SEND || k->call.kind == DPAR_CALL_RECV
-                    ? g->world_rank[k->call.root]
-                    : g->blocker;
-        peer = n->posted > 1 ? -1 : g->blocker;
-        if (k->comm && (n->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
-            dpari_progress_all(n);
+        dpari_step(shm, work);
+        needs = work->call.kind == DPAR_CALL_SEND || work->call.kind == DPAR_CALL_RECV
+                    ? group->world_rank[work->call.root]
+                    : group->blocker;
+        peer = node->posted > 1 ? -1 : group->blocker;
+        if (work->comm && (node->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
+            dpari_progress_all(node);
         }
-        if (!k->comm) {
+        if (!work->comm) {
             break;
         }
-        dpari_unlock(n);
-        passed = dpari_wait_turn(w, &t, peer);
-        dpari_lock(n);
-        if (passed == DPAR_MORE && k->comm) {
-            dpari_wait_says(w, needs);
-            dpari_shm_judge(s, k, &t.began);
+        dpari_unlock(node);
+        passed = dpari_wait_turn(world, &t, peer);
+        dpari_lock(node);
+        if (passed == DPAR_MORE && work->comm) {
+            dpari_wait_says(world, needs);
+            dpari_shm_judge(shm, work, &t.began);
         }
-        if (!k->comm) {
+        if (!work->comm) {
             break;
         }
     }
-    dpari_wait_end(w, &t);
-    return k->status;
+    dpari_wait_end(world, &t);
+    return work->status;
 }
 
 /* ---- the engine's functions -------------------------------------------------------------------
  */
 
 /* The number of this rank's next operation, which numbers its messages. */
-static int64_t dpari_flights_of(const dpari_world *w)
+static int64_t dpari_flights_of(const dpari_world *world)
 {
-    return (int64_t)w->rank[w->me].flights + 1;
+    return (int64_t)world->rank[world->me].flights + 1;
 }
 
-/* Starts an operation in k. k->comm is NULL afterwards if it is done already. */
-static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
+/* Starts an operation in k. work->comm is NULL afterwards if it is done already. */
+static void dpari_shm_begin(dpari_shm *shm, const dpar_call *call, dpar_work *work)
 {
-    dpari_group *g = &s->group;
-    dpari_world *w = g->world;
+    dpari_group *group = &shm->group;
+    dpari_world *world = group->world;
     const int is_message = call->kind >= DPAR_CALL_COLLECTIVE_COUNT;
     dpar_status status;
-    k->comm = k->home = &g->comm;
-    k->self = k;
-    k->status = DPAR_MORE;
-    k->phase = 0;
-    k->call = *call;
-    k->began = 0.0;
-    k->next = NULL;
-    k->sequence = is_message ? dpari_flights_of(w) : ++g->sequence;
-    k->record = dpari_flight_begin(w, g->id, k->sequence, call);
-    s->node->posted++;
-    status = dpari_group_broken(g); /* if so, the others do not wait for this operation */
+    work->comm = work->home = &group->comm;
+    work->self = work;
+    work->status = DPAR_MORE;
+    work->phase = 0;
+    work->call = *call;
+    work->began = 0.0;
+    work->next = NULL;
+    work->sequence = is_message ? dpari_flights_of(world) : ++group->sequence;
+    work->record = dpari_flight_begin(world, group->id, work->sequence, call);
+    shm->node->posted++;
+    status = dpari_group_broken(group); /* if so, the others do not wait for this operation */
     if (status != DPAR_OK) {
-        dpari_work_done(s, k, status);
+        dpari_work_done(shm, work, status);
         return;
     }
     if (is_message) {
-        status = dpari_p2p_start(s->node->p2p, g, call, k);
+        status = dpari_p2p_start(shm->node->p2p, group, call, work);
         if (status != DPAR_MORE) {
-            dpari_work_done(s, k, status);
+            dpari_work_done(shm, work, status);
         }
         return;
     }
-    if (g->last) {
-        g->last->next = k;
+    if (group->last) {
+        group->last->next = work;
     } else {
-        g->first = k;
+        group->first = work;
     }
-    g->last = k;
+    group->last = work;
 }
 
 static dpar_status dpari_shm_run(dpar_comm *comm, const dpar_call *call)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_world *w = s->node->world;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_world *world = shm->node->world;
     dpar_work k;
     dpar_status status;
-    dpari_lock(s->node);
-    DPARI_STORE(&w->waiting, 1U);
-    dpari_shm_begin(s, call, &k);
-    status = k.comm ? dpari_shm_await(s, &k) : k.status;
-    DPARI_STORE(&w->waiting, 0U);
-    dpari_unlock(s->node);
+    dpari_lock(shm->node);
+    DPARI_STORE(&world->waiting, 1U);
+    dpari_shm_begin(shm, call, &k);
+    status = k.comm ? dpari_shm_await(shm, &k) : k.status;
+    DPARI_STORE(&world->waiting, 0U);
+    dpari_unlock(shm->node);
     return status;
 }
 
-static dpar_status dpari_shm_post(dpar_comm *comm, const dpar_call *call, dpar_work *k)
+static dpar_status dpari_shm_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_lock(s->node);
-    dpari_shm_begin(s, call, k);
-    if (k->comm) {
-        dpari_step(s, k);
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_lock(shm->node);
+    dpari_shm_begin(shm, call, work);
+    if (work->comm) {
+        dpari_step(shm, work);
     }
-    dpari_unlock(s->node);
+    dpari_unlock(shm->node);
     return DPAR_OK;
 }
 
-static dpar_status dpari_shm_wait(dpar_work *k)
+static dpar_status dpari_shm_wait(dpar_work *work)
 {
-    dpari_shm *s = dpari_shm_of(k->home);
-    dpari_world *w = s->node->world;
+    dpari_shm *shm = dpari_shm_of(work->home);
+    dpari_world *world = shm->node->world;
     dpar_status status;
-    dpari_lock(s->node);
-    DPARI_STORE(&w->waiting, 1U);
-    status = k->comm ? dpari_shm_await(s, k) : k->status;
-    DPARI_STORE(&w->waiting, 0U);
-    dpari_unlock(s->node);
+    dpari_lock(shm->node);
+    DPARI_STORE(&world->waiting, 1U);
+    status = work->comm ? dpari_shm_await(shm, work) : work->status;
+    DPARI_STORE(&world->waiting, 0U);
+    dpari_unlock(shm->node);
     return status;
 }
 
 enum { DPARI_TESTS_CROWDED = 16 }; /* tests after which a rank sleeps briefly if cores are shared */
 #define DPARI_LOOK_EVERY 10e-3     /* seconds between two checks of peers and deadline */
 
-static dpar_status dpari_shm_test(dpar_work *k)
+static dpar_status dpari_shm_test(dpar_work *work)
 {
-    dpari_shm *s = dpari_shm_of(k->home);
-    dpari_node *n = s->node;
+    dpari_shm *shm = dpari_shm_of(work->home);
+    dpari_node *node = shm->node;
     dpar_status status;
-    dpari_lock(n);
-    dpari_progress_all(n);
-    if (k->comm) {
-        dpari_step(s, k);
+    dpari_lock(node);
+    dpari_progress_all(node);
+    if (work->comm) {
+        dpari_step(shm, work);
     }
-    if (k->comm) {
+    if (work->comm) {
         const double now = dpari_os_now();
-        const int look = now - n->looked > DPARI_LOOK_EVERY;
+        const int look = now - node->looked > DPARI_LOOK_EVERY;
         if (look) {
-            n->suspended += dpari_os_suspended(&n->looked, now);
+            node->suspended += dpari_os_suspended(&node->looked, now);
         }
-        if (!(k->began > 0.0)) {
-            k->began = now - n->suspended;
+        if (!(work->began > 0.0)) {
+            work->began = now - node->suspended;
         }
-        n->tests++;
+        node->tests++;
         if (look) {
-            double began = k->began + n->suspended;
-            dpari_shm_judge(s, k, &began);
-            k->began = began - n->suspended;
+            double began = work->began + node->suspended;
+            dpari_shm_judge(shm, work, &began);
+            work->began = began - node->suspended;
         }
     }
-    status = k->comm ? DPAR_MORE : k->status;
-    dpari_unlock(n);
-    if (status == DPAR_MORE && n->world->crowded && n->tests % DPARI_TESTS_CROWDED == 0) {
+    status = work->comm ? DPAR_MORE : work->status;
+    dpari_unlock(node);
+    if (status == DPAR_MORE && node->world->crowded && node->tests % DPARI_TESTS_CROWDED == 0) {
         dpari_os_sleep(10e-6); /* a yield would return at once, or only after a whole time slice */
     }
     return status;
@@ -524,61 +528,61 @@ static dpar_status dpari_shm_batch(dpar_comm *comm, const dpar_call *calls, int3
                                    dpar_work *works)
 {
     dpar_work few[DPARI_BATCH];
-    dpar_work *k = works;
-    int64_t bytes = n * (int64_t)sizeof *k;
+    dpar_work *work = works;
+    int64_t bytes = n * (int64_t)sizeof *work;
     dpar_status status = DPAR_OK;
     if (!works) {
-        k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
-        if (!k) {
+        work = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
+        if (!work) {
             return dpari_say(DPAR_E_MEMORY, &comm->why, "batch: no memory for %d calls", n);
         }
     }
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n; i++) {
             if ((calls[i].kind == DPAR_CALL_SEND) == pass) {
-                dpari_shm_post(comm, &calls[i], &k[i]);
+                dpari_shm_post(comm, &calls[i], &work[i]);
             }
         }
     }
     if (!works) {
-        status = dpar_wait_all(k, n);
-        if (k != few) {
-            dpari_os_unmap(k, bytes);
+        status = dpar_wait_all(work, n);
+        if (work != few) {
+            dpari_os_unmap(work, bytes);
         }
     }
     return status;
 }
 
-static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
+static void dpari_alloc_why(const dpari_world *world, int64_t bytes, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why->text, sizeof why->text);
     dpari_text_print(&t, "no shared memory for %ld more bytes: this rank has ", bytes);
-    dpari_text_print(&t, "%ld of at most %ld in use, in ", w->users, w->head->heap_bytes);
-    dpari_text_print(&t, "%d of at most 65536 allocations (", w->used_count);
-    dpari_put_lack(&t, w);
+    dpari_text_print(&t, "%ld of at most %ld in use, in ", world->users, world->head->heap_bytes);
+    dpari_text_print(&t, "%d of at most 65536 allocations (", world->used_count);
+    dpari_put_lack(&t, world);
     dpari_text_char(&t, ')');
 }
 
 static DPARI_COLD dpar_status dpari_shm_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
+    dpari_node *node = dpari_shm_of(comm)->node;
     dpar_status status;
-    dpari_lock(n);
-    status = dpari_heap_alloc(n->world, bytes, 1, memory);
-    dpari_unlock(n);
+    dpari_lock(node);
+    status = dpari_heap_alloc(node->world, bytes, 1, memory);
+    dpari_unlock(node);
     if (status != DPAR_OK) {
-        dpari_alloc_why(n->world, bytes, &comm->why);
+        dpari_alloc_why(node->world, bytes, &comm->why);
     }
     return status;
 }
 
 static DPARI_COLD void dpari_shm_release(dpar_comm *comm, void *memory)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
-    dpari_lock(n);
-    dpari_heap_release(n->world, memory);
-    dpari_unlock(n);
+    dpari_node *node = dpari_shm_of(comm)->node;
+    dpari_lock(node);
+    dpari_heap_release(node->world, memory);
+    dpari_unlock(node);
 }
 
 static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *text)
@@ -591,16 +595,16 @@ static void dpari_shm_abort(dpar_comm *comm, dpar_status status, const char *tex
 
 static void *dpari_progress_main(void *arg)
 {
-    dpari_node *n = (dpari_node *)arg;
+    dpari_node *node = (dpari_node *)arg;
     int32_t idle = 0;
-    while (DPARI_LOAD(&n->progress) == 1) {
+    while (DPARI_LOAD(&node->progress) == 1) {
         int32_t posted = 0;
         /* while the user's thread waits, it makes progress itself, and two would only compete */
-        if (!DPARI_LOAD(&n->world->waiting)) {
-            dpari_lock(n);
-            dpari_progress_all(n);
-            posted = n->posted;
-            dpari_unlock(n);
+        if (!DPARI_LOAD(&node->world->waiting)) {
+            dpari_lock(node);
+            dpari_progress_all(node);
+            posted = node->posted;
+            dpari_unlock(node);
         }
         idle = posted ? idle + 1 : 1000;
         if (idle > 100) {
@@ -614,17 +618,18 @@ static void *dpari_progress_main(void *arg)
 
 static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
 {
-    dpari_node *n = dpari_shm_of(comm)->node;
-    if (on && !n->progress) {
-        DPARI_STORE(&n->progress, 1U);
-        if (dpari_os_thread(&n->thread, dpari_progress_main, n) != 0) {
-            DPARI_STORE(&n->progress, 0U);
+    dpari_node *node = dpari_shm_of(comm)->node;
+    if (on && !node->progress) {
+        DPARI_STORE(&node->progress, 1U);
+        if (dpari_os_thread(&node->thread, dpari_progress_main, node) != 0) {
+            DPARI_STORE(&node->progress, 0U);
             return dpari_say(DPAR_E_SYSTEM, &comm->why, "no thread could be started for progress");
         }
-    } else if (!on && n->progress) {
-        DPARI_STORE(&n->progress, 2U); /* not 0, because the thread may still take the lock once */
-        dpari_os_join(n->thread);
-        DPARI_STORE(&n->progress, 0U);
+    } else if (!on && node->progress) {
+        DPARI_STORE(&node->progress,
+                    2U); /* not 0, because the thread may still take the lock once */
+        dpari_os_join(node->thread);
+        DPARI_STORE(&node->progress, 0U);
     }
     return DPAR_OK;
 }
@@ -634,13 +639,13 @@ static dpar_status dpari_shm_progress(dpar_comm *comm, int32_t on)
 
 enum { DPARI_REPORTED = 4 }; /* operations that a report shows of each rank */
 
-static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
+static void dpari_report_rank(dpari_world *world, int32_t rank, dpar_text *out)
 {
-    const dpari_rank *r = &w->rank[rank];
-    uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
-    dpari_text_print(out, "rank %d (process %d)", rank, r->pid);
-    if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
-        dpari_put_end(out, r);
+    const dpari_rank *record = &world->rank[rank];
+    uint64_t n = DPARI_LOAD(&record->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
+    dpari_text_print(out, "rank %d (process %d)", rank, record->pid);
+    if (dpari_rank_state(world, rank) != DPARI_RANK_HERE) {
+        dpari_put_end(out, record);
     }
     dpar_text_put(out, n ? "" : ": nothing yet");
     for (; k < n; k++) {
@@ -648,7 +653,8 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
             dpari_flight f;
             uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
         } now;
-        dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
+        dpari_flight_copy(now.word,
+                          (const uint64_t *)(const void *)&record->flight[k % DPARI_FLIGHTS]);
         dpar_text_put(out, "\n    ");
         dpari_flight_text(out, &now.f);
         if (now.f.state == DPARI_FLIGHT_DONE) {
@@ -665,32 +671,32 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
 
 static DPARI_COLD void dpari_shm_report(dpar_comm *comm, dpar_text *out)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_group *g = &s->group;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_group *group = &shm->group;
     for (int32_t r = 0; r < comm->size; r++) {
-        dpari_report_rank(g->world, g->world_rank[r], out);
+        dpari_report_rank(group->world, group->world_rank[r], out);
     }
 }
 
 static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
 {
-    dpari_world *w = dpari_group_of(comm)->world;
+    dpari_world *world = dpari_group_of(comm)->world;
     int32_t reads;
-    if (w->size == 1) {
+    if (world->size == 1) {
         return;
     }
-    if (w->threads) {
+    if (world->threads) {
         dpar_text_put(out, ", threads of one process");
         return;
     }
-    reads = DPARI_LOAD(&w->rank[w->me].reads);
+    reads = DPARI_LOAD(&world->rank[world->me].reads);
     dpar_text_put(out, " of one node; memory of dpar_comm_alloc is read in place, other ");
     if (reads == 0) {
         dpar_text_put(out, "memory is copied twice: process_vm_readv is not allowed here");
         return;
     }
     dpar_text_put(out, reads > 1 ? "memory by process_vm_readv" : "memory is copied twice");
-    dpari_put_unread(out, w);
+    dpari_put_unread(out, world);
 }
 
 /* ---- making and closing communicators ---------------------------------------------------------
@@ -698,81 +704,81 @@ static DPARI_COLD void dpari_shm_describe(dpar_comm *comm, dpar_text *out)
 
 /* Takes an unused member, or allocates one with its tables and slots in this rank's heap. *sequence
  * is the last sequence number that the member has used. */
-static dpar_status dpari_member_make(dpari_node *n, uint64_t *ref, int64_t *sequence)
+static dpar_status dpari_member_make(dpari_node *node, uint64_t *ref, int64_t *sequence)
 {
-    dpari_world *w = n->world;
+    dpari_world *world = node->world;
     void *memory = NULL;
     dpar_status status;
-    if (n->spare) {
-        dpari_member *m = (dpari_member *)dpari_at(w, n->spare);
-        *ref = n->spare;
-        n->spare = m->next;
-        *sequence = m->counted;
-        memset(&m->abort, 0, sizeof m->abort);
+    if (node->spare) {
+        dpari_member *member = (dpari_member *)dpari_at(world, node->spare);
+        *ref = node->spare;
+        node->spare = member->next;
+        *sequence = member->counted;
+        memset(&member->abort, 0, sizeof member->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(w, dpari_member_bytes(w), 0, &memory);
+    status = dpari_heap_alloc(world, dpari_member_bytes(world), 0, &memory);
     if (status == DPAR_OK) {
-        *ref = dpari_ref(w, memory, 1);
+        *ref = dpari_ref(world, memory, 1);
         *sequence = 0;
     }
     return status;
 }
 
 /* Keeps the member of a closed communicator for a later one. */
-static void dpari_member_spare(dpari_shm *s)
+static void dpari_member_spare(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    dpari_member *m = g->member[g->comm.rank];
-    m->counted = g->sequence;
-    m->next = s->node->spare;
-    s->node->spare = g->member_ref;
+    dpari_group *group = &shm->group;
+    dpari_member *member = group->member[group->comm.rank];
+    member->counted = group->sequence;
+    member->next = shm->node->spare;
+    shm->node->spare = group->member_ref;
 }
 
 /* Ends the works that the user has not waited for, and returns how many of them were not done. If
  * there are any, the communicator is broken, so that the other ranks do not wait for them. */
-static int32_t dpari_shm_lost(dpari_shm *s)
+static int32_t dpari_shm_lost(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    int32_t lost = dpari_p2p_forget(s->node->p2p, g);
+    dpari_group *group = &shm->group;
+    int32_t lost = dpari_p2p_forget(shm->node->p2p, group);
     dpar_text t;
     dpar_why why;
-    for (dpar_work *k = g->first; k; k = k->next) {
+    for (dpar_work *work = group->first; work; work = work->next) {
         lost++;
     }
     if (lost > 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpari_put_rank(&t, g, g->comm.rank);
+        dpari_put_rank(&t, group, group->comm.rank);
         dpari_text_print(&t, " closed the communicator without waiting for %d%s", lost,
                          lost == 1 ? " operation" : " operations");
-        dpari_group_break(g, DPAR_E_ARG, why.text);
+        dpari_group_break(group, DPAR_E_ARG, why.text);
     }
-    while (g->finished) {
-        dpari_work_done(s, g->finished, g->finished->status);
+    while (group->finished) {
+        dpari_work_done(shm, group->finished, group->finished->status);
     }
     if (lost > 0) {
-        dpari_queue_progress(s); /* fails all collectives, because the communicator is broken */
+        dpari_queue_progress(shm); /* fails all collectives, because the communicator is broken */
     }
     return lost;
 }
 
-static dpari_node *dpari_node_make(const dpari_segment *s, int32_t me, int32_t own,
+static dpari_node *dpari_node_make(const dpari_segment *segment, int32_t me, int32_t own,
                                    const dpar_world_desc *options)
 {
-    dpari_node *n = (dpari_node *)dpari_os_pages((int64_t)sizeof *n);
-    dpari_world *w = n ? dpari_world_make(s, me, own, options) : NULL;
-    dpari_p2p *p2p = w ? dpari_p2p_open(w) : NULL;
+    dpari_node *node = (dpari_node *)dpari_os_pages((int64_t)sizeof *node);
+    dpari_world *world = node ? dpari_world_make(segment, me, own, options) : NULL;
+    dpari_p2p *p2p = world ? dpari_p2p_open(world) : NULL;
     if (!p2p) {
-        if (w) {
-            w->owns = DPARI_OWNS_NOTHING;
-            dpari_world_close(w);
+        if (world) {
+            world->owns = DPARI_OWNS_NOTHING;
+            dpari_world_close(world);
         }
-        dpari_os_unmap(n, (int64_t)sizeof *n);
+        dpari_os_unmap(node, (int64_t)sizeof *node);
         return NULL;
     }
-    n->world = w;
-    n->p2p = p2p;
-    return n;
+    node->world = world;
+    node->p2p = p2p;
+    return node;
 }
 
 static void dpari_shm_free(dpar_comm *comm)
@@ -782,47 +788,47 @@ static void dpari_shm_free(dpar_comm *comm)
     }
 }
 
-static void dpari_node_close(dpari_node *n)
+static void dpari_node_close(dpari_node *node)
 {
     dpar_comm *comm;
-    while ((comm = dpari_ended_take(&n->closed)) != NULL) {
+    while ((comm = dpari_ended_take(&node->closed)) != NULL) {
         dpari_shm_free(comm);
     }
-    dpari_p2p_close(n->p2p);
-    dpari_world_close(n->world);
-    dpari_os_unmap(n, (int64_t)sizeof *n);
+    dpari_p2p_close(node->p2p);
+    dpari_world_close(node->world);
+    dpari_os_unmap(node, (int64_t)sizeof *node);
 }
 
 /* Moves a communicator from the list of open ones to the closed ones. */
-static void dpari_shm_drop(dpari_shm *s)
+static void dpari_shm_drop(dpari_shm *shm)
 {
-    dpari_shm **link = &s->node->open;
-    while (*link && *link != s) {
+    dpari_shm **link = &shm->node->open;
+    while (*link && *link != shm) {
         link = &(*link)->next;
     }
-    *link = s->next;
-    dpari_shm_free(dpari_ended_keep(&s->node->closed, &s->group.comm));
+    *link = shm->next;
+    dpari_shm_free(dpari_ended_keep(&shm->node->closed, &shm->group.comm));
 }
 
 static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_node *n = s->node;
-    const int last = s->group.id == 0;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_node *node = shm->node;
+    const int last = shm->group.id == 0;
     dpar_status status = DPAR_OK;
     int32_t lost;
-    if (last && n->lent) {
+    if (last && node->lent) {
         return dpari_wrong(&comm->why, "close: dpar_launch closes this communicator itself");
     }
-    dpari_lock(n);
-    s->closing = 1;
-    lost = dpari_shm_lost(s);
-    if (!s->voted && dpari_group_broken(&s->group) != DPAR_OK) {
+    dpari_lock(node);
+    shm->closing = 1;
+    lost = dpari_shm_lost(shm);
+    if (!shm->voted && dpari_group_broken(&shm->group) != DPAR_OK) {
         /* so that ranks that shrink the communicator do not wait for this one */
-        dpari_vote_cast(&s->group, DPARI_VOTE_LEAVES);
+        dpari_vote_cast(&shm->group, DPARI_VOTE_LEAVES);
     }
-    dpari_unlock(n);
-    if (comm->status == DPAR_OK && !dpari_close_in_vain(s)) {
+    dpari_unlock(node);
+    if (comm->status == DPAR_OK && !dpari_close_in_vain(shm)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_CALL_BARRIER;
@@ -831,19 +837,19 @@ static DPARI_COLD dpar_status dpari_shm_close(dpar_comm *comm)
     }
     if (last) {
         dpari_shm_progress(comm, 0);
-        while (n->open) {
-            n->open->closing = 1;
-            dpari_shm_lost(n->open);
-            dpari_shm_drop(n->open);
+        while (node->open) {
+            node->open->closing = 1;
+            dpari_shm_lost(node->open);
+            dpari_shm_drop(node->open);
         }
-        dpari_node_close(n);
+        dpari_node_close(node);
     } else {
-        dpari_lock(n);
+        dpari_lock(node);
         if (comm->status == DPAR_OK) {
-            dpari_member_spare(s);
+            dpari_member_spare(shm);
         }
-        dpari_shm_drop(s);
-        dpari_unlock(n);
+        dpari_shm_drop(shm);
+        dpari_unlock(node);
     }
     return lost ? DPAR_E_ARG : status;
 }
@@ -881,8 +887,8 @@ DPARI_API dpari_world *dpari_world_of(const dpar_comm *comm)
 
 DPARI_API DPARI_COLD int dpari_shm_speaks(dpar_comm *comm)
 {
-    const dpari_shm *s = dpari_shm_of(comm);
-    return dpari_world_speaks(s->group.world, (uint32_t)s->generation + 1);
+    const dpari_shm *shm = dpari_shm_of(comm);
+    return dpari_world_speaks(shm->group.world, (uint32_t)shm->generation + 1);
 }
 
 DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
@@ -890,105 +896,105 @@ DPARI_INTERNAL DPARI_COLD void dpari_shm_lend(dpar_comm *world, int32_t lent)
     dpari_shm_of(world)->node->lent = lent;
 }
 
-static dpar_status dpari_shm_make(dpari_node *n, int32_t size, const int32_t *world_rank,
+static dpar_status dpari_shm_make(dpari_node *node, int32_t size, const int32_t *world_rank,
                                   const uint64_t *member, int32_t rank, uint32_t id,
                                   int64_t sequence, dpar_comm **out)
 {
-    dpari_world *w = n->world;
+    dpari_world *world = node->world;
     const int64_t pointers = size * (int64_t)sizeof(void *);
     const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
                           size * (int64_t)sizeof(int32_t) + dpari_gate_bytes(size);
-    dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
-    dpari_group *g;
-    if (!s) {
+    dpari_shm *shm = (dpari_shm *)dpari_os_pages(bytes);
+    dpari_group *group;
+    if (!shm) {
         return DPAR_E_MEMORY;
     }
-    g = &s->group;
-    s->node = n;
-    s->bytes = bytes;
-    g->world = w;
-    g->id = id;
-    g->sequence = sequence;
-    g->slot_bytes = w->head->slot_bytes;
-    g->member = (dpari_member **)(void *)(s + 1);
-    g->in = (const void **)(void *)(g->member + size);
-    g->out = (void **)(void *)(g->in + size);
+    group = &shm->group;
+    shm->node = node;
+    shm->bytes = bytes;
+    group->world = world;
+    group->id = id;
+    group->sequence = sequence;
+    group->slot_bytes = world->head->slot_bytes;
+    group->member = (dpari_member **)(void *)(shm + 1);
+    group->in = (const void **)(void *)(group->member + size);
+    group->out = (void **)(void *)(group->in + size);
     /* `out` has one more: a rank's own result, and the places where the others take it from */
-    g->world_rank = (int32_t *)(void *)(g->out + size + 1);
+    group->world_rank = (int32_t *)(void *)(group->out + size + 1);
     for (int32_t r = 0; r < size; r++) {
-        g->member[r] = (dpari_member *)dpari_at(w, member[r]);
-        g->world_rank[r] = world_rank[r];
-        if (!g->member[r]) {
-            w->lacks = DPARI_LACKS_ADDRESSES;
-            dpari_os_unmap(s, bytes);
+        group->member[r] = (dpari_member *)dpari_at(world, member[r]);
+        group->world_rank[r] = world_rank[r];
+        if (!group->member[r]) {
+            world->lacks = DPARI_LACKS_ADDRESSES;
+            dpari_os_unmap(shm, bytes);
             return DPAR_E_MEMORY;
         }
     }
-    g->member_ref = member[rank];
-    g->comm.rank = rank;
-    g->comm.size = size;
-    g->comm.timeout_s = w->timeout_s;
-    dpari_gate_cut(g, g->world_rank + size);
-    dpari_engine_shm(&g->comm.engine);
-    s->next = n->open;
-    n->open = s;
-    *out = &g->comm;
+    group->member_ref = member[rank];
+    group->comm.rank = rank;
+    group->comm.size = size;
+    group->comm.timeout_s = world->timeout_s;
+    dpari_gate_cut(group, group->world_rank + size);
+    dpari_engine_shm(&group->comm.engine);
+    shm->next = node->open;
+    node->open = shm;
+    *out = &group->comm;
     return DPAR_OK;
 }
 
 /* Makes the world's communicator, of the members that all ranks have published. */
-static dpar_status dpari_shm_make_first(dpari_node *n, dpar_comm **out)
+static dpar_status dpari_shm_make_first(dpari_node *node, dpar_comm **out)
 {
-    const dpari_world *w = n->world;
-    const int64_t bytes = w->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
+    const dpari_world *world = node->world;
+    const int64_t bytes = world->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
     uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
     int32_t *rank;
     dpar_status st;
     if (!member) {
         return DPAR_E_MEMORY;
     }
-    rank = (int32_t *)(void *)(member + w->size);
-    for (int32_t i = 0; i < w->size; i++) {
-        member[i] = w->rank[i].member;
+    rank = (int32_t *)(void *)(member + world->size);
+    for (int32_t i = 0; i < world->size; i++) {
+        member[i] = world->rank[i].member;
         rank[i] = i;
     }
-    st = dpari_shm_make(n, w->size, rank, member, w->me, 0, 0, out);
+    st = dpari_shm_make(node, world->size, rank, member, world->me, 0, 0, out);
     dpari_os_unmap(member, bytes);
     return st;
 }
 
-static DPARI_COLD void dpari_join_why(const dpari_node *n, dpar_why *why)
+static DPARI_COLD void dpari_join_why(const dpari_node *node, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "memory for this rank: ");
-    dpari_put_lack(&t, n ? n->world : NULL);
+    dpari_put_lack(&t, node ? node->world : NULL);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *s, int32_t me,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_shm_join(const dpari_segment *segment, int32_t me,
                                                      int32_t own, const dpar_world_desc *options,
                                                      dpar_comm **comm, dpar_why *why)
 {
-    dpari_node *n = dpari_node_make(s, me, own, options);
+    dpari_node *node = dpari_node_make(segment, me, own, options);
     uint64_t member = 0;
     int64_t none = 0;
-    dpar_status status = n ? dpari_member_make(n, &member, &none) : DPAR_E_MEMORY;
-    dpar_status entered = status == DPAR_OK ? dpari_world_enter(n->world, member, why) : DPAR_OK;
+    dpar_status status = node ? dpari_member_make(node, &member, &none) : DPAR_E_MEMORY;
+    dpar_status entered = status == DPAR_OK ? dpari_world_enter(node->world, member, why) : DPAR_OK;
     if (status == DPAR_OK && entered == DPAR_OK) {
-        status = dpari_shm_make_first(n, comm);
+        status = dpari_shm_make_first(node, comm);
     }
     if (status != DPAR_OK) {
-        dpari_join_why(n, why);
+        dpari_join_why(node, why);
     }
-    if (!n) { /* so that the other ranks do not wait for this one */
-        dpari_segment_ended(s, me, 1);
+    if (!node) { /* so that the other ranks do not wait for this one */
+        dpari_segment_ended(segment, me, 1);
     }
     if (status == DPAR_OK) {
         status = entered;
     }
-    if (status != DPAR_OK && n) {
-        n->world->owns = DPARI_OWNS_NOTHING;
-        dpari_node_close(n);
+    if (status != DPAR_OK && node) {
+        node->world->owns = DPARI_OWNS_NOTHING;
+        dpari_node_close(node);
     }
     return status;
 }
@@ -1040,10 +1046,10 @@ static dpar_status dpari_split_failed(dpar_comm *comm, int32_t rank)
     return DPAR_E_MEMORY;
 }
 
-static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
+static dpar_status dpari_split_make(dpari_shm *shm, const dpari_card *card, uint64_t *member,
                                     dpar_comm **out)
 {
-    dpar_comm *comm = &s->group.comm;
+    dpar_comm *comm = &shm->group.comm;
     const int32_t n = comm->size, me = comm->rank;
     int32_t *world_rank = (int32_t *)(void *)(member + n);
     int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
@@ -1055,13 +1061,13 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
             id = card[i].id > id ? card[i].id : id;
         }
     }
-    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
     if (status != DPAR_OK) {
         return dpari_split_failed(comm, me);
     }
     (*out)->timeout_s = comm->timeout_s;
-    dpari_shm_of(*out)->generation = s->generation;
-    s->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
+    dpari_shm_of(*out)->generation = shm->generation;
+    shm->node->highest = (uint32_t)id; /* so that no two groups of the same two ranks share an id */
     return DPAR_OK;
 }
 
@@ -1082,8 +1088,8 @@ static dpar_status dpari_split_gather(dpar_comm *comm, const dpari_card *mine, d
 static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, int32_t key,
                                               dpar_comm **out)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_node *n = s->node;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_node *node = shm->node;
     const int64_t cards = comm->size * (int64_t)sizeof(dpari_card);
     const int64_t bytes = cards + comm->size * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
     dpari_card mine;
@@ -1092,11 +1098,11 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
     memset(&mine, 0, sizeof mine);
     mine.color = color;
     mine.key = key;
-    mine.world_rank = n->world->me;
-    dpari_lock(n);
-    mine.good = color < 0 || dpari_member_make(n, &mine.member, &mine.sequence) == DPAR_OK;
-    dpari_unlock(n);
-    mine.id = (int64_t)n->highest + 1;
+    mine.world_rank = node->world->me;
+    dpari_lock(node);
+    mine.good = color < 0 || dpari_member_make(node, &mine.member, &mine.sequence) == DPAR_OK;
+    dpari_unlock(node);
+    mine.id = (int64_t)node->highest + 1;
     if (!card) {
         return dpari_split_failed(comm, comm->rank); /* the others fail with a timeout */
     }
@@ -1105,9 +1111,9 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
         status = card[r].good ? DPAR_OK : dpari_split_failed(comm, r);
     }
     if (status == DPAR_OK && color >= 0) {
-        dpari_lock(n);
-        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + comm->size), out);
-        dpari_unlock(n);
+        dpari_lock(node);
+        status = dpari_split_make(shm, card, (uint64_t *)(void *)(card + comm->size), out);
+        dpari_unlock(node);
     } else if (status == DPAR_OK) {
         *out = NULL;
     }
@@ -1123,74 +1129,74 @@ static DPARI_COLD dpar_status dpari_shm_split(dpar_comm *comm, int32_t color, in
  * unless all ranks that are left behind are dead. */
 
 /* Waits until all ranks have voted or the deadline has passed. */
-static void dpari_shrink_wait(dpari_shm *s)
+static void dpari_shrink_wait(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
-    dpari_world *w = g->world;
+    dpari_group *group = &shm->group;
+    dpari_world *world = group->world;
     dpari_wait t;
     int32_t known = 0, before = 0;
     int late = 0;
     memset(&t, 0, sizeof t);
-    while (!late && known < g->comm.size && !dpari_vote_is_decided(g)) {
+    while (!late && known < group->comm.size && !dpari_vote_is_decided(group)) {
         dpar_status passed;
-        dpari_unlock(s->node);
-        passed = dpari_wait_turn(w, &t, -1);
-        dpari_lock(s->node);
-        known = dpari_vote_known(g, passed == DPAR_MORE);
+        dpari_unlock(shm->node);
+        passed = dpari_wait_turn(world, &t, -1);
+        dpari_lock(shm->node);
+        known = dpari_vote_known(group, passed == DPAR_MORE);
         if (passed == DPAR_MORE) {
             const double now = dpari_os_now();
-            dpari_wait_says(w, -1);
-            dpari_progress_all(s->node);
+            dpari_wait_says(world, -1);
+            dpari_progress_all(shm->node);
             t.began = known != before ? now : t.began;
-            late = g->comm.timeout_s > 0.0 && now - t.began > g->comm.timeout_s;
+            late = group->comm.timeout_s > 0.0 && now - t.began > group->comm.timeout_s;
             before = known;
         }
     }
-    dpari_wait_end(w, &t);
+    dpari_wait_end(world, &t);
 }
 
 /* Appends the ranks that stay: "rank 1, 3". */
-static void dpari_put_stayers(dpar_text *t, const dpari_group *g, const uint64_t *stay)
+static void dpari_put_stayers(dpar_text *text, const dpari_group *group, const uint64_t *stay)
 {
     int32_t named = 0;
-    for (int32_t r = 0; r < g->comm.size && t->used + 40 < t->capacity; r++) {
+    for (int32_t r = 0; r < group->comm.size && text->used + 40 < text->capacity; r++) {
         if (dpari_vote_stays(stay, r)) {
-            dpari_text_print(t, "%s%d", named++ ? ", " : "rank ", r);
+            dpari_text_print(text, "%s%d", named++ ? ", " : "rank ", r);
         }
     }
 }
 
-static dpar_status dpari_shrink_late(const dpari_group *g, const uint64_t *stay, dpar_why *why)
+static dpar_status dpari_shrink_late(const dpari_group *group, const uint64_t *stay, dpar_why *why)
 {
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "shrink: ");
-    dpari_put_rank(&t, g, g->comm.rank);
+    dpari_put_rank(&t, group, group->comm.rank);
     dpar_text_put(&t, " came too late: the others continue without it: ");
-    dpari_put_stayers(&t, g, stay);
+    dpari_put_stayers(&t, group, stay);
     return DPAR_E_TIMEOUT;
 }
 
 /* Marks the ranks that are left behind, for the launcher. If all of them are dead, this rank's heap
  * may be allocated again from floor_before on. */
-static void dpari_shrink_leave(const dpari_group *g, const uint64_t *stay, int64_t floor_before)
+static void dpari_shrink_leave(const dpari_group *group, const uint64_t *stay, int64_t floor_before)
 {
-    dpari_world *w = g->world;
+    dpari_world *world = group->world;
     int alive = 0;
-    for (int32_t r = 0; r < g->comm.size; r++) {
+    for (int32_t r = 0; r < group->comm.size; r++) {
         if (!dpari_vote_stays(stay, r)) {
-            DPARI_STORE(&w->rank[g->world_rank[r]].behind, 1U);
-            alive |= dpari_rank_state(w, g->world_rank[r]) == DPARI_RANK_HERE;
+            DPARI_STORE(&world->rank[group->world_rank[r]].behind, 1U);
+            alive |= dpari_rank_state(world, group->world_rank[r]) == DPARI_RANK_HERE;
         }
     }
-    w->floor = alive ? w->floor : floor_before;
+    world->floor = alive ? world->floor : floor_before;
 }
 
-static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_comm **out,
+static dpar_status dpari_shrink_make(dpari_shm *shm, const uint64_t *stay, dpar_comm **out,
                                      int32_t *was)
 {
-    dpari_group *g = &s->group;
-    const int64_t bytes = g->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
+    dpari_group *group = &shm->group;
+    const int64_t bytes = group->comm.size * (int64_t)(sizeof(uint64_t) + 2 * sizeof(int32_t));
     uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
     int32_t *world_rank, *old, size = 0, rank = 0;
     int64_t sequence = 0, id = 0;
@@ -1198,24 +1204,24 @@ static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_co
     if (!member) {
         return DPAR_E_MEMORY;
     }
-    world_rank = (int32_t *)(void *)(member + g->comm.size);
-    old = world_rank + g->comm.size;
-    for (int32_t r = 0; r < g->comm.size; r++) {
-        const dpari_vote *v = &g->member[r]->vote;
+    world_rank = (int32_t *)(void *)(member + group->comm.size);
+    old = world_rank + group->comm.size;
+    for (int32_t r = 0; r < group->comm.size; r++) {
+        const dpari_vote *v = &group->member[r]->vote;
         if (dpari_vote_stays(stay, r)) {
-            rank = r == g->comm.rank ? size : rank;
+            rank = r == group->comm.rank ? size : rank;
             member[size] = v->member;
-            world_rank[size] = g->world_rank[r];
+            world_rank[size] = group->world_rank[r];
             old[size++] = r;
             sequence = dpari_most(sequence, v->sequence);
             id = dpari_most(id, v->id);
         }
     }
-    status = dpari_shm_make(s->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
+    status = dpari_shm_make(shm->node, size, world_rank, member, rank, (uint32_t)id, sequence, out);
     if (status == DPAR_OK) {
-        (*out)->timeout_s = g->comm.timeout_s;
-        dpari_shm_of(*out)->generation = s->generation + 1;
-        s->node->highest = (uint32_t)id;
+        (*out)->timeout_s = group->comm.timeout_s;
+        dpari_shm_of(*out)->generation = shm->generation + 1;
+        shm->node->highest = (uint32_t)id;
         for (int32_t r = 0; r < size && was; r++) {
             was[r] = old[r];
         }
@@ -1225,36 +1231,36 @@ static dpar_status dpari_shrink_make(dpari_shm *s, const uint64_t *stay, dpar_co
 }
 
 /* Fails all operations that are posted on the communicator, on all ranks. */
-static void dpari_shrink_break(dpari_shm *s)
+static void dpari_shrink_break(dpari_shm *shm)
 {
-    dpari_group *g = &s->group;
+    dpari_group *group = &shm->group;
     dpar_why why;
     dpar_text t;
-    if (dpari_group_broken(g) == DPAR_OK) {
+    if (dpari_group_broken(group) == DPAR_OK) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpari_put_rank(&t, g, g->comm.rank);
+        dpari_put_rank(&t, group, group->comm.rank);
         dpar_text_put(&t, " shrinks this communicator");
-        dpari_group_break(g, DPAR_E_PEER, why.text);
+        dpari_group_break(group, DPAR_E_PEER, why.text);
     }
-    dpari_shm_lost(s);
+    dpari_shm_lost(shm);
 }
 
 /* Publishes this rank's vote, with a member for its next communicator. */
-static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
+static dpar_status dpari_shrink_vote(dpari_shm *shm, dpar_why *why)
 {
-    dpari_group *g = &s->group;
-    dpari_node *n = s->node;
-    dpari_vote *v = &g->member[g->comm.rank]->vote;
+    dpari_group *group = &shm->group;
+    dpari_node *node = shm->node;
+    dpari_vote *v = &group->member[group->comm.rank]->vote;
     dpar_status status;
-    s->voted = 1;
-    dpari_shrink_break(s);
-    n->world->floor = n->world->fresh;
-    status = dpari_member_make(n, &v->member, &v->sequence);
-    v->id = (int64_t)n->highest + 1;
-    dpari_vote_cast(g, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
+    shm->voted = 1;
+    dpari_shrink_break(shm);
+    node->world->floor = node->world->fresh;
+    status = dpari_member_make(node, &v->member, &v->sequence);
+    v->id = (int64_t)node->highest + 1;
+    dpari_vote_cast(group, status == DPAR_OK ? DPARI_VOTE_STAYS : DPARI_VOTE_LEAVES);
     if (status != DPAR_OK) {
         return dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
-                         g->comm.rank);
+                         group->comm.rank);
     }
     return DPAR_OK;
 }
@@ -1262,30 +1268,30 @@ static dpar_status dpari_shrink_vote(dpari_shm *s, dpar_why *why)
 static DPARI_COLD dpar_status dpari_shm_shrink(dpar_comm *comm, dpar_comm **out, int32_t *was,
                                                dpar_why *why)
 {
-    dpari_shm *s = dpari_shm_of(comm);
-    dpari_group *g = &s->group;
-    const int64_t floor_before = s->node->world->floor;
+    dpari_shm *shm = dpari_shm_of(comm);
+    dpari_group *group = &shm->group;
+    const int64_t floor_before = shm->node->world->floor;
     const uint64_t *stay;
     dpar_status status;
-    if (s->voted) {
+    if (shm->voted) {
         return dpari_wrong(why, "shrink: rank %d has shrunk this communicator before", comm->rank);
     }
-    dpari_lock(s->node);
-    status = dpari_shrink_vote(s, why);
+    dpari_lock(shm->node);
+    status = dpari_shrink_vote(shm, why);
     if (status == DPAR_OK) {
-        dpari_shrink_wait(s);
-        stay = dpari_vote_decide(g);
+        dpari_shrink_wait(shm);
+        stay = dpari_vote_decide(group);
         if (!dpari_vote_stays(stay, comm->rank)) {
-            status = dpari_shrink_late(g, stay, why);
+            status = dpari_shrink_late(group, stay, why);
         } else {
-            dpari_shrink_leave(g, stay, floor_before);
-            status = dpari_shrink_make(s, stay, out, was);
+            dpari_shrink_leave(group, stay, floor_before);
+            status = dpari_shrink_make(shm, stay, out, was);
             if (status != DPAR_OK) {
                 (void)dpari_say(status, why, "shrink: rank %d has no memory for a communicator",
                                 comm->rank);
             }
         }
     }
-    dpari_unlock(s->node);
+    dpari_unlock(shm->node);
     return status;
 }

@@ -21,7 +21,7 @@ DPARI_API int dpari_shm_speaks(dpar_comm *comm);
 /* Joins the world of a segment as rank `me` and makes its communicator. Returns when all ranks have
  * arrived. Fails with DPAR_E_TIMEOUT (the message names the missing ranks) or DPAR_E_PEER (a rank
  * died). own: DPARI_OWNS_x; on failure, the segment is left to the caller. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_INTERNAL dpar_status dpari_shm_join(const dpari_segment *segment, int32_t me, int32_t own,
                                           const dpar_world_desc *options, dpar_comm **comm,
                                           dpar_why *why);
 /* lent: 1 if dpar_launch closes the world's communicator and the user must not, otherwise 0. */

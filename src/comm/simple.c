@@ -20,15 +20,15 @@
  */
 
 /* Writes a line to stderr in one piece, after what the program has printed so far. */
-static void dpari_main_write(dpar_text *t)
+static void dpari_main_write(dpar_text *text)
 {
     size_t done = 0, n;
-    dpari_text_char(t, '\n');
-    n = t->used < t->capacity ? t->used : t->capacity - 1;
-    t->buffer[n - 1] = '\n'; /* also if the line was too long and was cut off */
+    dpari_text_char(text, '\n');
+    n = text->used < text->capacity ? text->used : text->capacity - 1;
+    text->buffer[n - 1] = '\n'; /* also if the line was too long and was cut off */
     fflush(NULL);
     while (done < n) {
-        const ssize_t got = write(2, t->buffer + done, n - done);
+        const ssize_t got = write(2, text->buffer + done, n - done);
         if (got < 0 && errno != EINTR) {
             break;
         }
@@ -445,11 +445,11 @@ typedef struct dpari_alike {
 } dpari_alike;
 
 /* The arguments that must be equal before the data can be compared (agree.h). */
-static DPARI_COLD void dpari_alike_state(dpari_facts *f, const void *given)
+static DPARI_COLD void dpari_alike_state(dpari_facts *facts, const void *given)
 {
     const dpari_alike *s = (const dpari_alike *)given;
-    dpari_fact(f, "count", 0, s->count);
-    dpari_fact_type(f, "type", 0, s->type);
+    dpari_fact(facts, "count", 0, s->count);
+    dpari_fact_type(facts, "type", 0, s->type);
 }
 
 /* Hashes n bytes in four lanes of words, because one step of a hash takes longer than loading a
@@ -500,30 +500,30 @@ static int64_t dpari_alike_bits(const dpari_alike *s, int64_t at)
 }
 
 /* Appends an element, given by its bits. digits: significant digits of a float. */
-DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *t, const int64_t *bits, int32_t type,
+DPARI_STATIC_NOINLINE void dpari_alike_put(dpar_text *text, const int64_t *bits, int32_t type,
                                            int32_t digits)
 {
     const void *at = bits;
     double real;
     if (dpari_is_float(type) || type == DPAR_TF32) {
         dpari_elements_load(&real, at, 0, 1, type == DPAR_TF32 ? DPAR_F32 : type);
-        dpari_text_real(t, real, digits);
+        dpari_text_real(text, real, digits);
         return;
     }
     switch (type) {
-    case DPAR_I8: dpari_text_int(t, *(const int8_t *)at); return;
-    case DPAR_I32: dpari_text_int(t, *(const int32_t *)at); return;
-    case DPAR_U32: dpari_text_int(t, *(const uint32_t *)at); return;
-    case DPAR_I64: dpari_text_int(t, *bits); return;
+    case DPAR_I8: dpari_text_int(text, *(const int8_t *)at); return;
+    case DPAR_I32: dpari_text_int(text, *(const int32_t *)at); return;
+    case DPAR_U32: dpari_text_int(text, *(const uint32_t *)at); return;
+    case DPAR_I64: dpari_text_int(text, *bits); return;
     case DPAR_U64:
         if (*bits < 0) {
-            dpari_text_print(t, "%ld%ld", (int64_t)((uint64_t)*bits / 10),
+            dpari_text_print(text, "%ld%ld", (int64_t)((uint64_t)*bits / 10),
                              (int64_t)((uint64_t)*bits % 10));
             return;
         }
-        dpari_text_int(t, *bits);
+        dpari_text_int(text, *bits);
         return;
-    default: dpari_text_int(t, *(const uint8_t *)at); return;
+    default: dpari_text_int(text, *(const uint8_t *)at); return;
     }
 }
 

@@ -38,15 +38,15 @@ static void dpari_stride_ask_to_read(const unsigned char *f)
 
 /* ---- loops over runs ---- */
 
-DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_t loop, int zero)
+DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *rows, int32_t loop, int zero)
 {
     const int apart = dpari_stride_sums(loop);
-    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;
-    const int64_t zero_step = k->zero_step, last = k->run - dpari_stride_width(loop);
-    unsigned char *to = k->to, *z_row = k->zero;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, to_step = rows->to_step, from_step = rows->from_step;
+    const int64_t zero_step = rows->zero_step, last = rows->run - dpari_stride_width(loop);
+    unsigned char *to = rows->to, *z_row = rows->zero;
+    const unsigned char *from = rows->from;
     int64_t row, i;
-    for (row = k->rows; row > 0; row--) {
+    for (row = rows->rows; row > 0; row--) {
         unsigned char *t = to, *z = z_row;
         const unsigned char *f = from;
         for (i = n; i > 0; i--) {
@@ -55,9 +55,9 @@ DPARI_STRIDE_INLINE void dpari_stride_rows_of(const dpari_stride_rows *k, int32_
             f += from_step;
             z += apart ? zero_step : 0;
         }
-        to += k->to_row;
-        from += k->from_row;
-        z_row += apart ? k->zero_row : 0;
+        to += rows->to_row;
+        from += rows->from_row;
+        z_row += apart ? rows->zero_row : 0;
     }
 }
 
@@ -88,13 +88,14 @@ dpari_stride_middle(unsigned char *t, const unsigned char *f, int64_t run)
     dpari_stride_copy(t + last, &a, 32);
 }
 
-DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_rows *rows)
 {
-    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, to_step = rows->to_step, from_step = rows->from_step,
+                  run = rows->run;
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t row, i;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         unsigned char *t = to;
         const unsigned char *f = from;
         for (i = n; i > 0; i--, t += to_step, f += from_step) {
@@ -104,13 +105,14 @@ DPARI_STRIDE_IN_WIDE static void dpari_stride_middle_rows(const dpari_stride_row
 }
 #endif
 
-static void dpari_stride_long_rows(const dpari_stride_rows *k)
+static void dpari_stride_long_rows(const dpari_stride_rows *rows)
 {
-    const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step, run = k->run;
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t n = rows->n, to_step = rows->to_step, from_step = rows->from_step,
+                  run = rows->run;
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t row, i;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         unsigned char *t = to;
         const unsigned char *f = from;
         for (i = n; i > 0; i--, t += to_step, f += from_step) {
@@ -119,10 +121,10 @@ static void dpari_stride_long_rows(const dpari_stride_rows *k)
     }
 }
 
-DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop)
 {
-    const dpari_stride_rows r = *k; /* a copy, so that the loops need not read it again */
-    switch (2 * loop + k->zeroes) {
+    const dpari_stride_rows r = *rows; /* a copy, so that the loops need not read it again */
+    switch (2 * loop + rows->zeroes) {
 #define DPARI_STRIDE_CASE(id)                                                                      \
     case 2 * id: dpari_stride_rows_of(&r, id, 0); break;                                           \
     case 2 * id + 1: dpari_stride_rows_of(&r, id, 1); break;
@@ -131,9 +133,9 @@ DPARI_API DPARI_STRIDE_ALIGNED void dpari_stride_move(const dpari_stride_rows *k
         DPARI_STRIDE_OTHER_SUMS(DPARI_STRIDE_CASE)
 #undef DPARI_STRIDE_CASE
 #if DPARI_STRIDE_WIDE
-    case 2 * DPARI_STRIDE_MIDDLE: dpari_stride_middle_rows(k); break;
+    case 2 * DPARI_STRIDE_MIDDLE: dpari_stride_middle_rows(rows); break;
 #endif
-    default: dpari_stride_long_rows(k); break;
+    default: dpari_stride_long_rows(rows); break;
     }
 }
 
@@ -192,58 +194,59 @@ static void dpari_stride_negate(void *values, int64_t count, int32_t type)
 }
 
 /* Copies to a dense buffer, whose rows follow each other; the next function copies from one. */
-static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
+static void dpari_stride_gather(void *dense, const dpari_stride_rows *rows, int32_t size)
 {
-    dpari_stride_rows g = *k;
+    dpari_stride_rows g = *rows;
     g.to = (unsigned char *)dense;
     g.to_step = g.run = size;
-    g.to_row = k->n * size;
+    g.to_row = rows->n * size;
     dpari_stride_move(&g, dpari_stride_loop_of(size));
 }
 
-static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, int32_t size)
+static void dpari_stride_scatter(const dpari_stride_rows *rows, const void *dense, int32_t size)
 {
-    dpari_stride_rows g = *k;
+    dpari_stride_rows g = *rows;
     g.from = (const unsigned char *)dense;
     g.from_step = g.run = size;
-    g.from_row = k->n * size;
+    g.from_row = rows->n * size;
     dpari_stride_move(&g, dpari_stride_loop_of(size));
 }
 
 /* Converts, negates and combines at most DPARI_STRIDE_ROOM elements in a buffer. */
-static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
+static void dpari_stride_small(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     uint64_t room[2][DPARI_STRIDE_ROOM];
-    const int32_t from_size = dpar_type_bytes(s->from_type), to_size = dpar_type_bytes(s->to_type);
-    const int64_t count = k->n * k->rows;
+    const int32_t from_size = dpar_type_bytes(stride->from_type),
+                  to_size = dpar_type_bytes(stride->to_type);
+    const int64_t count = rows->n * rows->rows;
     const void *in[2];
     void *out = room[1], *value = room[0];
-    dpari_stride_rows target = *k;
-    dpari_stride_gather(value, k, from_size);
-    if (s->through != s->from_type) {
-        dpari_kern_convert(room[1], s->through, room[0], s->from_type, count);
+    dpari_stride_rows target = *rows;
+    dpari_stride_gather(value, rows, from_size);
+    if (stride->through != stride->from_type) {
+        dpari_kern_convert(room[1], stride->through, room[0], stride->from_type, count);
         value = room[1];
         out = room[0];
     }
-    if (s->through != s->to_type) {
+    if (stride->through != stride->to_type) {
         void *before = value;
-        dpari_kern_convert(out, s->to_type, value, s->through, count);
+        dpari_kern_convert(out, stride->to_type, value, stride->through, count);
         value = out;
         out = before;
     }
-    if (s->negate) {
-        dpari_stride_negate(value, count, s->to_type);
+    if (stride->negate) {
+        dpari_stride_negate(value, count, stride->to_type);
     }
-    if (s->op != DPAR_COPY) {
-        target.from = k->to;
-        target.from_step = k->to_step;
-        target.from_row = k->to_row;
+    if (stride->op != DPAR_COPY) {
+        target.from = rows->to;
+        target.from_step = rows->to_step;
+        target.from_row = rows->to_row;
         dpari_stride_gather(out, &target, to_size);
         in[0] = out;
         in[1] = value;
-        dpari_kern_reduce(&value, 1, in, 2, count, s->to_type, s->op, 0);
+        dpari_kern_reduce(&value, 1, in, 2, count, stride->to_type, stride->op, 0);
     }
-    dpari_stride_scatter(k, value, to_size);
+    dpari_stride_scatter(rows, value, to_size);
 }
 
 /* Adds rows with the results of dpari_kern_reduce but without the cost of a call, because rows of a
@@ -259,45 +262,45 @@ typedef struct dpari_stride_sides {
 } dpari_stride_sides;
 
 /* Adds up to `end`, `width` bytes at a time: elements, or vectors. */
-DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *d, const unsigned char *end,
+DPARI_STRIDE_INLINE void dpari_stride_dense_by(dpari_stride_sides *sides, const unsigned char *end,
                                                int32_t width, int32_t f64)
 {
-    for (; end - d->f >= width; d->t += width, d->f += width) {
+    for (; end - sides->f >= width; sides->t += width, sides->f += width) {
         if (width == 16) {
-            dpari_stride_sum_run(d->t, d->f, 0, 16, 1, f64);
+            dpari_stride_sum_run(sides->t, sides->f, 0, 16, 1, f64);
         } else if (f64) {
-            dpari_stride_sum_f64(d->t, d->f);
+            dpari_stride_sum_f64(sides->t, sides->f);
         } else {
-            dpari_stride_sum_f32(d->t, d->f);
+            dpari_stride_sum_f32(sides->t, sides->f);
         }
-        if (d->zero) {
-            dpari_stride_zero_run(dpari_stride_writable(d->f), 0, width, 1);
+        if (sides->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(sides->f), 0, width, 1);
         }
     }
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *d, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_dense_four(dpari_stride_sides *sides, int32_t f64)
 {
-    for (; d->end - d->f >= 64; d->t += 64, d->f += 64) {
+    for (; sides->end - sides->f >= 64; sides->t += 64, sides->f += 64) {
         const dpari_stride_u2 a =
-            dpari_stride_plus(dpari_stride_get(d->t, 16), dpari_stride_get(d->f, 16), f64);
-        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(d->t + 16, 16),
-                                                    dpari_stride_get(d->f + 16, 16), f64);
-        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(d->t + 32, 16),
-                                                    dpari_stride_get(d->f + 32, 16), f64);
-        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(d->t + 48, 16),
-                                                    dpari_stride_get(d->f + 48, 16), f64);
+            dpari_stride_plus(dpari_stride_get(sides->t, 16), dpari_stride_get(sides->f, 16), f64);
+        const dpari_stride_u2 b = dpari_stride_plus(dpari_stride_get(sides->t + 16, 16),
+                                                    dpari_stride_get(sides->f + 16, 16), f64);
+        const dpari_stride_u2 c = dpari_stride_plus(dpari_stride_get(sides->t + 32, 16),
+                                                    dpari_stride_get(sides->f + 32, 16), f64);
+        const dpari_stride_u2 e = dpari_stride_plus(dpari_stride_get(sides->t + 48, 16),
+                                                    dpari_stride_get(sides->f + 48, 16), f64);
         const dpari_stride_u2 all =
             dpari_stride_plus(dpari_stride_plus(a, b, f64), dpari_stride_plus(c, e, f64), f64);
         if (dpari_stride_any(dpari_stride_nan(all, f64))) {
             break;
         }
-        dpari_stride_put(d->t, a, 16);
-        dpari_stride_put(d->t + 16, b, 16);
-        dpari_stride_put(d->t + 32, c, 16);
-        dpari_stride_put(d->t + 48, e, 16);
-        if (d->zero) {
-            dpari_stride_zero_run(dpari_stride_writable(d->f), 48, 16, 4);
+        dpari_stride_put(sides->t, a, 16);
+        dpari_stride_put(sides->t + 16, b, 16);
+        dpari_stride_put(sides->t + 32, c, 16);
+        dpari_stride_put(sides->t + 48, e, 16);
+        if (sides->zero) {
+            dpari_stride_zero_run(dpari_stride_writable(sides->f), 48, 16, 4);
         }
     }
 }
@@ -312,71 +315,72 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE int dpari_stride_nan_wide(const dpari_s
     return __builtin_expect(__builtin_ia32_movmskps256(mask) != 0, 0) != 0;
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stride_sides *d,
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_dense_wide(dpari_stride_sides *sides,
                                                                       int32_t f64)
 {
     const dpari_stride_u4 zero = {0, 0, 0, 0};
     unsigned char *read;
-    for (; d->end - d->f >= 128; d->t += 128, d->f += 128) {
-        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
-        const dpari_stride_u4 b = dpari_stride_met_wide(d->t + 32, d->f + 32, f64);
-        const dpari_stride_u4 c = dpari_stride_met_wide(d->t + 64, d->f + 64, f64);
-        const dpari_stride_u4 e = dpari_stride_met_wide(d->t + 96, d->f + 96, f64);
+    for (; sides->end - sides->f >= 128; sides->t += 128, sides->f += 128) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(sides->t, sides->f, f64);
+        const dpari_stride_u4 b = dpari_stride_met_wide(sides->t + 32, sides->f + 32, f64);
+        const dpari_stride_u4 c = dpari_stride_met_wide(sides->t + 64, sides->f + 64, f64);
+        const dpari_stride_u4 e = dpari_stride_met_wide(sides->t + 96, sides->f + 96, f64);
         const dpari_stride_u4 ab = dpari_stride_plus_wide(&a, &b, f64);
         const dpari_stride_u4 ce = dpari_stride_plus_wide(&c, &e, f64);
         const dpari_stride_u4 all = dpari_stride_plus_wide(&ab, &ce, f64);
         if (dpari_stride_nan_wide(&all, f64)) {
             break;
         }
-        dpari_stride_copy(d->t, &a, 32);
-        dpari_stride_copy(d->t + 32, &b, 32);
-        dpari_stride_copy(d->t + 64, &c, 32);
-        dpari_stride_copy(d->t + 96, &e, 32);
-        if (d->zero) {
-            read = dpari_stride_writable(d->f);
+        dpari_stride_copy(sides->t, &a, 32);
+        dpari_stride_copy(sides->t + 32, &b, 32);
+        dpari_stride_copy(sides->t + 64, &c, 32);
+        dpari_stride_copy(sides->t + 96, &e, 32);
+        if (sides->zero) {
+            read = dpari_stride_writable(sides->f);
             dpari_stride_copy(read, &zero, 32);
             dpari_stride_copy(read + 32, &zero, 32);
             dpari_stride_copy(read + 64, &zero, 32);
             dpari_stride_copy(read + 96, &zero, 32);
         }
     }
-    for (; d->end - d->f >= 32; d->t += 32, d->f += 32) {
-        const dpari_stride_u4 a = dpari_stride_met_wide(d->t, d->f, f64);
+    for (; sides->end - sides->f >= 32; sides->t += 32, sides->f += 32) {
+        const dpari_stride_u4 a = dpari_stride_met_wide(sides->t, sides->f, f64);
         if (dpari_stride_nan_wide(&a, f64)) {
             break;
         }
-        dpari_stride_copy(d->t, &a, 32);
-        if (d->zero) {
-            dpari_stride_copy(dpari_stride_writable(d->f), &zero, 32);
+        dpari_stride_copy(sides->t, &a, 32);
+        if (sides->zero) {
+            dpari_stride_copy(dpari_stride_writable(sides->f), &zero, 32);
         }
     }
 }
 #endif
 
-/* Begins a row of `bytes` bytes at d->t and d->f. width: bytes of the vectors that are aligned. */
-DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *d, int64_t bytes,
+/* Begins a row of `bytes` bytes at sides->t and sides->f. width: bytes of the vectors that are
+ * aligned. */
+DPARI_STRIDE_INLINE void dpari_stride_dense_begin(dpari_stride_sides *sides, int64_t bytes,
                                                   int32_t width, int32_t f64)
 {
-    const uintptr_t first = (0 - (uintptr_t)d->t) % (uintptr_t)width;
-    d->end = d->f + bytes;
-    dpari_stride_dense_by(d, d->f + dpari_least((int64_t)first, bytes), f64 ? 8 : 4, f64);
+    const uintptr_t first = (0 - (uintptr_t)sides->t) % (uintptr_t)width;
+    sides->end = sides->f + bytes;
+    dpari_stride_dense_by(sides, sides->f + dpari_least((int64_t)first, bytes), f64 ? 8 : 4, f64);
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_dense_end(dpari_stride_sides *d, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_dense_end(dpari_stride_sides *sides, int32_t f64)
 {
-    dpari_stride_dense_by(d, d->end, 16, f64);
-    dpari_stride_dense_by(d, d->end, f64 ? 8 : 4, f64);
+    dpari_stride_dense_by(sides, sides->end, 16, f64);
+    dpari_stride_dense_by(sides, sides->end, f64 ? 8 : 4, f64);
 }
 
-DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32_t f64)
+DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *rows, int32_t f64)
 {
-    const int64_t bytes = k->n * (f64 ? 8 : 4);
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t bytes = rows->n * (f64 ? 8 : 4);
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     dpari_stride_sides d;
     int64_t row;
-    d.zero = k->zeroes;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    d.zero = rows->zeroes;
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         d.t = to;
         d.f = from;
         dpari_stride_dense_begin(&d, bytes, 16, f64);
@@ -385,27 +389,27 @@ DPARI_STRIDE_INLINE void dpari_stride_dense_of(const dpari_stride_rows *k, int32
     }
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_dense_f32(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f32(const dpari_stride_rows *rows)
 {
-    dpari_stride_dense_of(k, 0);
+    dpari_stride_dense_of(rows, 0);
 }
 
-DPARI_STATIC_NOINLINE void dpari_stride_dense_f64(const dpari_stride_rows *k)
+DPARI_STATIC_NOINLINE void dpari_stride_dense_f64(const dpari_stride_rows *rows)
 {
-    dpari_stride_dense_of(k, 1);
+    dpari_stride_dense_of(rows, 1);
 }
 
 #if DPARI_STRIDE_WIDE
-DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_stride_rows *k,
+DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_stride_rows *rows,
                                                                    int32_t f64, int zero)
 {
-    const int64_t bytes = k->n * (f64 ? 8 : 4);
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    const int64_t bytes = rows->n * (f64 ? 8 : 4);
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     dpari_stride_sides d;
     int64_t row;
     d.zero = zero;
-    for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {
+    for (row = rows->rows; row > 0; row--, to += rows->to_row, from += rows->from_row) {
         d.t = to;
         d.f = from;
         dpari_stride_dense_begin(&d, bytes, 32, f64);
@@ -414,26 +418,26 @@ DPARI_STRIDE_IN_WIDE DPARI_STRIDE_INLINE void dpari_stride_wide_of(const dpari_s
     }
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f32(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f32(const dpari_stride_rows *rows)
 {
-    dpari_stride_wide_of(k, 0, 0);
+    dpari_stride_wide_of(rows, 0, 0);
 }
 
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f64(const dpari_stride_rows *k)
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void dpari_stride_wide_f64(const dpari_stride_rows *rows)
 {
-    dpari_stride_wide_of(k, 1, 0);
-}
-
-DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
-dpari_stride_wide_zero_f32(const dpari_stride_rows *k)
-{
-    dpari_stride_wide_of(k, 0, 1);
+    dpari_stride_wide_of(rows, 1, 0);
 }
 
 DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
-dpari_stride_wide_zero_f64(const dpari_stride_rows *k)
+dpari_stride_wide_zero_f32(const dpari_stride_rows *rows)
 {
-    dpari_stride_wide_of(k, 1, 1);
+    dpari_stride_wide_of(rows, 0, 1);
+}
+
+DPARI_STRIDE_IN_WIDE DPARI_STATIC_NOINLINE void
+dpari_stride_wide_zero_f64(const dpari_stride_rows *rows)
+{
+    dpari_stride_wide_of(rows, 1, 1);
 }
 #endif
 
@@ -441,14 +445,14 @@ typedef void dpari_stride_loop(const dpari_stride_rows *k);
 
 /* Returns the loop for a dense row, or NULL if there is none. clear: what was read becomes 0; it
  * must agree with k->zeroes. */
-static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *s, int clear)
+static dpari_stride_loop *dpari_stride_dense_loop(const dpari_stride *stride, int clear)
 {
-    const int32_t f64 = s->to_type == DPAR_F64;
-    if (s->op != DPAR_SUM || (!f64 && s->to_type != DPAR_F32)) {
+    const int32_t f64 = stride->to_type == DPAR_F64;
+    if (stride->op != DPAR_SUM || (!f64 && stride->to_type != DPAR_F32)) {
         return NULL;
     }
 #if DPARI_STRIDE_WIDE
-    if (s->wide) {
+    if (stride->wide) {
         if (clear) {
             return f64 ? dpari_stride_wide_zero_f64 : dpari_stride_wide_zero_f32;
         }
@@ -471,20 +475,20 @@ static int dpari_stride_twins(const unsigned char *t, const unsigned char *f)
 }
 
 /* Adds rows through the buffer `room`, and sets to 0 what was read. */
-static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *room,
+static void dpari_stride_add_aside(const dpari_stride_rows *rows, unsigned char *room,
                                    dpari_stride_loop *add, int64_t size)
 {
-    const int64_t bytes = k->n * size;
-    dpari_stride_rows aside = *k;
+    const int64_t bytes = rows->n * size;
+    dpari_stride_rows aside = *rows;
     aside.to = room;
     aside.to_row = bytes;
-    aside.zero = dpari_stride_writable(k->from);
-    aside.zero_row = k->from_row;
+    aside.zero = dpari_stride_writable(rows->from);
+    aside.zero_row = rows->from_row;
     aside.run = bytes % 16 == 0 ? 16 : 8;
     aside.to_step = aside.from_step = aside.zero_step = aside.run;
     aside.n = bytes / aside.run;
     dpari_stride_move(&aside, bytes % 16 == 0 ? DPARI_STRIDE_16 : DPARI_STRIDE_8);
-    aside = *k;
+    aside = *rows;
     aside.from = room;
     aside.from_row = bytes;
     aside.zeroes = 0;
@@ -494,34 +498,35 @@ static void dpari_stride_add_aside(const dpari_stride_rows *k, unsigned char *ro
 /* Adds rows and sets to 0 what was read. If rows are twins, each access would evict a line that the
  * next one needs. They are copied to a buffer first, as many as fit. For 64^3 with halos of 2,
  * where a quarter of the rows are twins, this takes 15 us instead of 17.5. */
-static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_rows *k)
+static void dpari_stride_dense_clear(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    const int64_t size = dpar_type_bytes(s->to_type), most = (int64_t)sizeof room / size;
-    dpari_stride_loop *add = dpari_stride_dense_loop(s, 0), *both = dpari_stride_dense_loop(s, 1);
-    dpari_stride_rows some = *k;
+    const int64_t size = dpar_type_bytes(stride->to_type), most = (int64_t)sizeof room / size;
+    dpari_stride_loop *add = dpari_stride_dense_loop(stride, 0),
+                      *both = dpari_stride_dense_loop(stride, 1);
+    dpari_stride_rows some = *rows;
     int64_t at, row, group;
-    if (k->to_row != k->from_row || k->n * size % 8 != 0 ||
-        ((uintptr_t)k->to - (uintptr_t)k->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
+    if (rows->to_row != rows->from_row || rows->n * size % 8 != 0 ||
+        ((uintptr_t)rows->to - (uintptr_t)rows->from + DPARI_STRIDE_WITHIN) % DPARI_STRIDE_PAGE >
             2 * DPARI_STRIDE_WITHIN) {
-        both(k);
+        both(rows);
         return;
     }
-    for (at = 0; at < k->n; at += some.n) {
-        some.n = dpari_least(k->n - at, most);
+    for (at = 0; at < rows->n; at += some.n) {
+        some.n = dpari_least(rows->n - at, most);
         group = most / some.n;
-        for (row = 0; row < k->rows; row += some.rows) {
-            some.to = k->to + at * size + row * k->to_row;
-            some.from = k->from + at * size + row * k->from_row;
-            some.rows = dpari_least(k->rows - row, group);
+        for (row = 0; row < rows->rows; row += some.rows) {
+            some.to = rows->to + at * size + row * rows->to_row;
+            some.from = rows->from + at * size + row * rows->from_row;
+            some.rows = dpari_least(rows->rows - row, group);
             if (dpari_stride_twins(some.to, some.from)) {
                 dpari_stride_add_aside(&some, room, add, size);
                 continue;
             }
-            while (some.rows < k->rows - row &&
-                   !dpari_stride_twins(some.to + some.rows * k->to_row,
-                                       some.from + some.rows * k->from_row)) {
-                some.rows = dpari_least(k->rows - row, some.rows + group);
+            while (some.rows < rows->rows - row &&
+                   !dpari_stride_twins(some.to + some.rows * rows->to_row,
+                                       some.from + some.rows * rows->from_row)) {
+                some.rows = dpari_least(rows->rows - row, some.rows + group);
             }
             both(&some);
         }
@@ -530,28 +535,28 @@ static void dpari_stride_dense_clear(const dpari_stride *s, const dpari_stride_r
 #endif
 
 /* Combines dense rows. Returns 1 if what was read is 0 already, if it must be. */
-static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
+static int dpari_stride_dense(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
-    unsigned char *to = k->to;
-    const unsigned char *from = k->from;
+    unsigned char *to = rows->to;
+    const unsigned char *from = rows->from;
     int64_t row;
 #if DPARI_STRIDE_VECTOR
-    dpari_stride_loop *loop = dpari_stride_dense_loop(s, 0);
-    if (loop && k->zeroes) {
-        dpari_stride_dense_clear(s, k);
+    dpari_stride_loop *loop = dpari_stride_dense_loop(stride, 0);
+    if (loop && rows->zeroes) {
+        dpari_stride_dense_clear(stride, rows);
         return 1;
     }
     if (loop) {
-        loop(k);
+        loop(rows);
         return 1;
     }
 #endif
-    for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
+    for (row = 0; row < rows->rows; row++, to += rows->to_row, from += rows->from_row) {
         const void *in[2];
         void *out = to;
         in[0] = to;
         in[1] = from;
-        dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
+        dpari_kern_reduce(&out, 1, in, 2, rows->n, stride->to_type, stride->op, 0);
     }
     return 0;
 }
@@ -559,17 +564,18 @@ static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 /* ---- the walk ---- */
 
 /* Sets to 0 what was read, which is still in the cache. */
-DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run, int32_t loop)
+DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *rows, int64_t run,
+                                             int32_t loop)
 {
     static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
-    dpari_stride_rows z = *k;
-    const unsigned char *from = k->from;
+    dpari_stride_rows z = *rows;
+    const unsigned char *from = rows->from;
     int64_t at;
     z.from = zero;
     z.from_step = z.from_row = 0;
     z.zeroes = 0;
-    z.to_step = k->from_step;
-    z.to_row = k->from_row;
+    z.to_step = rows->from_step;
+    z.to_row = rows->from_row;
     for (at = 0; at < run; at += z.run) {
         z.run = run - at < DPARI_STRIDE_ZEROS ? run - at : DPARI_STRIDE_ZEROS;
         z.to = dpari_stride_writable(from + at);
@@ -580,56 +586,58 @@ DPARI_STATIC_NOINLINE void dpari_stride_wipe(const dpari_stride_rows *k, int64_t
 /* Packs runs into lines that another core has used last. They are gathered in a local buffer while
  * those lines are fetched, and then stored in one piece, as whole lines. At most DPARI_STRIDE_PACK
  * bytes. */
-static void dpari_stride_pack(const dpari_stride *s, const dpari_stride_rows *k)
+static void dpari_stride_pack(const dpari_stride *stride, const dpari_stride_rows *rows)
 {
     unsigned char room[DPARI_STRIDE_PACK];
-    dpari_stride_rows nearby = *k;
-    const int64_t row = k->n * s->run;
-    dpari_stride_ask_lines(k->to, k->rows * row);
+    dpari_stride_rows nearby = *rows;
+    const int64_t row = rows->n * stride->run;
+    dpari_stride_ask_lines(rows->to, rows->rows * row);
     nearby.to = room;
     nearby.to_row = row;
-    dpari_stride_move(&nearby, s->loop);
-    dpari_stride_copy(k->to, room, k->rows * row);
+    dpari_stride_move(&nearby, stride->loop);
+    dpari_stride_copy(rows->to, room, rows->rows * row);
 }
 
 /* Runs `rows` rows of n runs. */
-static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
-                              int64_t rows, int64_t n)
+static void dpari_stride_some(const dpari_stride *stride, unsigned char *to,
+                              const unsigned char *from, int64_t rows, int64_t n)
 {
     dpari_stride_rows k;
     k.to = to;
     k.from = from;
     k.rows = rows;
     k.n = n;
-    dpari_stride_steps(s, &k);
-    if (s->packs) {
-        dpari_stride_pack(s, &k);
+    dpari_stride_steps(stride, &k);
+    if (stride->packs) {
+        dpari_stride_pack(stride, &k);
         return;
     }
-    switch (s->loop) {
+    switch (stride->loop) {
     case DPARI_STRIDE_DENSE:
-        k.zeroes = s->clear;
-        if (dpari_stride_dense(s, &k)) {
+        k.zeroes = stride->clear;
+        if (dpari_stride_dense(stride, &k)) {
             return;
         }
         break;
-    case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
-    default: dpari_stride_move(&k, s->loop); break;
+    case DPARI_STRIDE_BUFFER: dpari_stride_small(stride, &k); break;
+    default: dpari_stride_move(&k, stride->loop); break;
     }
-    if (s->clear && !dpari_stride_zeroes(s->loop)) {
-        dpari_stride_wipe(
-            &k, s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type), s->loop);
+    if (stride->clear && !dpari_stride_zeroes(stride->loop)) {
+        dpari_stride_wipe(&k,
+                          stride->loop < DPARI_STRIDE_SUM_F32 ? stride->run
+                                                              : dpar_type_bytes(stride->from_type),
+                          stride->loop);
     }
 }
 
-DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes)
 {
-    const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
-    const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
-    at += s->back ? -after : after;
+    const int64_t line = stride->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
+    const unsigned char *at = stride->ahead == DPARI_STRIDE_TO ? to : from;
+    at += stride->back ? -after : after;
     for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
-        if (s->ahead == DPARI_STRIDE_FROM) {
+        if (stride->ahead == DPARI_STRIDE_FROM) {
             dpari_stride_ask_to_read(at);
         } else {
             dpari_stride_ask_line(at);
@@ -696,15 +704,15 @@ DPARI_API void dpari_stride_walk(const dpari_stride *const *s, unsigned char **t
     }
 }
 
-DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void *from)
 {
-    unsigned char *t = (unsigned char *)to + s->to_start;
-    const unsigned char *f = (const unsigned char *)from + s->from_start;
-    if (s->simple) {
-        dpari_stride_ask_ahead(s, t, f, 0, s->first);
-        dpari_stride_some(s, t, f, s->dim[1].count, s->dim[0].count);
-    } else if (s->loop != DPARI_STRIDE_NONE) {
-        dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
+    unsigned char *t = (unsigned char *)to + stride->to_start;
+    const unsigned char *f = (const unsigned char *)from + stride->from_start;
+    if (stride->simple) {
+        dpari_stride_ask_ahead(stride, t, f, 0, stride->first);
+        dpari_stride_some(stride, t, f, stride->dim[1].count, stride->dim[0].count);
+    } else if (stride->loop != DPARI_STRIDE_NONE) {
+        dpari_stride_walk(&stride, &t, &f, 1, stride->part, stride->turn);
     }
 }
 
@@ -712,53 +720,54 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 
 /* Lists the dims of more than one element, with steps in bytes, ordered by step from the smallest
  * one. Dims that go backwards on both sides are reversed. */
-static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
+static void dpari_stride_sort(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
+    const int64_t to_size = dpar_type_bytes(piece->to_type),
+                  from_size = dpar_type_bytes(piece->from_type);
     int32_t d, i;
-    for (d = p->dims - 1; d >= 0; d--) {
-        const int64_t n = p->extent[d];
-        int64_t to = p->to[d] * to_size, from = p->from[d] * from_size;
+    for (d = piece->dims - 1; d >= 0; d--) {
+        const int64_t n = piece->extent[d];
+        int64_t to = piece->to[d] * to_size, from = piece->from[d] * from_size;
         if (n == 1) {
             continue;
         }
         if (to < 0 && from <= 0) {
-            s->to_start += (n - 1) * to;
-            s->from_start += (n - 1) * from;
+            stride->to_start += (n - 1) * to;
+            stride->from_start += (n - 1) * from;
             to = -to;
             from = -from;
         }
-        for (i = s->dims;
-             i > 0 && dpari_stride_size(s->dim[i - 1].to) + dpari_stride_size(s->dim[i - 1].from) >
-                          dpari_stride_size(to) + dpari_stride_size(from);
+        for (i = stride->dims; i > 0 && dpari_stride_size(stride->dim[i - 1].to) +
+                                                dpari_stride_size(stride->dim[i - 1].from) >
+                                            dpari_stride_size(to) + dpari_stride_size(from);
              i--) {
-            s->dim[i] = s->dim[i - 1];
+            stride->dim[i] = stride->dim[i - 1];
         }
-        s->dim[i].count = n;
-        s->dim[i].to = to;
-        s->dim[i].from = from;
-        s->dims++;
+        stride->dim[i].count = n;
+        stride->dim[i].to = to;
+        stride->dim[i].from = from;
+        stride->dims++;
     }
 }
 
 /* Removes dim d. */
-DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_drop(dpari_stride *stride, int32_t d)
 {
-    for (s->dims--; d < s->dims; d++) {
-        s->dim[d] = s->dim[d + 1];
+    for (stride->dims--; d < stride->dims; d++) {
+        stride->dim[d] = stride->dim[d + 1];
     }
 }
 
 /* Merges a dim with the one below it if it continues where that one ends on both sides. */
-static void dpari_stride_merge(dpari_stride *s)
+static void dpari_stride_merge(dpari_stride *stride)
 {
     int32_t d = 0;
-    while (d + 1 < s->dims) {
-        if (s->dim[d + 1].to == s->dim[d].count * s->dim[d].to &&
-            s->dim[d + 1].from == s->dim[d].count * s->dim[d].from) {
-            const int64_t n = s->dim[d].count * s->dim[d + 1].count;
-            dpari_stride_drop(s, d + 1);
-            s->dim[d].count = n;
+    while (d + 1 < stride->dims) {
+        if (stride->dim[d + 1].to == stride->dim[d].count * stride->dim[d].to &&
+            stride->dim[d + 1].from == stride->dim[d].count * stride->dim[d].from) {
+            const int64_t n = stride->dim[d].count * stride->dim[d + 1].count;
+            dpari_stride_drop(stride, d + 1);
+            stride->dim[d].count = n;
         } else {
             d++;
         }
@@ -767,18 +776,19 @@ static void dpari_stride_merge(dpari_stride *s)
 
 /* Exchanges a dim of less than 8 elements with the next one if that is longer, because a short loop
  * is slow. */
-DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *s, int32_t d)
+DPARI_STATIC_NOINLINE void dpari_stride_lengthen(dpari_stride *stride, int32_t d)
 {
-    if (s->dims > d + 1 && s->dim[d].count < 8 && s->dim[d + 1].count > s->dim[d].count) {
-        const dpari_stride_dim first = s->dim[d];
-        s->dim[d] = s->dim[d + 1];
-        s->dim[d + 1] = first;
+    if (stride->dims > d + 1 && stride->dim[d].count < 8 &&
+        stride->dim[d + 1].count > stride->dim[d].count) {
+        const dpari_stride_dim first = stride->dim[d];
+        stride->dim[d] = stride->dim[d + 1];
+        stride->dim[d + 1] = first;
     }
 }
 
 /* Chooses the loop for a box that is not just copied. `together` is set if the innermost dim is
  * contiguous. */
-static int32_t dpari_stride_choose(const dpari_stride *s, int together)
+static int32_t dpari_stride_choose(const dpari_stride *stride, int together)
 {
     static const int32_t f32[DPARI_STRIDE_FULL] = {DPARI_STRIDE_NONE,      DPARI_STRIDE_SUM_F32,
                                                    DPARI_STRIDE_SUM_F32_2, DPARI_STRIDE_SUM_F32_3,
@@ -788,156 +798,162 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
                                                    DPARI_STRIDE_SUM_F64_2, DPARI_STRIDE_SUM_F64_4,
                                                    DPARI_STRIDE_SUM_F64_4, DPARI_STRIDE_SUM_F64_7,
                                                    DPARI_STRIDE_SUM_F64_7, DPARI_STRIDE_SUM_F64_7};
-    const int plain =
-        s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
-    if (plain && together && s->dim[0].count >= DPARI_STRIDE_FULL) {
+    const int plain = stride->op != DPAR_COPY && stride->from_type == stride->to_type &&
+                      stride->through == stride->to_type && !stride->negate;
+    if (plain && together && stride->dim[0].count >= DPARI_STRIDE_FULL) {
         return DPARI_STRIDE_DENSE;
     }
-    if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
-        if (s->to_type == DPAR_F64) {
-            return f64[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
+    if (plain && DPARI_STRIDE_ADDS && stride->op == DPAR_SUM) {
+        if (stride->to_type == DPAR_F64) {
+            return f64[DPARI_STRIDE_VECTOR && together ? stride->dim[0].count : 1];
         }
-        if (s->to_type == DPAR_F32) {
-            return f32[DPARI_STRIDE_VECTOR && together ? s->dim[0].count : 1];
+        if (stride->to_type == DPAR_F32) {
+            return f32[DPARI_STRIDE_VECTOR && together ? stride->dim[0].count : 1];
         }
     }
     return DPARI_STRIDE_BUFFER;
 }
 
-static void dpari_stride_turn_back(dpari_stride *s)
+static void dpari_stride_turn_back(dpari_stride *stride)
 {
     int32_t d;
-    for (d = 0; d < s->dims; d++) {
-        if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
+    for (d = 0; d < stride->dims; d++) {
+        if (stride->loop == DPARI_STRIDE_DENSE && d == 0) {
             continue;
         }
-        s->to_start += (s->dim[d].count - 1) * s->dim[d].to;
-        s->from_start += (s->dim[d].count - 1) * s->dim[d].from;
-        s->dim[d].to = -s->dim[d].to;
-        s->dim[d].from = -s->dim[d].from;
+        stride->to_start += (stride->dim[d].count - 1) * stride->dim[d].to;
+        stride->from_start += (stride->dim[d].count - 1) * stride->dim[d].from;
+        stride->dim[d].to = -stride->dim[d].to;
+        stride->dim[d].from = -stride->dim[d].from;
     }
 }
 
 /* Plans how memory that another core has is prefetched. Short runs are prefetched as the walk
  * proceeds. Long runs are prefetched at the beginning if they are written; when they are read, a
  * core prefetches them by itself. Returns how many runs or elements may be moved at a time. */
-static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
+static int64_t dpari_stride_plan_ahead(dpari_stride *stride, const dpari_stride_piece *piece,
+                                       int64_t room)
 {
-    const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);
-    const int64_t bytes = s->elements * size;
-    s->ahead = p->ahead;
-    s->back = p->back;
-    if (s->ahead == 0 || bytes < DPARI_STRIDE_AHEAD / 2) {
+    const int32_t size =
+        dpar_type_bytes(piece->ahead == DPARI_STRIDE_TO ? piece->to_type : piece->from_type);
+    const int64_t bytes = stride->elements * size;
+    stride->ahead = piece->ahead;
+    stride->back = piece->back;
+    if (stride->ahead == 0 || bytes < DPARI_STRIDE_AHEAD / 2) {
         return room;
     }
-    if (s->loop == DPARI_STRIDE_LONG || s->loop == DPARI_STRIDE_MIDDLE) {
-        s->first = s->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
+    if (stride->loop == DPARI_STRIDE_LONG || stride->loop == DPARI_STRIDE_MIDDLE) {
+        stride->first =
+            stride->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
         return room;
     }
-    s->packs = p->ahead == DPARI_STRIDE_TO && !p->back && s->loop < DPARI_STRIDE_LONG &&
-               bytes <= DPARI_STRIDE_PACKED && s->dim[0].to == s->run &&
-               s->dim[0].count * s->run <= DPARI_STRIDE_PACK &&
-               (s->dims < 2 || s->dim[1].to == s->dim[0].count * s->run);
-    if (s->packs) {
-        return dpari_least(room, DPARI_STRIDE_PACK / s->run);
+    stride->packs = piece->ahead == DPARI_STRIDE_TO && !piece->back &&
+                    stride->loop < DPARI_STRIDE_LONG && bytes <= DPARI_STRIDE_PACKED &&
+                    stride->dim[0].to == stride->run &&
+                    stride->dim[0].count * stride->run <= DPARI_STRIDE_PACK &&
+                    (stride->dims < 2 || stride->dim[1].to == stride->dim[0].count * stride->run);
+    if (stride->packs) {
+        return dpari_least(room, DPARI_STRIDE_PACK / stride->run);
     }
-    if (s->loop != DPARI_STRIDE_DENSE) {
-        s->first = DPARI_STRIDE_AHEAD;
-        s->each = s->loop == DPARI_STRIDE_BUFFER ? size : s->run;
-        return s->loop == DPARI_STRIDE_BUFFER ? room : dpari_least(room, DPARI_STRIDE_TURN);
+    if (stride->loop != DPARI_STRIDE_DENSE) {
+        stride->first = DPARI_STRIDE_AHEAD;
+        stride->each = stride->loop == DPARI_STRIDE_BUFFER ? size : stride->run;
+        return stride->loop == DPARI_STRIDE_BUFFER ? room : dpari_least(room, DPARI_STRIDE_TURN);
     }
     return room;
 }
 
-static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
+static void dpari_stride_plan(dpari_stride *stride, const dpari_stride_piece *piece)
 {
-    const int32_t size = dpar_type_bytes(s->from_type);
-    const int together =
-        s->dims > 0 && s->dim[0].to == dpar_type_bytes(s->to_type) && s->dim[0].from == size;
+    const int32_t size = dpar_type_bytes(stride->from_type);
+    const int together = stride->dims > 0 &&
+                         stride->dim[0].to == dpar_type_bytes(stride->to_type) &&
+                         stride->dim[0].from == size;
     int64_t room = INT64_MAX;
-    s->run = together ? s->dim[0].count * size : size;
-    if (s->op == DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type &&
-        !s->negate) {
+    stride->run = together ? stride->dim[0].count * size : size;
+    if (stride->op == DPAR_COPY && stride->from_type == stride->to_type &&
+        stride->through == stride->to_type && !stride->negate) {
         if (together) {
-            dpari_stride_drop(s, 0);
+            dpari_stride_drop(stride, 0);
         }
-        s->loop = p->wide && s->run > 64 && s->run <= DPARI_STRIDE_LONGEST
-                      ? DPARI_STRIDE_MIDDLE
-                      : dpari_stride_loop_of(s->run);
+        stride->loop = piece->wide && stride->run > 64 && stride->run <= DPARI_STRIDE_LONGEST
+                           ? DPARI_STRIDE_MIDDLE
+                           : dpari_stride_loop_of(stride->run);
     } else {
-        s->loop = dpari_stride_choose(s, together);
-        if (dpari_stride_sums(s->loop)) {
-            if (s->loop != DPARI_STRIDE_SUM_F32 && s->loop != DPARI_STRIDE_SUM_F64) {
-                dpari_stride_drop(s, 0);
+        stride->loop = dpari_stride_choose(stride, together);
+        if (dpari_stride_sums(stride->loop)) {
+            if (stride->loop != DPARI_STRIDE_SUM_F32 && stride->loop != DPARI_STRIDE_SUM_F64) {
+                dpari_stride_drop(stride, 0);
             } else {
-                s->run = size;
+                stride->run = size;
             }
         }
     }
-    if (dpari_stride_sums(s->loop) && !s->clear) {
-        s->beside = p->beside * size;
+    if (dpari_stride_sums(stride->loop) && !stride->clear) {
+        stride->beside = piece->beside * size;
     }
-    if (s->loop == DPARI_STRIDE_DENSE) {
-        dpari_stride_lengthen(s, 1);
-    } else if (s->run <= 64) {
-        dpari_stride_lengthen(s, 0);
+    if (stride->loop == DPARI_STRIDE_DENSE) {
+        dpari_stride_lengthen(stride, 1);
+    } else if (stride->run <= 64) {
+        dpari_stride_lengthen(stride, 0);
     }
-    for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
-        s->dim[d].count = 1;
-        s->dim[d].to = s->dim[d].from = 0;
+    for (int32_t d = stride->dims; d < DPARI_STRIDE_DIMS; d++) {
+        stride->dim[d].count = 1;
+        stride->dim[d].to = stride->dim[d].from = 0;
     }
-    if (s->loop == DPARI_STRIDE_BUFFER) {
+    if (stride->loop == DPARI_STRIDE_BUFFER) {
         room = DPARI_STRIDE_ROOM;
-    } else if (s->clear) {
+    } else if (stride->clear) {
         room = DPARI_STRIDE_NEAR;
-        if (s->loop == DPARI_STRIDE_DENSE) {
+        if (stride->loop == DPARI_STRIDE_DENSE) {
             room = DPARI_STRIDE_NEAR_BYTES / size;
-        } else if (s->run > DPARI_STRIDE_NEAR_BYTES / DPARI_STRIDE_NEAR) {
-            room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
+        } else if (stride->run > DPARI_STRIDE_NEAR_BYTES / DPARI_STRIDE_NEAR) {
+            room = 1 + DPARI_STRIDE_NEAR_BYTES / stride->run;
         }
     }
-    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_SOME &&
-        dpari_stride_size(s->dim[0].to) >= 64 && dpari_stride_size(s->dim[0].from) < 64) {
-        s->asks = 1;
+    if (stride->loop < DPARI_STRIDE_LONG && stride->elements >= DPARI_STRIDE_SOME &&
+        dpari_stride_size(stride->dim[0].to) >= 64 && dpari_stride_size(stride->dim[0].from) < 64) {
+        stride->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
     }
-    room = dpari_stride_plan_ahead(s, p, room);
-    if (p->back) {
-        dpari_stride_turn_back(s);
+    room = dpari_stride_plan_ahead(stride, piece, room);
+    if (piece->back) {
+        dpari_stride_turn_back(stride);
     }
-    s->turn = room < s->dim[0].count ? room : s->dim[0].count;
-    s->part = room / s->turn;
-    s->simple = !s->asks && s->each == 0 && s->dims <= 2 && s->turn == s->dim[0].count &&
-                s->part >= s->dim[1].count;
+    stride->turn = room < stride->dim[0].count ? room : stride->dim[0].count;
+    stride->part = room / stride->turn;
+    stride->simple = !stride->asks && stride->each == 0 && stride->dims <= 2 &&
+                     stride->turn == stride->dim[0].count && stride->part >= stride->dim[1].count;
 }
 
-DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+DPARI_API DPARI_COLD void dpari_stride_prepare(dpari_stride *stride,
+                                               const dpari_stride_piece *piece)
 {
-    const int32_t width = dpar_type_bytes(p->through);
+    const int32_t width = dpar_type_bytes(piece->through);
     int32_t d;
-    s->loop = DPARI_STRIDE_NONE;
-    s->dims = s->asks = s->ahead = s->back = 0;
-    s->first = s->each = 0;
-    s->simple = s->packs = 0;
-    s->wide = p->wide;
-    s->beside = 0;
-    s->run = s->part = s->turn = s->to_start = s->from_start = 0;
-    s->to_type = p->to_type;
-    s->from_type = p->from_type;
-    s->through =
-        width > 0 && width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
-            ? p->through
-            : p->from_type;
-    s->op = p->op;
-    s->negate = p->negate;
-    s->clear = p->clear;
-    s->elements = 1;
-    for (d = 0; d < p->dims; d++) {
-        s->elements *= p->extent[d];
+    stride->loop = DPARI_STRIDE_NONE;
+    stride->dims = stride->asks = stride->ahead = stride->back = 0;
+    stride->first = stride->each = 0;
+    stride->simple = stride->packs = 0;
+    stride->wide = piece->wide;
+    stride->beside = 0;
+    stride->run = stride->part = stride->turn = stride->to_start = stride->from_start = 0;
+    stride->to_type = piece->to_type;
+    stride->from_type = piece->from_type;
+    stride->through = width > 0 && width < dpar_type_bytes(piece->to_type) &&
+                              width < dpar_type_bytes(piece->from_type)
+                          ? piece->through
+                          : piece->from_type;
+    stride->op = piece->op;
+    stride->negate = piece->negate;
+    stride->clear = piece->clear;
+    stride->elements = 1;
+    for (d = 0; d < piece->dims; d++) {
+        stride->elements *= piece->extent[d];
     }
-    if (s->elements > 0) {
-        dpari_stride_sort(s, p);
-        dpari_stride_merge(s);
-        dpari_stride_plan(s, p);
+    if (stride->elements > 0) {
+        dpari_stride_sort(stride, piece);
+        dpari_stride_merge(stride);
+        dpari_stride_plan(stride, piece);
     }
 }

@@ -63,14 +63,14 @@ typedef struct dpari_stride {
  * F16, BF16} of which one is F32. If op is not DPAR_COPY, or negate or through is set, they must be
  * types that can be reduced. No element of `to` may occur twice, and no offset may overflow 63 bits
  * in bytes. O(dims^2). */
-DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+DPARI_API void dpari_stride_prepare(dpari_stride *stride, const dpari_stride_piece *piece);
 
 /* Runs a prepared copy. to, from: the addresses of index 0 of the box on both sides, aligned to
  * their types; with negative steps, elements precede them. The two sides must not overlap. Combines
  * values as dpari_kern_reduce does, `to` first: 16-bit floats in f32, rounded to nearest even. A
  * NaN that results from a narrowing conversion, SUM, MAX or MIN is the quiet one. Copies keep every
  * bit. Local. */
-DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+DPARI_API void dpari_stride_run(const dpari_stride *stride, void *to, const void *from);
 
 /* ---- for halo_beside, which runs two boxes in one loop, and lists of tiny boxes ---- */
 
@@ -84,13 +84,13 @@ typedef struct dpari_stride_rows {
     int zeroes;
 } dpari_stride_rows;
 
-/* Moves the rows of k by a loop of strided_loops.h. k->zeroes may be set only if the loop can do
+/* Moves the rows of k by a loop of strided_loops.h. rows->zeroes may be set only if the loop can do
  * it. */
-DPARI_API void dpari_stride_move(const dpari_stride_rows *k, int32_t loop);
+DPARI_API void dpari_stride_move(const dpari_stride_rows *rows, int32_t loop);
 
 /* Prefetches `bytes` bytes of the side that another core has, `after` bytes after the position of a
  * walk. */
-DPARI_API void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+DPARI_API void dpari_stride_ask_ahead(const dpari_stride *stride, const unsigned char *to,
                                       const unsigned char *from, int64_t after, int64_t bytes);
 
 /* Runs one piece, or two of the same shape in turns: `part` rows of each, `turn` runs of a row. */

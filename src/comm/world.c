@@ -29,14 +29,14 @@ static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 /* ---- segments ---------------------------------------------------------------------------------
  */
 
-static dpari_world_head *dpari_segment_head(const dpari_segment *s)
+static dpari_world_head *dpari_segment_head(const dpari_segment *segment)
 {
-    return (dpari_world_head *)(void *)s->base;
+    return (dpari_world_head *)(void *)segment->base;
 }
 
-static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
+static dpari_rank *dpari_segment_ranks(const dpari_segment *segment)
 {
-    return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
+    return (dpari_rank *)(void *)(segment->base + sizeof(dpari_world_head));
 }
 
 /* Bytes of the part of the segment that every rank maps: everything before the heaps. */
@@ -85,19 +85,20 @@ DPARI_STATIC_NOINLINE dpar_status dpari_segment_options(int32_t ranks, const dpa
 
 /* Makes a file of `bytes` and maps its first `head` bytes. If `is_private` is set, the segment is
  * private to this process and there is no file. Returns 0 or an errno value. */
-static int dpari_segment_map(dpari_segment *s, int64_t head, int64_t bytes, int is_private,
+static int dpari_segment_map(dpari_segment *segment, int64_t head, int64_t bytes, int is_private,
                              int without_memfd)
 {
-    s->bytes = head;
-    s->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
-    if (!is_private && s->fd < 0) {
+    segment->bytes = head;
+    segment->fd = is_private ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!is_private && segment->fd < 0) {
         return errno ? errno : ENOSYS;
     }
-    s->base = (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(s->fd, 0, head));
-    if (!s->base) {
+    segment->base =
+        (char *)(is_private ? dpari_os_pages(head) : dpari_os_map(segment->fd, 0, head));
+    if (!segment->base) {
         int number = errno;
-        if (s->fd >= 0) {
-            close(s->fd);
+        if (segment->fd >= 0) {
+            close(segment->fd);
         }
         return number ? number : ENOMEM;
     }
@@ -120,7 +121,7 @@ static int64_t dpari_file_most(void)
  * between allocations do not matter, plus what the library itself needs. The file may be this large
  * because it is sparse: its unused parts take neither memory nor addresses. If a limit on files
  * makes the parts smaller, *heap becomes what a part still has for the users. */
-static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, int64_t *part,
+static int dpari_segment_size(dpari_segment *segment, int32_t ranks, int64_t *heap, int64_t *part,
                               int is_private, int without_memfd)
 {
     const int64_t begin = dpari_heap_begin(ranks), channels = ranks * (INT64_C(512) << 10);
@@ -132,8 +133,8 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
     *part = dpari_in_units(2 * *heap + (INT64_C(4) << 30) + channels, DPARI_OS_LARGE);
     *part = dpari_most(dpari_least(*part, most), least);
     while (*part <= most) {
-        number = dpari_segment_map(s, dpari_head_bytes(ranks), begin + ranks * *part, is_private,
-                                   without_memfd);
+        number = dpari_segment_map(segment, dpari_head_bytes(ranks), begin + ranks * *part,
+                                   is_private, without_memfd);
         if (number == 0 || *part == least) {
             break;
         }
@@ -143,7 +144,7 @@ static int dpari_segment_size(dpari_segment *s, int32_t ranks, int64_t *heap, in
     return number;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
                                                          const dpar_world_desc *options,
                                                          dpar_why *why)
 {
@@ -153,17 +154,17 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int64_t part = 0;
     int number;
-    dpari_world_head *h;
+    dpari_world_head *head;
     if (status != DPAR_OK) {
         return status;
     }
     heap = dpari_in_units(heap > 0 ? heap : INT64_C(64) << 20, dpari_os_page());
-    number = dpari_segment_size(s, ranks, &heap, &part, ranks == 1 || threads,
+    number = dpari_segment_size(segment, ranks, &heap, &part, ranks == 1 || threads,
                                 plain & DPAR_WORLD_NO_MEMFD);
-    if (number == 0 && s->fd >= 0) {
-        number = dpari_os_reserve(s->fd, 0, s->bytes);
+    if (number == 0 && segment->fd >= 0) {
+        number = dpari_os_reserve(segment->fd, 0, segment->bytes);
         if (number != 0) {
-            dpari_segment_close(s);
+            dpari_segment_close(segment);
         }
     }
     if (number != 0) {
@@ -171,39 +172,41 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_make(dpari_segment *s, int32
         return dpari_os_why(why, "shared memory of ",
                             number == EFBIG ? file : dpari_head_bytes(ranks), number);
     }
-    h = dpari_segment_head(s);
-    h->version = DPARI_VERSION;
-    h->ranks = (uint32_t)ranks;
-    h->bytes = dpari_heap_begin(ranks) + ranks * part;
-    h->heap_bytes = heap;
-    h->part_bytes = part;
-    h->heap_begin = dpari_heap_begin(ranks);
-    h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    head = dpari_segment_head(segment);
+    head->version = DPARI_VERSION;
+    head->ranks = (uint32_t)ranks;
+    head->bytes = dpari_heap_begin(ranks) + ranks * part;
+    head->heap_bytes = heap;
+    head->part_bytes = part;
+    head->heap_begin = dpari_heap_begin(ranks);
+    head->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
     /* so that a chunk, which is half a slot, has at least DPARI_LINE bytes for each rank */
-    while (h->slot_bytes < 256 * (int64_t)ranks) {
-        h->slot_bytes *= 2;
+    while (head->slot_bytes < 256 * (int64_t)ranks) {
+        head->slot_bytes *= 2;
     }
-    h->plain = plain;
-    h->threads = threads || ranks == 1;
-    h->nonce = dpari_os_random();
-    h->clock = DPARI_CLOCK_FIRST;
+    head->plain = plain;
+    head->threads = threads || ranks == 1;
+    head->nonce = dpari_os_random();
+    head->clock = DPARI_CLOCK_FIRST;
     for (int32_t i = 0; i < ranks; i++) {
-        dpari_segment_ranks(s)[i].cpu = -1; /* 0 would be a CPU */
+        dpari_segment_ranks(segment)[i].cpu = -1; /* 0 would be a CPU */
     }
-    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: all the fields above are complete */
+    DPARI_STORE(&head->magic, DPARI_MAGIC); /* last: all the fields above are complete */
     return DPAR_OK;
 }
 
 /* True if the head belongs to a segment of this version and its sizes fit a file of `bytes`. */
-static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
+static int dpari_head_is_sound(const dpari_world_head *head, int64_t bytes)
 {
-    return h->magic == DPARI_MAGIC && h->version == DPARI_VERSION && h->bytes == bytes &&
-           h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
-           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->part_bytes > 0 &&
-           h->heap_bytes > 0 && h->part_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
+    return head->magic == DPARI_MAGIC && head->version == DPARI_VERSION && head->bytes == bytes &&
+           head->ranks >= 1 && head->ranks <= DPARI_MAX_RANKS &&
+           head->heap_begin == dpari_heap_begin((int64_t)head->ranks) && head->part_bytes > 0 &&
+           head->heap_bytes > 0 &&
+           head->part_bytes <= (bytes - head->heap_begin) / (int64_t)head->ranks;
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *segment, int fd,
+                                                         dpar_why *why)
 {
     struct stat about;
     dpari_world_head head;
@@ -212,16 +215,16 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
     if (fstat(fd, &about) != 0) {
         return dpari_os_why(why, "the shared memory passed to this rank", 0, errno);
     }
-    s->fd = fd;
-    s->base = NULL;
+    segment->fd = fd;
+    segment->base = NULL;
     if (pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
         dpari_head_is_sound(&head, (int64_t)about.st_size)) {
-        s->bytes = dpari_head_bytes((int64_t)head.ranks);
-        s->base = (char *)dpari_os_map(fd, 0, s->bytes);
-        if (s->base) {
+        segment->bytes = dpari_head_bytes((int64_t)head.ranks);
+        segment->base = (char *)dpari_os_map(fd, 0, segment->bytes);
+        if (segment->base) {
             return DPAR_OK;
         }
-        status = dpari_os_why(why, "shared memory of ", s->bytes, errno);
+        status = dpari_os_why(why, "shared memory of ", segment->bytes, errno);
     } else if (why) {
         dpar_text_init(&t, why->text, sizeof why->text);
         dpari_text_print(
@@ -229,55 +232,56 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_segment_open(dpari_segment *s, int f
             (int64_t)about.st_size);
     }
     close(fd);
-    s->fd = -1;
+    segment->fd = -1;
     return status;
 }
 
 /* Frees the heaps of ranks that are threads. Such heaps are memory of this process and are released
  * together with the segment. */
-static void dpari_segment_unmap_heaps(const dpari_segment *s)
+static void dpari_segment_unmap_heaps(const dpari_segment *segment)
 {
-    const dpari_world_head *h = dpari_segment_head(s);
-    for (uint32_t r = 0; r < h->ranks; r++) {
-        const dpari_rank *rank = &dpari_segment_ranks(s)[r];
+    const dpari_world_head *head = dpari_segment_head(segment);
+    for (uint32_t r = 0; r < head->ranks; r++) {
+        const dpari_rank *rank = &dpari_segment_ranks(segment)[r];
         for (uint32_t e = 1; e <= rank->extents; e++) {
             dpari_os_unmap((void *)(uintptr_t)rank->extent[e].begin, rank->extent[e].bytes);
         }
     }
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
-                                                 int64_t bytes)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_copy(const dpari_segment *segment, uint64_t ref,
+                                                 void *to, int64_t bytes)
 {
-    const dpari_world_head *h = dpari_segment_head(s);
+    const dpari_world_head *head = dpari_segment_head(segment);
     const uint32_t rank = (uint32_t)(ref >> (DPARI_REF_BITS + 6));
     const uint32_t extent = (uint32_t)(ref >> DPARI_REF_BITS) % DPARI_EXTENTS;
     int64_t at;
     if (ref == 0) {
         return 0;
     }
-    if (h->threads) {
+    if (head->threads) {
         memcpy(to, (const void *)(uintptr_t)ref, (size_t)bytes);
         return 1;
     }
-    if (rank >= h->ranks || extent == 0) {
+    if (rank >= head->ranks || extent == 0) {
         return 0;
     }
-    at = dpari_segment_ranks(s)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
-    return pread(s->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
+    at =
+        dpari_segment_ranks(segment)[rank].extent[extent].begin + (int64_t)(ref & DPARI_REF_OFFSET);
+    return pread(segment->fd, to, (size_t)bytes, (off_t)at) == (ssize_t)bytes;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *segment)
 {
-    if (s->base && s->fd < 0) {
-        dpari_segment_unmap_heaps(s);
+    if (segment->base && segment->fd < 0) {
+        dpari_segment_unmap_heaps(segment);
     }
-    dpari_os_unmap(s->base, s->bytes);
-    s->base = NULL;
-    if (s->fd >= 0) {
-        close(s->fd);
+    dpari_os_unmap(segment->base, segment->bytes);
+    segment->base = NULL;
+    if (segment->fd >= 0) {
+        close(segment->fd);
     }
-    s->fd = -1;
+    segment->fd = -1;
 }
 
 /* ---- sleeping and waking ----------------------------------------------------------------------
@@ -289,52 +293,52 @@ DPARI_INTERNAL DPARI_COLD void dpari_segment_close(dpari_segment *s)
 
 /* Takes a rank off the count of sleepers. Several ranks may try this at once, but only one of them
  * succeeds. Returns 1 for that one, otherwise 0. */
-static int dpari_uncount(dpari_world_head *h, dpari_rank *r)
+static int dpari_uncount(dpari_world_head *head, dpari_rank *record)
 {
     uint32_t asleep = 1;
-    if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
+    if (!DPARI_CLAIM(&record->asleep, &asleep, 0U)) {
         return 0;
     }
-    DPARI_ADD(&h->sleepers, (uint32_t)-1);
+    DPARI_ADD(&head->sleepers, (uint32_t)-1);
     return 1;
 }
 
-static void dpari_ring(dpari_world_head *h, dpari_rank *r)
+static void dpari_ring(dpari_world_head *head, dpari_rank *record)
 {
-    if (dpari_uncount(h, r)) {
-        DPARI_ADD(&r->bell, 1U);
-        dpari_os_futex_wake(&r->bell, h->threads);
+    if (dpari_uncount(head, record)) {
+        DPARI_ADD(&record->bell, 1U);
+        dpari_os_futex_wake(&record->bell, head->threads);
     }
 }
 
-DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s)
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment)
 {
-    dpari_world_head *h = dpari_segment_head(s);
-    for (uint32_t i = 0; i < h->ranks; i++) {
-        dpari_ring(h, &dpari_segment_ranks(s)[i]);
+    dpari_world_head *head = dpari_segment_head(segment);
+    for (uint32_t i = 0; i < head->ranks; i++) {
+        dpari_ring(head, &dpari_segment_ranks(segment)[i]);
     }
 }
 
 /* Wakes the ranks that sleep until this one publishes something. It is a function of its own
  * because dpari_publish seldom finds a rank asleep. */
-static void dpari_ring_sleepers(dpari_world *w)
+static void dpari_ring_sleepers(dpari_world *world)
 {
-    for (int32_t i = 0; i < w->size; i++) {
-        dpari_rank *r = &w->rank[i];
-        if (DPARI_LOAD_SEQ(&r->asleep)) {
-            int32_t peer = DPARI_LOAD(&r->waits_for);
-            if (peer < 0 || peer == w->me) {
-                dpari_ring(w->head, r);
+    for (int32_t i = 0; i < world->size; i++) {
+        dpari_rank *record = &world->rank[i];
+        if (DPARI_LOAD_SEQ(&record->asleep)) {
+            int32_t peer = DPARI_LOAD(&record->waits_for);
+            if (peer < 0 || peer == world->me) {
+                dpari_ring(world->head, record);
             }
         }
     }
 }
 
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value)
 {
     DPARI_STORE_SEQ(word, value);
-    if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
-        dpari_ring_sleepers(w);
+    if (DPARI_LOAD_SEQ(&world->head->sleepers)) {
+        dpari_ring_sleepers(world);
     }
 }
 
@@ -359,32 +363,32 @@ enum {
 
 /* Looks at the clock. Time for which this process was suspended does not count as waiting. Returns
  * the seconds since the last look. */
-static double dpari_wait_look_at_clock(dpari_wait *t, double now)
+static double dpari_wait_look_at_clock(dpari_wait *waiting, double now)
 {
-    const double since = t->looked > 0.0 ? now - t->looked : 0.0;
-    const double suspended = dpari_os_suspended(&t->looked, now);
+    const double since = waiting->looked > 0.0 ? now - waiting->looked : 0.0;
+    const double suspended = dpari_os_suspended(&waiting->looked, now);
     if (suspended > 0.0) {
-        t->resumed++;
-        t->began += t->began > 0.0 ? suspended : 0.0;
+        waiting->resumed++;
+        waiting->began += waiting->began > 0.0 ? suspended : 0.0;
     }
     return since;
 }
 
 /* Publishes on which CPU this rank runs, and looks whether the peer (any rank if -1) was last seen
  * on the same CPU. If it was, it cannot make progress while this rank spins. */
-static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD void dpari_wait_look_around(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     const int32_t cpu = dpari_os_cpu();
     const int32_t first = peer < 0 ? 0 : peer;
-    const int32_t end = peer < 0 ? w->size : peer + 1;
-    t->shares = 0;
-    if (cpu != w->cpu) {
-        w->cpu = cpu;
-        DPARI_STORE(&w->rank[w->me].cpu, cpu);
+    const int32_t end = peer < 0 ? world->size : peer + 1;
+    waiting->shares = 0;
+    if (cpu != world->cpu) {
+        world->cpu = cpu;
+        DPARI_STORE(&world->rank[world->me].cpu, cpu);
     }
     for (int32_t i = first; i < end && cpu >= 0; i++) {
-        if (i != w->me && DPARI_LOAD(&w->rank[i].cpu) == cpu) {
-            t->shares = i + 1;
+        if (i != world->me && DPARI_LOAD(&world->rank[i].cpu) == cpu) {
+            waiting->shares = i + 1;
             return;
         }
     }
@@ -394,18 +398,18 @@ static DPARI_COLD void dpari_wait_look_around(dpari_world *w, dpari_wait *t, int
  * each. The system often leaves two such ranks there for long, because each of them sleeps or
  * yields while the other one runs. The new CPU is one on which no rank was last seen. If another
  * program runs there, that program slows down one rank instead of two. */
-static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD void dpari_wait_move_away(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
     uint64_t is_free[DPARI_CPU_WORDS];
     int32_t cpu = 0;
-    if (t->shares > w->me || t->looked - w->moved < DPARI_MOVE_EVERY ||
-        (w->head->plain & DPAR_WORLD_NO_MIGRATION)) {
+    if (waiting->shares > world->me || waiting->looked - world->moved < DPARI_MOVE_EVERY ||
+        (world->head->plain & DPAR_WORLD_NO_MIGRATION)) {
         return;
     }
-    w->moved = t->looked;
+    world->moved = waiting->looked;
     dpari_os_cpus(is_free);
-    for (int32_t i = 0; i < w->size; i++) {
-        const int32_t taken = DPARI_LOAD(&w->rank[i].cpu);
+    for (int32_t i = 0; i < world->size; i++) {
+        const int32_t taken = DPARI_LOAD(&world->rank[i].cpu);
         if (taken >= 0 && taken < 64 * DPARI_CPU_WORDS) {
             is_free[taken / 64] &= ~(UINT64_C(1) << (taken % 64));
         }
@@ -414,149 +418,153 @@ static DPARI_COLD void dpari_wait_move_away(dpari_world *w, dpari_wait *t, int32
         cpu++;
     }
     if (cpu < 64 * DPARI_CPU_WORDS && dpari_os_move_to(cpu)) {
-        dpari_wait_look_around(w, t, peer);
+        dpari_wait_look_around(world, waiting, peer);
     }
 }
 
 /* Sleeps until the rank is woken or DPARI_SLEEP_FOR has passed. Then adapts for how long coming
  * waits spin before they sleep. */
-static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
+static dpar_status dpari_wait_asleep(dpari_world *world, dpari_wait *waiting)
 {
-    dpari_rank *r = &w->rank[w->me];
-    dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
-    (void)dpari_wait_look_at_clock(t, dpari_os_now());
-    t->counted = 0;
-    dpari_uncount(w->head, r);
-    if (w->crowded || w->thrifty || t->shares) {
+    dpari_rank *record = &world->rank[world->me];
+    dpari_os_futex_wait(&record->bell, waiting->bell, DPARI_SLEEP_FOR, world->threads);
+    (void)dpari_wait_look_at_clock(waiting, dpari_os_now());
+    waiting->counted = 0;
+    dpari_uncount(world->head, record);
+    if (world->crowded || world->thrifty || waiting->shares) {
         return DPAR_MORE;
     }
     /* There are cores for all ranks. If waits nevertheless spin in vain again and again, another
      * program runs on these cores, perhaps on the one that the peer needs. In that case this rank
      * spins less for a while. It spins as before once several consecutive waits were short enough
      * that a spin would have been sufficient. */
-    if (w->sleepy > 0) {
-        const double waited = dpari_os_now() - t->began;
-        w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
-        if (w->worked >= DPARI_VAIN) {
-            w->sleepy = w->vain = w->worked = 0;
+    if (world->sleepy > 0) {
+        const double waited = dpari_os_now() - waiting->began;
+        world->worked =
+            waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? world->worked + 1 : 0;
+        if (world->worked >= DPARI_VAIN) {
+            world->sleepy = world->vain = world->worked = 0;
         }
-    } else if (t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
-        w->sleepy = DPARI_SLEEPY >> (w->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - w->vain : 0);
+    } else if (waiting->turns >= DPARI_SPINS && ++world->vain >= DPARI_VAIN) {
+        world->sleepy =
+            DPARI_SLEEPY >> (world->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - world->vain : 0);
     }
     return DPAR_MORE;
 }
 
 /* Takes this rank off the count of sleepers, because it need not be woken any more. */
-static void dpari_wait_uncount(dpari_world *w, dpari_wait *t)
+static void dpari_wait_uncount(dpari_world *world, dpari_wait *waiting)
 {
-    if (t->counted) {
-        t->counted = 0;
-        dpari_uncount(w->head, &w->rank[w->me]);
-    } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
-        w->vain = 0;
+    if (waiting->counted) {
+        waiting->counted = 0;
+        dpari_uncount(world->head, &world->rank[world->me]);
+    } else if (waiting->turns < DPARI_SPINS && world->sleepy == 0) {
+        world->vain = 0;
     }
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting)
 {
-    if (t->began > 0.0) { /* a search along the chain of waits must stop at this rank */
-        DPARI_STORE(&w->rank[w->me].needs, -1);
+    if (waiting->began > 0.0) { /* a search along the chain of waits must stop at this rank */
+        DPARI_STORE(&world->rank[world->me].needs, -1);
     }
-    dpari_wait_uncount(w, t);
+    dpari_wait_uncount(world, waiting);
 }
 
 /* Yields the core to another rank. If the yield takes long, another program wants the core and gets
  * a whole time slice at each yield, so that coming waits do better to sleep. */
-static void dpari_wait_yield(dpari_world *w, dpari_wait *t, double now)
+static void dpari_wait_yield(dpari_world *world, dpari_wait *waiting, double now)
 {
     double back;
     sched_yield();
     back = dpari_os_now();
-    (void)dpari_wait_look_at_clock(t, back);
+    (void)dpari_wait_look_at_clock(waiting, back);
     if (back - now <= DPARI_YIELD_IS_SLOW) {
-        w->slow_yield -= w->slow_yield > 0;
+        world->slow_yield -= world->slow_yield > 0;
         return;
     }
-    if (!w->crowded) { /* this rank and its peer may soon run on different CPUs */
-        w->sleepy = DPARI_SLEEPY_LOST;
+    if (!world->crowded) { /* this rank and its peer may soon run on different CPUs */
+        world->sleepy = DPARI_SLEEPY_LOST;
         return;
     }
-    if (w->slow_yield < DPARI_SLEEPY) {
-        w->slow_yield = DPARI_SLEEPY;
-    } else if (w->slow_yield < DPARI_SLEEPY_MOST) {
-        w->slow_yield *= 2;
+    if (world->slow_yield < DPARI_SLEEPY) {
+        world->slow_yield = DPARI_SLEEPY;
+    } else if (world->slow_yield < DPARI_SLEEPY_MOST) {
+        world->slow_yield *= 2;
     }
-    w->sleepy = w->slow_yield;
+    world->sleepy = world->slow_yield;
 }
 
 /* A turn of a wait that has spun long enough. It spins more, moves to another CPU, yields, or
  * sleeps, depending on whether other ranks need this core. */
-static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+static DPARI_COLD dpar_status dpari_wait_slow(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     double now, since;
-    if (t->counted && (t->peer == peer || t->peer < 0)) {
-        return dpari_wait_asleep(w, t);
+    if (waiting->counted && (waiting->peer == peer || waiting->peer < 0)) {
+        return dpari_wait_asleep(world, waiting);
     }
     /* if it was counted, then for another peer, which has published by now */
-    dpari_wait_uncount(w, t);
-    if (!w->crowded) { /* the system may have moved one of the two since the last look */
-        dpari_wait_look_around(w, t, peer);
+    dpari_wait_uncount(world, waiting);
+    if (!world->crowded) { /* the system may have moved one of the two since the last look */
+        dpari_wait_look_around(world, waiting, peer);
     }
     now = dpari_os_now();
-    since = dpari_wait_look_at_clock(t, now);
-    if (!(t->began > 0.0)) {
-        t->began = now;
-        w->sleepy -= w->sleepy > 0;
+    since = dpari_wait_look_at_clock(waiting, now);
+    if (!(waiting->began > 0.0)) {
+        waiting->began = now;
+        world->sleepy -= world->sleepy > 0;
     }
-    if (t->shares && !w->crowded) {
-        dpari_wait_move_away(w, t, peer);
-        if (!t->shares) {
+    if (waiting->shares && !world->crowded) {
+        dpari_wait_move_away(world, waiting, peer);
+        if (!waiting->shares) {
             return DPAR_OK;
         }
     }
-    if (!w->crowded && !t->shares && since > DPARI_SLICE_LOST && w->sleepy < DPARI_SLEEPY_LOST) {
-        w->sleepy = DPARI_SLEEPY_LOST;
+    if (!world->crowded && !waiting->shares && since > DPARI_SLICE_LOST &&
+        world->sleepy < DPARI_SLEEPY_LOST) {
+        world->sleepy = DPARI_SLEEPY_LOST;
     }
-    if (!w->crowded && !w->thrifty && !t->shares && w->sleepy == 0 &&
-        now - t->began < DPARI_SPIN_FOR) {
-        t->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
+    if (!world->crowded && !world->thrifty && !waiting->shares && world->sleepy == 0 &&
+        now - waiting->began < DPARI_SPIN_FOR) {
+        waiting->turns -= DPARI_SPINS_MORE; /* as far as is known, nothing else needs this core */
         return DPAR_OK;
     }
-    if ((w->crowded || t->shares) && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
-        dpari_wait_yield(w, t, now);
+    if ((world->crowded || waiting->shares) && world->sleepy == 0 &&
+        now - waiting->began < DPARI_YIELD_FOR) {
+        dpari_wait_yield(world, waiting, now);
         return DPAR_OK;
     }
-    if (w->head->plain & DPAR_WORLD_NO_FUTEX) {
+    if (world->head->plain & DPAR_WORLD_NO_FUTEX) {
         dpari_os_sleep(20e-6);
-        (void)dpari_wait_look_at_clock(t, dpari_os_now());
+        (void)dpari_wait_look_at_clock(waiting, dpari_os_now());
         return DPAR_MORE;
     }
     /* The rank is counted before it sets `asleep`, because the rank that clears `asleep` decrements
      * the count. The fence keeps the caller's next test of its condition from moving before the
      * exchange. On POWER the exchange does not prevent that by itself (tests/model/order.c). */
-    t->bell = DPARI_LOAD_SEQ(&r->bell);
-    t->counted = 1;
-    t->peer = peer;
-    DPARI_ADD(&w->head->sleepers, 1U);
-    DPARI_STORE(&r->waits_for, peer);
-    __atomic_exchange_n(&r->asleep, 1U, __ATOMIC_SEQ_CST);
+    waiting->bell = DPARI_LOAD_SEQ(&record->bell);
+    waiting->counted = 1;
+    waiting->peer = peer;
+    DPARI_ADD(&world->head->sleepers, 1U);
+    DPARI_STORE(&record->waits_for, peer);
+    __atomic_exchange_n(&record->asleep, 1U, __ATOMIC_SEQ_CST);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     return DPAR_OK;
 }
 
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+DPARI_API dpar_status dpari_wait_turn(dpari_world *world, dpari_wait *waiting, int32_t peer)
 {
-    int32_t spins = w->sleepy || w->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
-    if (w->crowded || t->shares) {
+    int32_t spins = world->sleepy || world->thrifty ? DPARI_SPINS_SLEEPY : DPARI_SPINS;
+    if (world->crowded || waiting->shares) {
         spins = DPARI_SPINS_SHARED;
     }
-    if (t->turns >= spins) {
-        return dpari_wait_slow(w, t, peer);
+    if (waiting->turns >= spins) {
+        return dpari_wait_slow(world, waiting, peer);
     }
-    t->turns++;
-    if (t->turns == DPARI_SPINS_BLIND) {
-        dpari_wait_look_around(w, t, peer);
+    waiting->turns++;
+    if (waiting->turns == DPARI_SPINS_BLIND) {
+        dpari_wait_look_around(world, waiting, peer);
     }
     dpari_os_pause();
     return DPAR_OK;
@@ -567,96 +575,97 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
  * unchanged since its last look sets it forward by the time that has passed since then. A rank that
  * finds it changed takes the new value. The shared clock therefore runs while at least one rank
  * waits, and never faster than real time, even if many ranks wait. */
-static uint32_t dpari_clock(dpari_world *w)
+static uint32_t dpari_clock(dpari_world *world)
 {
     const double now = dpari_os_now();
-    const double passed = (now - w->clock_at) * 1000.0;
-    uint32_t seen = DPARI_LOAD(&w->head->clock);
-    if (seen != w->clock) {
-        w->clock = seen;
-        w->clock_at = now;
+    const double passed = (now - world->clock_at) * 1000.0;
+    uint32_t seen = DPARI_LOAD(&world->head->clock);
+    if (seen != world->clock) {
+        world->clock = seen;
+        world->clock_at = now;
         return seen;
     }
     if (passed >= 1.0) {
         const uint32_t next = seen + (uint32_t)dpari_leastf(passed, 1e9);
-        w->clock = DPARI_CLAIM(&w->head->clock, &seen, next) ? next : seen;
-        w->clock_at = now;
+        world->clock = DPARI_CLAIM(&world->head->clock, &seen, next) ? next : seen;
+        world->clock_at = now;
     }
-    return w->clock;
+    return world->clock;
 }
 
-DPARI_INTERNAL DPARI_COLD double dpari_beat_age(dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD double dpari_beat_age(dpari_world *world, int32_t rank)
 {
-    const uint32_t beat = DPARI_LOAD(&w->rank[rank].beat);
-    return (double)(dpari_clock(w) - beat) / 1000.0;
+    const uint32_t beat = DPARI_LOAD(&world->rank[rank].beat);
+    return (double)(dpari_clock(world) - beat) / 1000.0;
 }
 
-DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *w, int32_t needs)
+DPARI_API DPARI_COLD void dpari_wait_says(dpari_world *world, int32_t needs)
 {
-    dpari_rank *r = &w->rank[w->me];
-    DPARI_STORE(&r->needs, needs);
-    DPARI_STORE(&r->beat, dpari_clock(w));
+    dpari_rank *record = &world->rank[world->me];
+    DPARI_STORE(&record->needs, needs);
+    DPARI_STORE(&record->beat, dpari_clock(world));
 }
 
 /* ---- life and death ---------------------------------------------------------------------------
  */
 
 /* Marks a rank as dead and wakes all others. ending: how it ended, 0 if unknown. */
-static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
+static void dpari_rank_is_dead(const dpari_segment *segment, int32_t rank, int32_t ending)
 {
-    dpari_rank *r = &dpari_segment_ranks(s)[rank];
-    uint32_t state = DPARI_LOAD(&r->state);
+    dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    uint32_t state = DPARI_LOAD(&record->state);
     if (state == DPARI_RANK_LEFT) {
         return;
     }
     if (ending == DPARI_ENDING_DUMPS) { /* must not replace the exit status from the launcher */
         int32_t none = 0;
-        (void)DPARI_CLAIM(&r->ending, &none, ending);
+        (void)DPARI_CLAIM(&record->ending, &none, ending);
     } else if (ending != 0) { /* a peer may have noticed the death first, without the status */
-        __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
+        __atomic_store_n(&record->ending, ending, __ATOMIC_RELAXED);
     }
-    if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
-        dpari_uncount(dpari_segment_head(s), r);
-        dpari_ring_all(s);
+    if (state != DPARI_RANK_DEAD &&
+        DPARI_CLAIM(&record->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+        dpari_uncount(dpari_segment_head(segment), record);
+        dpari_ring_all(segment);
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *s, int32_t rank,
+DPARI_INTERNAL DPARI_COLD void dpari_segment_ended(const dpari_segment *segment, int32_t rank,
                                                    int32_t ending)
 {
-    dpari_rank_is_dead(s, rank, ending);
+    dpari_rank_is_dead(segment, rank, ending);
 }
 
-DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *w, uint32_t turn)
+DPARI_API DPARI_COLD int dpari_world_speaks(dpari_world *world, uint32_t turn)
 {
-    uint32_t said = DPARI_LOAD(&w->head->said);
+    uint32_t said = DPARI_LOAD(&world->head->said);
     while (said < turn) {
-        if (DPARI_CLAIM(&w->head->said, &said, turn)) {
+        if (DPARI_CLAIM(&world->head->said, &said, turn)) {
             return 1;
         }
     }
     return 0;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *s)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_said(const dpari_segment *segment)
 {
-    return DPARI_LOAD(&dpari_segment_head(s)->said) != 0;
+    return DPARI_LOAD(&dpari_segment_head(segment)->said) != 0;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_has_left(const dpari_segment *segment, int32_t rank)
 {
-    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].state) == DPARI_RANK_LEFT;
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].state) == DPARI_RANK_LEFT;
 }
 
-DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank)
 {
-    return DPARI_LOAD(&dpari_segment_ranks(s)[rank].behind) != 0;
+    return DPARI_LOAD(&dpari_segment_ranks(segment)[rank].behind) != 0;
 }
 
-DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank)
+DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank)
 {
-    const dpari_rank *r = &dpari_segment_ranks(s)[rank];
-    return DPARI_LOAD(&r->flights) + ((uint64_t)DPARI_LOAD(&r->beat) << 32);
+    const dpari_rank *record = &dpari_segment_ranks(segment)[rank];
+    return DPARI_LOAD(&record->flights) + ((uint64_t)DPARI_LOAD(&record->beat) << 32);
 }
 
 /* A rank that reported within so many seconds that it waits has not crashed. This saves a look into
@@ -665,168 +674,169 @@ DPARI_INTERNAL DPARI_COLD uint64_t dpari_segment_pulse(const dpari_segment *s, i
 
 /* True if the rank has crashed and is writing a core file. It keeps its lock until that is done,
  * which may take minutes. */
-static int dpari_rank_dumps(dpari_world *w, int32_t rank)
+static int dpari_rank_dumps(dpari_world *world, int32_t rank)
 {
-    const dpari_rank *r = &w->rank[rank];
-    return r->pids != 0 && r->pids == w->rank[w->me].pids &&
-           dpari_beat_age(w, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(r->pid);
+    const dpari_rank *record = &world->rank[rank];
+    return record->pids != 0 && record->pids == world->rank[world->me].pids &&
+           dpari_beat_age(world, rank) > DPARI_BEAT_FRESH && dpari_os_dumps(record->pid);
 }
 
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank)
 {
-    uint32_t state = DPARI_LOAD(&w->rank[rank].state);
-    if (state != DPARI_RANK_HERE || w->threads || rank == w->me) {
+    uint32_t state = DPARI_LOAD(&world->rank[rank].state);
+    if (state != DPARI_RANK_HERE || world->threads || rank == world->me) {
         return state;
     }
-    if (dpari_os_is_held(w->segment.fd, rank)) {
-        if (dpari_rank_dumps(w, rank)) {
-            dpari_rank_is_dead(&w->segment, rank, DPARI_ENDING_DUMPS);
+    if (dpari_os_is_held(world->segment.fd, rank)) {
+        if (dpari_rank_dumps(world, rank)) {
+            dpari_rank_is_dead(&world->segment, rank, DPARI_ENDING_DUMPS);
         }
-        return DPARI_LOAD(&w->rank[rank].state);
+        return DPARI_LOAD(&world->rank[rank].state);
     }
     /* a rank that leaves sets its state before it releases its lock: so read the state again */
-    state = DPARI_LOAD(&w->rank[rank].state);
+    state = DPARI_LOAD(&world->rank[rank].state);
     if (state == DPARI_RANK_HERE) {
-        dpari_rank_is_dead(&w->segment, rank, 0);
+        dpari_rank_is_dead(&world->segment, rank, 0);
     }
-    return DPARI_LOAD(&w->rank[rank].state);
+    return DPARI_LOAD(&world->rank[rank].state);
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *t, const dpari_rank *r)
+DPARI_INTERNAL DPARI_COLD void dpari_put_end(dpar_text *text, const dpari_rank *record)
 {
-    int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
-    uint32_t state = DPARI_LOAD(&r->state);
+    int32_t ending = __atomic_load_n(&record->ending, __ATOMIC_RELAXED);
+    uint32_t state = DPARI_LOAD(&record->state);
     if (state == DPARI_RANK_LEFT) {
-        dpar_text_put(t, " has left");
+        dpar_text_put(text, " has left");
     } else if (ending == DPARI_ENDING_DUMPS) {
-        dpar_text_put(t, " has crashed and is writing a core file");
+        dpar_text_put(text, " has crashed and is writing a core file");
     } else if (ending < 0) {
-        dpari_text_print(t, " was killed by signal %ld", -(int64_t)ending);
+        dpari_text_print(text, " was killed by signal %ld", -(int64_t)ending);
     } else {
-        dpar_text_put(t, " has ended");
+        dpar_text_put(text, " has ended");
         if (ending > 0) {
-            dpari_text_print(t, " with status %d", ending);
+            dpari_text_print(text, " with status %d", ending);
         }
     }
 }
 
-DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank)
 {
-    const dpari_rank *r = &w->rank[rank];
+    const dpari_rank *record = &world->rank[rank];
     /* The lock of a dead rank is released at once, but the process that started the rank reports a
      * moment later how it ended. */
     for (int32_t i = 0; i < 20; i++) {
-        if (DPARI_LOAD(&r->state) != DPARI_RANK_DEAD ||
-            __atomic_load_n(&r->ending, __ATOMIC_RELAXED) != 0) {
+        if (DPARI_LOAD(&record->state) != DPARI_RANK_DEAD ||
+            __atomic_load_n(&record->ending, __ATOMIC_RELAXED) != 0) {
             break;
         }
         dpari_os_sleep(1e-3);
     }
-    dpari_put_end(t, r);
+    dpari_put_end(text, record);
 }
 
 /* ---- extents ----------------------------------------------------------------------------------
  */
 
-static int64_t dpari_part_begin(const dpari_world *w)
+static int64_t dpari_part_begin(const dpari_world *world)
 {
-    return w->head->heap_begin + w->me * w->head->part_bytes;
+    return world->head->heap_begin + world->me * world->head->part_bytes;
 }
 
 /* Maps the extent that belongs at view[index], unless another thread has just done so. Returns its
  * address, or NULL if this process has no addresses left. */
-static DPARI_COLD char *dpari_view_make(const dpari_world *w, uint64_t index)
+static DPARI_COLD char *dpari_view_make(const dpari_world *world, uint64_t index)
 {
     const uint64_t rank = index / DPARI_EXTENTS, number = index % DPARI_EXTENTS;
     const dpari_extent *e;
     char *at, *none = NULL;
-    if (rank >= (uint64_t)w->size || number == 0) {
+    if (rank >= (uint64_t)world->size || number == 0) {
         return NULL;
     }
-    e = &w->rank[rank].extent[number];
-    at = (char *)dpari_os_map(w->segment.fd, e->begin, e->bytes);
+    e = &world->rank[rank].extent[number];
+    at = (char *)dpari_os_map(world->segment.fd, e->begin, e->bytes);
     if (!at) {
-        return DPARI_LOAD(&w->view[index]);
+        return DPARI_LOAD(&world->view[index]);
     }
-    if (!(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+    if (!(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, e->bytes, 0);
     }
-    if (!DPARI_CLAIM(&w->view[index], &none, at)) {
+    if (!DPARI_CLAIM(&world->view[index], &none, at)) {
         dpari_os_unmap(at, e->bytes);
         return none;
     }
     return at;
 }
 
-DPARI_API DPARI_NOINLINE void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_NOINLINE void *dpari_at(const dpari_world *world, uint64_t ref)
 {
     char *view;
-    if (w->threads) {
+    if (world->threads) {
         return (void *)(uintptr_t)ref;
     }
-    view = DPARI_LOAD(&w->view[ref >> DPARI_REF_BITS]);
+    view = DPARI_LOAD(&world->view[ref >> DPARI_REF_BITS]);
     if (!view) {
-        view = dpari_view_make(w, ref >> DPARI_REF_BITS);
+        view = dpari_view_make(world, ref >> DPARI_REF_BITS);
     }
     return view ? (void *)(view + (ref & DPARI_REF_OFFSET)) : NULL;
 }
 
-DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref)
+DPARI_API DPARI_COLD void dpari_put_unmapped(dpar_text *text, const dpari_world *world,
+                                             uint64_t ref)
 {
     const uint64_t index = ref >> DPARI_REF_BITS;
     const int32_t rank = (int32_t)(index / DPARI_EXTENTS);
-    if (rank < w->size) {
-        dpari_text_print(t, "mapping %ld bytes of rank %d's memory: ",
-                         w->rank[rank].extent[index % DPARI_EXTENTS].bytes, rank);
+    if (rank < world->size) {
+        dpari_text_print(text, "mapping %ld bytes of rank %d's memory: ",
+                         world->rank[rank].extent[index % DPARI_EXTENTS].bytes, rank);
     }
-    dpari_os_put_addresses(t);
+    dpari_os_put_addresses(text);
 }
 
 /* Returns where this rank has mapped an extent of its own. */
-static char *dpari_own_view(const dpari_world *w, int32_t number)
+static char *dpari_own_view(const dpari_world *world, int32_t number)
 {
-    return DPARI_LOAD(&w->view[w->me * DPARI_EXTENTS + number]);
+    return DPARI_LOAD(&world->view[world->me * DPARI_EXTENTS + number]);
 }
 
 /* Finds the extent of this rank's heap that holds `address`. Returns its number and sets *offset to
  * the address's offset in it, or returns 0 if no extent holds it. */
-static int32_t dpari_own_find(const dpari_world *w, uint64_t address, uint64_t *offset)
+static int32_t dpari_own_find(const dpari_world *world, uint64_t address, uint64_t *offset)
 {
-    const int32_t n = DPARI_LOAD(&w->owns_extents);
+    const int32_t n = DPARI_LOAD(&world->owns_extents);
     for (int32_t i = 1; i <= n; i++) {
-        const char *view = dpari_own_view(w, i);
+        const char *view = dpari_own_view(world, i);
         *offset = address - (uint64_t)(uintptr_t)view;
-        if (view && *offset < (uint64_t)w->own[i].bytes) {
+        if (view && *offset < (uint64_t)world->own[i].bytes) {
             return i;
         }
     }
     return 0;
 }
 
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes)
 {
     const uint64_t address = (uint64_t)(uintptr_t)at;
     uint64_t offset;
     int32_t i;
-    if (w->threads) {
+    if (world->threads) {
         return address;
     }
-    i = dpari_own_find(w, address, &offset);
-    if (i == 0 || (uint64_t)bytes > (uint64_t)w->own[i].bytes - offset) {
+    i = dpari_own_find(world, address, &offset);
+    if (i == 0 || (uint64_t)bytes > (uint64_t)world->own[i].bytes - offset) {
         return 0;
     }
-    return ((uint64_t)w->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
+    return ((uint64_t)world->me * DPARI_EXTENTS + (uint64_t)i) << DPARI_REF_BITS | offset;
 }
 
 /* Maps an extent of this rank, or allocates memory for it if the ranks are threads. */
-static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
+static char *dpari_own_map(const dpari_world *world, int64_t begin, int64_t bytes)
 {
     char *at;
-    if (w->segment.fd < 0) {
+    if (world->segment.fd < 0) {
         return (uint64_t)bytes > (uint64_t)SIZE_MAX / 4 ? NULL : (char *)dpari_os_pages(bytes);
     }
-    at = (char *)dpari_os_map(w->segment.fd, begin, bytes);
-    if (at && !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+    at = (char *)dpari_os_map(world->segment.fd, begin, bytes);
+    if (at && !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
         dpari_os_dump(at, bytes, 0);
     }
     return at;
@@ -835,10 +845,10 @@ static char *dpari_own_map(const dpari_world *w, int64_t begin, int64_t bytes)
 /* Computes the bytes that the next extent should have. They are as many as all extents have so far,
  * which keeps the number of extents small. If the process has a limit on addresses, they are only a
  * quarter of that, because the program needs the rest of the addresses. */
-static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t left)
+static int64_t dpari_extent_want(const dpari_world *world, int64_t least, int64_t left)
 {
     const int64_t first = INT64_C(4) << 20, most = INT64_C(1) << 46;
-    const int64_t total = left < w->head->part_bytes ? w->head->part_bytes - left : 0;
+    const int64_t total = left < world->head->part_bytes ? world->head->part_bytes - left : 0;
     int64_t want = dpari_os_addresses() < INT64_MAX ? total / 4 : total;
     want = dpari_in_units(dpari_most(want, first), DPARI_OS_LARGE);
     want = dpari_least(dpari_least(want, left), most);
@@ -846,53 +856,55 @@ static int64_t dpari_extent_want(const dpari_world *w, int64_t least, int64_t le
 }
 
 /* Makes a new extent that can hold an allocation of `bytes`. Returns its number, or 0 if there can
- * be none; w->lacks has the reason. */
-static DPARI_COLD int32_t dpari_extent_make(dpari_world *w, int64_t bytes)
+ * be none; world->lacks has the reason. */
+static DPARI_COLD int32_t dpari_extent_make(dpari_world *world, int64_t bytes)
 {
-    dpari_rank *r = &w->rank[w->me];
-    const int32_t n = w->owns_extents;
-    const int64_t begin = n > 0 ? w->own[n].begin + w->own[n].bytes : dpari_part_begin(w);
-    const int64_t left = dpari_part_begin(w) + w->head->part_bytes - begin;
+    dpari_rank *record = &world->rank[world->me];
+    const int32_t n = world->owns_extents;
+    const int64_t begin =
+        n > 0 ? world->own[n].begin + world->own[n].bytes : dpari_part_begin(world);
+    const int64_t left = dpari_part_begin(world) + world->head->part_bytes - begin;
     const int64_t least = dpari_in_units(bytes, DPARI_OS_LARGE);
     int64_t want;
     char *at;
     if (least > left || n + 1 == DPARI_EXTENTS) {
-        w->lacks = DPARI_LACKS_PLACE;
+        world->lacks = DPARI_LACKS_PLACE;
         return 0;
     }
-    want = dpari_extent_want(w, least, left);
-    at = dpari_own_map(w, begin, want);
+    want = dpari_extent_want(world, least, left);
+    at = dpari_own_map(world, begin, want);
     while (!at && want > least) { /* there are too few addresses: try a smaller extent */
         want = dpari_most(dpari_in_units(want / 2, DPARI_OS_LARGE), least);
-        at = dpari_own_map(w, begin, want);
+        at = dpari_own_map(world, begin, want);
     }
     if (!at) {
-        w->lacks = DPARI_LACKS_ADDRESSES;
+        world->lacks = DPARI_LACKS_ADDRESSES;
         return 0;
     }
-    w->own[n + 1].begin = w->own[n + 1].fresh = begin;
-    w->own[n + 1].bytes = want;
-    r->extent[n + 1].begin = w->segment.fd < 0 ? (int64_t)(uintptr_t)at : begin;
-    r->extent[n + 1].bytes = want;
-    DPARI_STORE(&w->view[w->me * DPARI_EXTENTS + n + 1], at);
-    DPARI_STORE(&r->extents, (uint32_t)n + 1U);
-    DPARI_STORE(&w->owns_extents, n + 1); /* another thread may look for an address */
+    world->own[n + 1].begin = world->own[n + 1].fresh = begin;
+    world->own[n + 1].bytes = want;
+    record->extent[n + 1].begin = world->segment.fd < 0 ? (int64_t)(uintptr_t)at : begin;
+    record->extent[n + 1].bytes = want;
+    DPARI_STORE(&world->view[world->me * DPARI_EXTENTS + n + 1], at);
+    DPARI_STORE(&record->extents, (uint32_t)n + 1U);
+    DPARI_STORE(&world->owns_extents, n + 1); /* another thread may look for an address */
     return n + 1;
 }
 
 /* ---- the heap of this rank --------------------------------------------------------------------
  */
 
-#define DPARI_ASK_FROM (INT64_C(4) << 20) /* allocations from this size on check the free memory */
-enum { DPARI_TAKING = 20000 };            /* ms for which such an allocation waits for others */
+/* Allocations from this size on check the free memory. */
+#define DPARI_ASK_FROM (INT64_C(4) << 20)
+enum { DPARI_TAKING = 20000 }; /* ms for which such an allocation waits for others */
 
 /* The first allocation that begins at `at` or later. */
-static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
+static int32_t dpari_heap_find(const dpari_world *world, int64_t at)
 {
-    int32_t low = 0, high = w->used_count;
+    int32_t low = 0, high = world->used_count;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (w->used[middle].begin < at) {
+        if (world->used[middle].begin < at) {
             low = middle + 1;
         } else {
             high = middle;
@@ -904,40 +916,41 @@ static int32_t dpari_heap_find(const dpari_world *w, int64_t at)
 /* Finds the first gap of `bytes` in extent `number`; the gap must begin at a multiple of `unit`.
  * Returns where it begins, or -1 if there is none. *place is the index in `used` for a new
  * allocation there. */
-static int64_t dpari_extent_gap(const dpari_world *w, int32_t number, int64_t bytes, int64_t unit,
-                                int32_t *place)
+static int64_t dpari_extent_gap(const dpari_world *world, int32_t number, int64_t bytes,
+                                int64_t unit, int32_t *place)
 {
-    const dpari_own *e = &w->own[number];
+    const dpari_own *e = &world->own[number];
     const int64_t end = e->begin + e->bytes;
-    int64_t at = dpari_in_units(dpari_most(e->begin, w->floor), unit);
-    int32_t i = dpari_heap_find(w, e->begin);
-    for (; i < w->used_count && w->used[i].begin < end && w->used[i].begin - at < bytes; i++) {
-        at = dpari_most(at, dpari_in_units(w->used[i].begin + w->used[i].bytes, unit));
+    int64_t at = dpari_in_units(dpari_most(e->begin, world->floor), unit);
+    int32_t i = dpari_heap_find(world, e->begin);
+    for (; i < world->used_count && world->used[i].begin < end && world->used[i].begin - at < bytes;
+         i++) {
+        at = dpari_most(at, dpari_in_units(world->used[i].begin + world->used[i].bytes, unit));
     }
     *place = i;
     return end - at >= bytes ? at : -1;
 }
 
 /* Finds a gap in any of this rank's extents and maps that extent if necessary. Returns where the
- * gap begins and sets *number to the extent, or returns -1; see w->lacks. */
-static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t unit,
+ * gap begins and sets *number to the extent, or returns -1; see world->lacks. */
+static DPARI_COLD int64_t dpari_heap_gap(dpari_world *world, int64_t bytes, int64_t unit,
                                          int32_t *place, int32_t *number)
 {
     int64_t at = -1;
-    for (int32_t i = 1; i <= w->owns_extents; i++) {
-        char **view = &w->view[w->me * DPARI_EXTENTS + i];
-        at = dpari_extent_gap(w, i, bytes, unit, place);
+    for (int32_t i = 1; i <= world->owns_extents; i++) {
+        char **view = &world->view[world->me * DPARI_EXTENTS + i];
+        at = dpari_extent_gap(world, i, bytes, unit, place);
         if (at < 0) {
             continue;
         }
         if (!*view) { /* the extent was unmapped when it became empty */
-            DPARI_STORE(view, dpari_own_map(w, w->own[i].begin, w->own[i].bytes));
+            DPARI_STORE(view, dpari_own_map(world, world->own[i].begin, world->own[i].bytes));
         }
         if (*view) {
             *number = i;
             return at;
         }
-        w->lacks = DPARI_LACKS_ADDRESSES;
+        world->lacks = DPARI_LACKS_ADDRESSES;
     }
     return -1;
 }
@@ -945,16 +958,16 @@ static DPARI_COLD int64_t dpari_heap_gap(dpari_world *w, int64_t bytes, int64_t 
 /* Finds a place for `take` bytes. Large allocations begin at a large page, in a new extent if
  * necessary. With small pages, elements of a box that are a page apart would each cause a TLB miss.
  */
-static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t *place,
+static DPARI_COLD int64_t dpari_heap_place(dpari_world *world, int64_t take, int32_t *place,
                                            int32_t *number)
 {
     const int64_t page = dpari_os_page();
     int64_t unit = take >= DPARI_OS_LARGE ? (int64_t)DPARI_OS_LARGE : page;
-    int64_t at = dpari_heap_gap(w, take, unit, place, number);
-    if (at < 0 && dpari_extent_make(w, take) > 0) {
-        at = dpari_heap_gap(w, take, unit, place, number);
+    int64_t at = dpari_heap_gap(world, take, unit, place, number);
+    if (at < 0 && dpari_extent_make(world, take) > 0) {
+        at = dpari_heap_gap(world, take, unit, place, number);
     }
-    return at >= 0 || unit == page ? at : dpari_heap_gap(w, take, page, place, number);
+    return at >= 0 || unit == page ? at : dpari_heap_gap(world, take, page, place, number);
 }
 
 /* True if there is not enough memory, so that the system would kill some process rather than refuse
@@ -962,90 +975,90 @@ static DPARI_COLD int64_t dpari_heap_place(dpari_world *w, int64_t take, int32_t
  * others have taken theirs. They therefore announce allocations, and if there is not enough for
  * all, a rank waits for those before it. If the result is 0, dpari_heap_took ends the
  * announcement. */
-static DPARI_COLD int dpari_heap_is_short(dpari_world *w, int64_t take)
+static DPARI_COLD int dpari_heap_is_short(dpari_world *world, int64_t take)
 {
     dpari_available now;
     int64_t before = 1;
     for (int32_t i = 0; i < DPARI_TAKING && before > 0; i++) {
-        before = DPARI_ADD(&w->head->taking, take);
+        before = DPARI_ADD(&world->head->taking, take);
         dpari_os_available(&now);
         if (before + take <= now.bytes) {
             return 0;
         }
-        DPARI_ADD(&w->head->taking, -take);
+        DPARI_ADD(&world->head->taking, -take);
         dpari_os_sleep(before > 0 ? 1e-3 : 0.0);
     }
     return 1;
 }
 
 /* Ends the announcement of dpari_heap_is_short. */
-static void dpari_heap_took(dpari_world *w, int64_t take)
+static void dpari_heap_took(dpari_world *world, int64_t take)
 {
     if (take >= DPARI_ASK_FROM) {
-        DPARI_ADD(&w->head->taking, -take);
+        DPARI_ADD(&world->head->taking, -take);
     }
 }
 
 /* Unmaps an extent if it is empty, so that its addresses are free again; it keeps its range of the
  * file. The first extent stays mapped because it is seldom empty. Heaps of ranks that are threads
  * stay mapped because other threads may still read them. */
-static void dpari_extent_rest(dpari_world *w, int32_t number)
+static void dpari_extent_rest(dpari_world *world, int32_t number)
 {
-    const dpari_own *e = &w->own[number];
-    const int32_t i = dpari_heap_find(w, e->begin);
-    char **view = &w->view[w->me * DPARI_EXTENTS + number];
+    const dpari_own *e = &world->own[number];
+    const int32_t i = dpari_heap_find(world, e->begin);
+    char **view = &world->view[world->me * DPARI_EXTENTS + number];
     char *at = *view;
-    if (number == 1 || w->segment.fd < 0 ||
-        (i < w->used_count && w->used[i].begin < e->begin + e->bytes)) {
+    if (number == 1 || world->segment.fd < 0 ||
+        (i < world->used_count && world->used[i].begin < e->begin + e->bytes)) {
         return;
     }
     DPARI_STORE(view, (char *)NULL);
     dpari_os_unmap(at, e->bytes);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
                                                        void **memory)
 {
     int32_t place = 0, number = 0;
     int64_t at = -1, take = bytes < 1 ? 1 : bytes;
     dpari_own *e;
     char *address;
-    w->number = ENOMEM;
-    w->lacks = DPARI_LACKS_HEAP;
-    if (take > w->head->part_bytes) {
+    world->number = ENOMEM;
+    world->lacks = DPARI_LACKS_HEAP;
+    if (take > world->head->part_bytes) {
         return DPAR_E_MEMORY;
     }
     take = dpari_in_units(take, dpari_os_page());
-    if (users && take > w->head->heap_bytes - w->users) {
+    if (users && take > world->head->heap_bytes - world->users) {
         return DPAR_E_MEMORY;
     }
-    w->lacks = DPARI_LACKS_PIECES;
-    if (w->used_count == DPARI_MAX_USED) {
+    world->lacks = DPARI_LACKS_PIECES;
+    if (world->used_count == DPARI_MAX_USED) {
         return DPAR_E_MEMORY;
     }
-    w->lacks = DPARI_LACKS_MEMORY;
-    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(w, take)) {
+    world->lacks = DPARI_LACKS_MEMORY;
+    if (take >= DPARI_ASK_FROM && dpari_heap_is_short(world, take)) {
         return DPAR_E_MEMORY;
     }
-    at = dpari_heap_place(w, take, &place, &number);
+    at = dpari_heap_place(world, take, &place, &number);
     if (at >= 0) {
-        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
+        world->number = world->segment.fd >= 0 ? dpari_os_reserve(world->segment.fd, at, take) : 0;
     }
-    dpari_heap_took(w, take);
+    dpari_heap_took(world, take);
     if (at < 0) {
         return DPAR_E_MEMORY;
     }
-    if (w->number != 0) {
-        w->lacks = DPARI_LACKS_FILE;
-        dpari_extent_rest(w, number);
+    if (world->number != 0) {
+        world->lacks = DPARI_LACKS_FILE;
+        dpari_extent_rest(world, number);
         return DPAR_E_MEMORY;
     }
-    e = &w->own[number];
-    address = dpari_own_view(w, number) + (at - e->begin);
-    w->lacks = DPARI_LACKS_NOTHING;
-    if (w->segment.fd >= 0) {
+    e = &world->own[number];
+    address = dpari_own_view(world, number) + (at - e->begin);
+    world->lacks = DPARI_LACKS_NOTHING;
+    if (world->segment.fd >= 0) {
         dpari_os_large_pages(address, take);
-        if (users && w->used_count < DPARI_DUMPED) {
+        if (users && world->used_count < DPARI_DUMPED) {
             dpari_os_dump(address, take, 1);
         }
     }
@@ -1053,56 +1066,56 @@ DPARI_INTERNAL DPARI_COLD dpar_status dpari_heap_alloc(dpari_world *w, int64_t b
         memset(address, 0, (size_t)dpari_least(e->fresh - at, take));
     }
     e->fresh = dpari_most(e->fresh, at + take);
-    w->fresh = dpari_most(w->fresh, at + take);
-    memmove(&w->used[place + 1], &w->used[place],
-            (size_t)(w->used_count - place) * sizeof w->used[0]);
-    w->used[place].begin = at;
-    w->used[place].bytes = take;
-    w->used[place].users = users ? take : 0;
-    w->users += w->used[place].users;
-    w->used_count++;
+    world->fresh = dpari_most(world->fresh, at + take);
+    memmove(&world->used[place + 1], &world->used[place],
+            (size_t)(world->used_count - place) * sizeof world->used[0]);
+    world->used[place].begin = at;
+    world->used[place].bytes = take;
+    world->used[place].users = users ? take : 0;
+    world->users += world->used[place].users;
+    world->used_count++;
     *memory = address;
     return DPAR_OK;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *t, const dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_lack(dpar_text *text, const dpari_world *world)
 {
-    const int32_t lacks = w ? w->lacks : DPARI_LACKS_NOTHING;
+    const int32_t lacks = world ? world->lacks : DPARI_LACKS_NOTHING;
     dpari_available now;
     struct rlimit file;
     switch (lacks) {
     case DPARI_LACKS_HEAP:
-        dpar_text_put(t, "dpar_world_desc.heap_bytes is the limit");
+        dpar_text_put(text, "dpar_world_desc.heap_bytes is the limit");
         if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY) {
-            dpar_text_put(t, ", reduced to what ulimit -f allows");
+            dpar_text_put(text, ", reduced to what ulimit -f allows");
         }
         return;
-    case DPARI_LACKS_PLACE: dpar_text_put(t, "no gap in the heap is large enough"); return;
-    case DPARI_LACKS_PIECES: dpar_text_put(t, "too many allocations (65536)"); return;
-    case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(t); return;
-    case DPARI_LACKS_FILE: dpari_os_error(t, w->number); return;
+    case DPARI_LACKS_PLACE: dpar_text_put(text, "no gap in the heap is large enough"); return;
+    case DPARI_LACKS_PIECES: dpar_text_put(text, "too many allocations (65536)"); return;
+    case DPARI_LACKS_ADDRESSES: dpari_os_put_addresses(text); return;
+    case DPARI_LACKS_FILE: dpari_os_error(text, world->number); return;
     default: break;
     }
     if (lacks == DPARI_LACKS_NOTHING && dpari_os_addresses() < INT64_MAX) {
-        dpari_os_put_addresses(t); /* most likely this limit is why private memory was refused */
+        dpari_os_put_addresses(text); /* most likely this limit is why private memory was refused */
         return;
     }
     dpari_os_available(&now);
-    dpar_text_put(t, "out of memory");
+    dpar_text_put(text, "out of memory");
     if (lacks == DPARI_LACKS_MEMORY && now.most > 0) {
-        dpari_text_print(t, ": %ld left of %ld of control group %s", now.bytes, now.most,
+        dpari_text_print(text, ": %ld left of %ld of control group %s", now.bytes, now.most,
                          now.group);
     } else if (lacks == DPARI_LACKS_MEMORY && now.bytes < INT64_MAX) {
-        dpari_text_print(t, ": %ld are available on this machine", now.bytes);
+        dpari_text_print(text, ": %ld are available on this machine", now.bytes);
     }
 }
 
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within)
+DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high, int64_t *within)
 {
     *within = 0;
-    for (int32_t i = 1; i <= w->owns_extents && low < high; i++) {
-        const dpari_own *e = &w->own[i];
-        const int64_t view = (int64_t)(uintptr_t)dpari_own_view(w, i);
+    for (int32_t i = 1; i <= world->owns_extents && low < high; i++) {
+        const dpari_own *e = &world->own[i];
+        const int64_t view = (int64_t)(uintptr_t)dpari_own_view(world, i);
         const dpari_used *u;
         int64_t at;
         int32_t k;
@@ -1110,8 +1123,8 @@ DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, 
             continue;
         }
         at = low - view + e->begin;
-        k = low < view ? 0 : dpari_heap_find(w, at + 1);
-        u = k > 0 ? &w->used[k - 1] : NULL;
+        k = low < view ? 0 : dpari_heap_find(world, at + 1);
+        u = k > 0 ? &world->used[k - 1] : NULL;
         if (u == NULL || at >= u->begin + u->bytes) {
             return 0;
         }
@@ -1121,116 +1134,117 @@ DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, 
     return 1;
 }
 
-DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory)
+DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory)
 {
     uint64_t offset = 0;
-    const int32_t number = dpari_own_find(w, (uint64_t)(uintptr_t)memory, &offset);
-    const int64_t at = w->own[number].begin + (int64_t)offset;
-    const int32_t low = number > 0 ? dpari_heap_find(w, at) : w->used_count;
-    if (low == w->used_count || w->used[low].begin != at) {
+    const int32_t number = dpari_own_find(world, (uint64_t)(uintptr_t)memory, &offset);
+    const int64_t at = world->own[number].begin + (int64_t)offset;
+    const int32_t low = number > 0 ? dpari_heap_find(world, at) : world->used_count;
+    if (low == world->used_count || world->used[low].begin != at) {
         return;
     }
-    if (w->segment.fd >= 0 && w->used[low].users > 0 &&
-        !(w->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
-        dpari_os_dump(memory, w->used[low].bytes, 0);
+    if (world->segment.fd >= 0 && world->used[low].users > 0 &&
+        !(world->head->plain & DPAR_WORLD_NO_DONTDUMP)) {
+        dpari_os_dump(memory, world->used[low].bytes, 0);
     }
 #if defined(__linux__) && defined(MADV_REMOVE)
-    if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
-        madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
+    if (world->segment.fd >= 0 && world->used[low].bytes >= INT64_C(1) << 20) {
+        madvise(memory, (size_t)world->used[low].bytes, MADV_REMOVE);
     }
 #endif
-    w->users -= w->used[low].users;
-    w->used_count--;
-    memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
-    dpari_extent_rest(w, number);
+    world->users -= world->used[low].users;
+    world->used_count--;
+    memmove(&world->used[low], &world->used[low + 1],
+            (size_t)(world->used_count - low) * sizeof world->used[0]);
+    dpari_extent_rest(world, number);
 }
 
 /* ---- joining ----------------------------------------------------------------------------------
  */
 
-static int64_t dpari_view_bytes(const dpari_world *w)
+static int64_t dpari_view_bytes(const dpari_world *world)
 {
-    return w->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
+    return world->size * (int64_t)DPARI_EXTENTS * (int64_t)sizeof(char *);
 }
 
 /* Unmaps all extents that this rank has mapped, its own and those of other ranks. */
-static void dpari_world_unmap(dpari_world *w)
+static void dpari_world_unmap(dpari_world *world)
 {
-    for (int32_t i = 0; i < w->size * DPARI_EXTENTS; i++) {
-        if (w->view[i]) {
-            dpari_os_unmap(w->view[i],
-                           w->rank[i / DPARI_EXTENTS].extent[i % DPARI_EXTENTS].bytes);
+    for (int32_t i = 0; i < world->size * DPARI_EXTENTS; i++) {
+        if (world->view[i]) {
+            dpari_os_unmap(world->view[i],
+                           world->rank[i / DPARI_EXTENTS].extent[i % DPARI_EXTENTS].bytes);
         }
     }
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_world_close(dpari_world *world)
 {
-    DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
-    dpari_ring_all(&w->segment);
-    if (!w->threads && w->owns != DPARI_OWNS_FILE) {
-        dpari_world_unmap(w);
+    DPARI_STORE(&world->rank[world->me].state, (uint32_t)DPARI_RANK_LEFT);
+    dpari_ring_all(&world->segment);
+    if (!world->threads && world->owns != DPARI_OWNS_FILE) {
+        dpari_world_unmap(world);
     }
-    dpari_os_unmap(w->view, dpari_view_bytes(w));
-    dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    dpari_os_unmap(w->probe, dpari_os_page());
-    if (w->owns) {
-        w->segment.base = w->owns == DPARI_OWNS_FILE ? NULL : w->segment.base;
-        dpari_segment_close(&w->segment);
+    dpari_os_unmap(world->view, dpari_view_bytes(world));
+    dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    dpari_os_unmap(world->probe, dpari_os_page());
+    if (world->owns) {
+        world->segment.base = world->owns == DPARI_OWNS_FILE ? NULL : world->segment.base;
+        dpari_segment_close(&world->segment);
     }
-    dpari_os_unmap(w, (int64_t)sizeof *w);
+    dpari_os_unmap(world, (int64_t)sizeof *world);
 }
 
-DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *s, int32_t me,
+DPARI_INTERNAL DPARI_COLD dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me,
                                                         int32_t own, const dpar_world_desc *options)
 {
-    dpari_world_head *h = dpari_segment_head(s);
-    dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
-    if (!w) {
+    dpari_world_head *head = dpari_segment_head(segment);
+    dpari_world *world = (dpari_world *)dpari_os_pages((int64_t)sizeof *world);
+    if (!world) {
         return NULL;
     }
-    w->segment = *s;
-    w->head = h;
-    w->rank = dpari_segment_ranks(s);
-    w->channel = (uint64_t *)(void *)(w->rank + h->ranks);
-    w->me = me;
-    w->size = (int32_t)h->ranks;
-    w->threads = h->threads;
-    w->owns = own;
-    w->timeout_s = 300.0; /* the default, as dpar_world_desc says */
+    world->segment = *segment;
+    world->head = head;
+    world->rank = dpari_segment_ranks(segment);
+    world->channel = (uint64_t *)(void *)(world->rank + head->ranks);
+    world->me = me;
+    world->size = (int32_t)head->ranks;
+    world->threads = head->threads;
+    world->owns = own;
+    world->timeout_s = 300.0; /* the default, as dpar_world_desc says */
     if (options && options->timeout_s < 0.0) {
-        w->timeout_s = 0.0;
+        world->timeout_s = 0.0;
     } else if (options && options->timeout_s > 0.0) {
-        w->timeout_s = options->timeout_s;
+        world->timeout_s = options->timeout_s;
     }
-    w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-    w->view = (char **)dpari_os_pages(dpari_view_bytes(w));
-    w->fresh = dpari_part_begin(w);
-    w->clock = DPARI_LOAD(&h->clock);
-    w->clock_at = dpari_os_now();
-    w->probe = dpari_os_own_page();
-    if (!w->used || !w->view || !w->probe) {
-        dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
-        dpari_os_unmap(w->view, dpari_view_bytes(w));
-        dpari_os_unmap(w->probe, dpari_os_page());
-        dpari_os_unmap(w, (int64_t)sizeof *w);
+    world->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    world->view = (char **)dpari_os_pages(dpari_view_bytes(world));
+    world->fresh = dpari_part_begin(world);
+    world->clock = DPARI_LOAD(&head->clock);
+    world->clock_at = dpari_os_now();
+    world->probe = dpari_os_own_page();
+    if (!world->used || !world->view || !world->probe) {
+        dpari_os_unmap(world->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(world->view, dpari_view_bytes(world));
+        dpari_os_unmap(world->probe, dpari_os_page());
+        dpari_os_unmap(world, (int64_t)sizeof *world);
         return NULL;
     }
-    return w;
+    return world;
 }
 
 /* Writes the message that names the ranks that have not arrived. Returns DPAR_E_PEER if one of them
  * has ended, otherwise DPAR_E_TIMEOUT. */
-static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
+static dpar_status dpari_join_missing(dpari_world *world, double waited, dpar_why *why)
 {
     dpar_status status = DPAR_E_TIMEOUT;
     int32_t named = 0;
     dpar_text t;
     dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
     dpar_text_put(&t, "start: ");
-    for (int32_t i = 0; i < w->size; i++) {
-        uint32_t state = dpari_rank_state(w, i);
-        if (DPARI_LOAD(&w->rank[i].member) != 0) {
+    for (int32_t i = 0; i < world->size; i++) {
+        uint32_t state = dpari_rank_state(world, i);
+        if (DPARI_LOAD(&world->rank[i].member) != 0) {
             continue;
         }
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
@@ -1239,32 +1253,32 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
                              state == DPARI_RANK_AWAY ? " has not arrived" : " has ended");
         }
     }
-    dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, w->size, waited);
+    dpari_text_print(&t, " (%d of %d ranks) after %.1f s", named, world->size, waited);
     return status;
 }
 
 /* Waits until every rank has published its `member`. */
-static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
+static dpar_status dpari_join_all(dpari_world *world, dpar_why *why)
 {
     dpari_wait t;
     memset(&t, 0, sizeof t);
-    for (int32_t i = 0; i < w->size; i++) {
+    for (int32_t i = 0; i < world->size; i++) {
         /* a rank that arrived and has left again has set `member`, so it counts */
-        while (DPARI_LOAD(&w->rank[i].member) == 0) {
-            if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
+        while (DPARI_LOAD(&world->rank[i].member) == 0) {
+            if (dpari_wait_turn(world, &t, -1) != DPAR_MORE) {
                 continue;
             }
             double waited = dpari_os_now() - t.began;
-            uint32_t state = dpari_rank_state(w, i);
-            int late = w->timeout_s > 0.0 && waited > w->timeout_s;
+            uint32_t state = dpari_rank_state(world, i);
+            int late = world->timeout_s > 0.0 && waited > world->timeout_s;
             if ((late || state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
-                DPARI_LOAD(&w->rank[i].member) == 0) {
-                dpari_wait_end(w, &t);
-                return dpari_join_missing(w, waited, why);
+                DPARI_LOAD(&world->rank[i].member) == 0) {
+                dpari_wait_end(world, &t);
+                return dpari_join_missing(world, waited, why);
             }
         }
     }
-    dpari_wait_end(w, &t);
+    dpari_wait_end(world, &t);
     return DPAR_OK;
 }
 
@@ -1287,79 +1301,81 @@ static int32_t dpari_cpu_bits(uint64_t v)
  * it could, so that the ranks can agree on a method that works for all of them. */
 
 /* Computes the word of a rank, a hash of the world's nonce and the rank (splitmix64). */
-static uint64_t dpari_world_word(const dpari_world *w, int32_t rank)
+static uint64_t dpari_world_word(const dpari_world *world, int32_t rank)
 {
-    uint64_t h = w->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t h = world->head->nonce + (uint64_t)(rank + 1) * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
     return h ^ h >> 31;
 }
 
-static int dpari_world_fetch(const dpari_world *w, int32_t rank, void *to, uint64_t from,
+static int dpari_world_fetch(const dpari_world *world, int32_t rank, void *to, uint64_t from,
                              int64_t bytes)
 {
     dpari_os_target target;
-    target.pid = w->rank[rank].pid;
-    target.at = w->rank[rank].probe;
-    target.word = dpari_world_word(w, rank);
+    target.pid = world->rank[rank].pid;
+    target.at = world->rank[rank].probe;
+    target.word = dpari_world_word(world, rank);
     return dpari_os_read_peer(&target, to, from, bytes);
 }
 
-DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank)
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *world, int32_t reader, int32_t rank)
 {
-    const dpari_rank *r = &w->rank[reader];
-    const int32_t count = DPARI_LOAD(&r->reads);
-    if (count == 0 || count == w->size) {
+    const dpari_rank *record = &world->rank[reader];
+    const int32_t count = DPARI_LOAD(&record->reads);
+    if (count == 0 || count == world->size) {
         return count != 0;
     }
-    return (int)(__atomic_load_n(&r->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
+    return (int)(__atomic_load_n(&record->can_read[rank / 64], __ATOMIC_RELAXED) >> rank % 64 & 1U);
 }
 
-DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+DPARI_INTERNAL int dpari_world_read(dpari_world *world, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     const uint64_t bit = UINT64_C(1) << rank % 64;
     if (bytes == 0) {
         return 0;
     }
-    if (dpari_world_fetch(w, rank, to, from, bytes) == 0) {
+    if (dpari_world_fetch(world, rank, to, from, bytes) == 0) {
         return 0;
     }
-    if (r->can_read[rank / 64] & bit) {
-        __atomic_store_n(&r->can_read[rank / 64], r->can_read[rank / 64] & ~bit, __ATOMIC_RELAXED);
-        DPARI_STORE(&r->reads, r->reads - 1);
+    if (record->can_read[rank / 64] & bit) {
+        __atomic_store_n(&record->can_read[rank / 64], record->can_read[rank / 64] & ~bit,
+                         __ATOMIC_RELAXED);
+        DPARI_STORE(&record->reads, record->reads - 1);
     }
     return -1;
 }
 
 /* Tries to read from each other rank and publishes from which ranks that works. */
-static DPARI_COLD void dpari_world_prove(dpari_world *w)
+static DPARI_COLD void dpari_world_prove(dpari_world *world)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     int32_t count = 1;
-    if (w->threads || w->size == 1 || (w->head->plain & DPAR_WORLD_NO_CMA)) {
+    if (world->threads || world->size == 1 || (world->head->plain & DPAR_WORLD_NO_CMA)) {
         return;
     }
-    memset(r->can_read, 0, sizeof r->can_read);
-    r->can_read[w->me / 64] = UINT64_C(1) << w->me % 64;
-    for (int32_t i = 1; i < w->size; i++) { /* each starts at its next rank, to spread the reads */
-        const int32_t peer = (w->me + i) % w->size;
-        if (dpari_world_fetch(w, peer, NULL, 0, 0) == 0) {
-            r->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
+    memset(record->can_read, 0, sizeof record->can_read);
+    record->can_read[world->me / 64] = UINT64_C(1) << world->me % 64;
+    for (int32_t i = 1; i < world->size;
+         i++) { /* each starts at its next rank, to spread the reads */
+        const int32_t peer = (world->me + i) % world->size;
+        if (dpari_world_fetch(world, peer, NULL, 0, 0) == 0) {
+            record->can_read[peer / 64] |= UINT64_C(1) << peer % 64;
             count++;
         } else if (errno == ENOSYS) {
             break;
         }
     }
-    DPARI_STORE(&r->reads, count);
+    DPARI_STORE(&record->reads, count);
 }
 
 /* Returns why this rank cannot read another one's memory, as far as that is known. */
-static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t rank)
+static DPARI_COLD const char *dpari_unread_why(const dpari_world *world, int32_t rank)
 {
-    const dpari_rank *mine = &w->rank[w->me], *theirs = &w->rank[rank];
-    if (dpari_world_fetch(w, rank, NULL, 0, 0) == 0) {
+    const dpari_rank *mine = &world->rank[world->me], *theirs = &world->rank[rank];
+    if (dpari_world_fetch(world, rank, NULL, 0, 0) == 0) {
         return "a read failed before";
     }
     if (errno == ENOSYS) {
@@ -1377,81 +1393,81 @@ static DPARI_COLD const char *dpari_unread_why(const dpari_world *w, int32_t ran
     return "no process has its pid";
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *t, dpari_world *w)
+DPARI_INTERNAL DPARI_COLD void dpari_put_unread(dpar_text *text, dpari_world *world)
 {
     int32_t first = -1, count = 0;
-    for (int32_t i = 0; i < w->size; i++) {
-        if (i == w->me || dpari_world_reads(w, w->me, i)) {
+    for (int32_t i = 0; i < world->size; i++) {
+        if (i == world->me || dpari_world_reads(world, world->me, i)) {
             continue;
         }
         first = first < 0 ? i : first;
         count++;
     }
     if (count > 0) {
-        dpari_text_print(t, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
-                         w->size - 1, first, dpari_unread_why(w, first));
-        dpar_text_put(t, count > 1 ? ", ..." : "");
+        dpari_text_print(text, "; %d of %d other ranks cannot be read: rank %d (%s)", count,
+                         world->size - 1, first, dpari_unread_why(world, first));
+        dpar_text_put(text, count > 1 ? ", ..." : "");
     }
 }
 
 /* True if the control group of this rank may use fewer processors than it has ranks. */
-static int dpari_world_quota_is_short(const dpari_world *w)
+static int dpari_world_quota_is_short(const dpari_world *world)
 {
-    const dpari_rank *r = &w->rank[w->me];
+    const dpari_rank *record = &world->rank[world->me];
     int32_t together = 0;
-    if (r->quota >= w->size) {
+    if (record->quota >= world->size) {
         return 0;
     }
-    for (int32_t i = 0; i < w->size; i++) {
-        together += w->rank[i].group == r->group;
+    for (int32_t i = 0; i < world->size; i++) {
+        together += world->rank[i].group == record->group;
     }
-    return r->quota < together;
+    return record->quota < together;
 }
 
 /* Finds out what can be known only once all ranks have arrived: whether there are cores for all of
  * them, and which ranks' memory this rank can read. */
-static void dpari_world_look(dpari_world *w)
+static void dpari_world_look(dpari_world *world)
 {
     int32_t cores = 0;
     for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
         uint64_t any = 0;
-        for (int32_t i = 0; i < w->size; i++) {
-            any |= w->rank[i].cpus[k];
+        for (int32_t i = 0; i < world->size; i++) {
+            any |= world->rank[i].cpus[k];
         }
         cores += dpari_cpu_bits(any);
     }
-    w->crowded = cores < w->size;
-    w->thrifty = dpari_world_quota_is_short(w);
-    dpari_world_prove(w);
+    world->crowded = cores < world->size;
+    world->thrifty = dpari_world_quota_is_short(world);
+    dpari_world_prove(world);
 }
 
-DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *w, uint64_t member,
+DPARI_INTERNAL DPARI_COLD dpar_status dpari_world_enter(dpari_world *world, uint64_t member,
                                                         dpar_why *why)
 {
-    dpari_rank *r = &w->rank[w->me];
+    dpari_rank *record = &world->rank[world->me];
     dpari_available available;
     dpar_status status;
-    if (w->segment.fd >= 0 && dpari_os_hold(w->segment.fd, w->me) != 0) {
+    if (world->segment.fd >= 0 && dpari_os_hold(world->segment.fd, world->me) != 0) {
         return dpari_os_why(why, "start: taking the lock of this rank", 0, errno);
     }
-    r->pid = (int32_t)getpid();
-    r->pids = dpari_os_pids();
-    w->cpu = dpari_os_cpu();
-    DPARI_STORE(&r->cpu, w->cpu); /* ranks that arrived before look at it */
-    *w->probe = dpari_world_word(w, w->me);
-    r->probe = (uint64_t)(uintptr_t)w->probe;
+    record->pid = (int32_t)getpid();
+    record->pids = dpari_os_pids();
+    world->cpu = dpari_os_cpu();
+    DPARI_STORE(&record->cpu, world->cpu); /* ranks that arrived before look at it */
+    *world->probe = dpari_world_word(world, world->me);
+    record->probe = (uint64_t)(uintptr_t)world->probe;
     dpari_os_available(&available);
-    r->quota = available.cpus;
-    r->group = available.who;
-    r->pid_space = dpari_os_namespace("pid");
-    r->user_space = dpari_os_namespace("user");
-    dpari_os_cpus(r->cpus);
-    r->cache = dpari_os_cache(r->cpus);
-    DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
-    dpari_publish(w, &r->member, member);
-    status = dpari_join_all(w, why);
+    record->quota = available.cpus;
+    record->group = available.who;
+    record->pid_space = dpari_os_namespace("pid");
+    record->user_space = dpari_os_namespace("user");
+    dpari_os_cpus(record->cpus);
+    record->cache = dpari_os_cache(record->cpus);
+    DPARI_STORE(&record->state, (uint32_t)DPARI_RANK_HERE);
+    dpari_publish(world, &record->member, member);
+    status = dpari_join_all(world, why);
     if (status == DPAR_OK) {
-        dpari_world_look(w);
+        dpari_world_look(world);
     }
     return status;
 }
@@ -1469,16 +1485,16 @@ DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call)
 {
-    dpari_rank *r = &w->rank[w->me];
-    uint64_t number = r->flights;
+    dpari_rank *record = &world->rank[world->me];
+    uint64_t number = record->flights;
     union {
         dpari_flight f;
         uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
     } now;
-    dpari_flight *slot = &r->flight[number % DPARI_FLIGHTS];
+    dpari_flight *slot = &record->flight[number % DPARI_FLIGHTS];
     now.f.sequence = sequence;
     now.f.count = call->count;
     now.f.comm = comm;
@@ -1492,31 +1508,31 @@ DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t
     now.f.padding[0] = 0;
     now.f.padding[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
-    DPARI_STORE(&r->flights, number + 1);
+    DPARI_STORE(&record->flights, number + 1);
     return (int64_t)number;
 }
 
-DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
+DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state)
 {
-    dpari_rank *r = &w->rank[w->me];
-    if (r->flights - (uint64_t)number <= DPARI_FLIGHTS) {
-        __atomic_store_n(&r->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
+    dpari_rank *record = &world->rank[world->me];
+    if (record->flights - (uint64_t)number <= DPARI_FLIGHTS) {
+        __atomic_store_n(&record->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
                          __ATOMIC_RELAXED);
     }
 }
 
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out)
 {
-    const dpari_rank *r = &w->rank[rank];
-    uint64_t n = DPARI_LOAD(&r->flights), k;
+    const dpari_rank *record = &world->rank[rank];
+    uint64_t n = DPARI_LOAD(&record->flights), k;
     union {
         dpari_flight f;
         uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
     } now;
     for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
         dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
+                          (const uint64_t *)(const void *)&record->flight[(k - 1) % DPARI_FLIGHTS]);
         if (sequence == DPARI_FLIGHT_LAST ||
             (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
             (now.f.comm == comm && now.f.sequence == sequence &&
@@ -1528,77 +1544,78 @@ DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_
     return 0;
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+DPARI_INTERNAL DPARI_COLD void dpari_flight_text(dpar_text *text, const dpari_flight *flight)
 {
-    const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
-    const char *name = dpar_call_name(f->kind);
-    if (dpari_planning_text(t, f->kind, f->sequence, f->tag)) {
+    const int own = flight->root == DPARI_CLOSE || flight->root == DPARI_SPLIT;
+    const char *name = dpar_call_name(flight->kind);
+    if (dpari_planning_text(text, flight->kind, flight->sequence, flight->tag)) {
         return;
     }
     if (own) {
-        name = f->root == DPARI_CLOSE ? "close" : "split";
+        name = flight->root == DPARI_CLOSE ? "close" : "split";
     }
-    dpari_text_print(t, "%s #%ld", name, f->sequence);
-    if (f->kind == DPAR_CALL_BARRIER || own) {
+    dpari_text_print(text, "%s #%ld", name, flight->sequence);
+    if (flight->kind == DPAR_CALL_BARRIER || own) {
         return;
     }
-    dpar_text_put(t, " (");
-    if (f->varies) {
-        dpar_text_put(t, "pieces of ");
+    dpar_text_put(text, " (");
+    if (flight->varies) {
+        dpar_text_put(text, "pieces of ");
     } else {
-        dpari_text_print(t, "%ld ", f->count);
+        dpari_text_print(text, "%ld ", flight->count);
     }
-    dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
-    if (f->type >= DPAR_TYPE_COUNT) {
-        dpari_text_print(t, " as %s", dpar_type_name(dpari_kern_wire(f->type)));
+    dpar_text_put(text, dpar_type_name(dpari_kern_stored(flight->type)));
+    if (flight->type >= DPAR_TYPE_COUNT) {
+        dpari_text_print(text, " as %s", dpar_type_name(dpari_kern_wire(flight->type)));
     }
-    if (f->op != DPAR_COPY) {
-        dpari_text_print(t, ", %s", dpari_op_name(f->op));
+    if (flight->op != DPAR_COPY) {
+        dpari_text_print(text, ", %s", dpari_op_name(flight->op));
     }
-    if (f->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
-        dpari_text_print(t, "%s%d, tag %d",
-                         f->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ", f->root,
-                         f->tag);
-    } else if (f->kind == DPAR_CALL_BROADCAST || f->kind == DPAR_CALL_REDUCE ||
-               f->kind == DPAR_CALL_GATHER || f->kind == DPAR_CALL_SCATTER) {
-        dpari_text_print(t, ", root %d", f->root);
+    if (flight->kind >= DPAR_CALL_COLLECTIVE_COUNT) {
+        dpari_text_print(text, "%s%d, tag %d",
+                         flight->kind == DPAR_CALL_SEND ? ", to rank " : ", from rank ",
+                         flight->root, flight->tag);
+    } else if (flight->kind == DPAR_CALL_BROADCAST || flight->kind == DPAR_CALL_REDUCE ||
+               flight->kind == DPAR_CALL_GATHER || flight->kind == DPAR_CALL_SCATTER) {
+        dpari_text_print(text, ", root %d", flight->root);
     }
-    if (f->kind < DPAR_CALL_COLLECTIVE_COUNT && f->tag != 0) {
-        dpari_text_print(t, ", tag %d", f->tag);
+    if (flight->kind < DPAR_CALL_COLLECTIVE_COUNT && flight->tag != 0) {
+        dpari_text_print(text, ", tag %d", flight->tag);
     }
-    dpari_text_char(t, ')');
+    dpari_text_char(text, ')');
 }
 
-static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
+static void dpari_put_flight(dpar_text *text, const dpari_flight *flight)
 {
     const char *state = " (in ";
-    if (f->state == DPARI_FLIGHT_DONE) {
+    if (flight->state == DPARI_FLIGHT_DONE) {
         state = " (last done: ";
-    } else if (f->state == DPARI_FLIGHT_FAILED) {
+    } else if (flight->state == DPARI_FLIGHT_FAILED) {
         state = " (failed: ";
     }
-    dpar_text_put(t, state);
-    dpari_flight_text(t, f);
-    if (f->comm != 0) {
-        dpari_text_print(t, " of group %ld", (int64_t)f->comm);
+    dpar_text_put(text, state);
+    dpari_flight_text(text, flight);
+    if (flight->comm != 0) {
+        dpari_text_print(text, " of group %ld", (int64_t)flight->comm);
     }
-    dpari_text_char(t, ')');
+    dpari_text_char(text, ')');
 }
 
-DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_INTERNAL DPARI_COLD void dpari_put_last(dpar_text *text, const dpari_world *world,
+                                              int32_t rank)
 {
     dpari_flight f;
-    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST, &f)) {
-        dpari_put_flight(t, &f);
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(text, &f);
     } else {
-        dpar_text_put(t, " (it has begun no operation yet)");
+        dpar_text_put(text, " (it has begun no operation yet)");
     }
 }
 
-DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank)
+DPARI_API DPARI_COLD void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank)
 {
     dpari_flight f;
-    if (dpari_flight_find(w, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
-        dpari_put_flight(t, &f);
+    if (dpari_flight_find(world, rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(text, &f);
     }
 }

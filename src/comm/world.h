@@ -141,8 +141,9 @@ enum {
 };
 enum {
     DPARI_MAX_USED = 1 << 16, /* the most allocations that one rank may have at a time */
-    DPARI_DUMPED = 1024 /* the most of them that are in core files, because each may split a
-                           mapping and the system limits the number of mappings */
+    /* The most of them that are in core files, because each may split a mapping and the system
+     * limits the number of mappings. */
+    DPARI_DUMPED = 1024
 };
 
 /* What dpari_world_close does with the segment: leaves it, closes it, or only closes the file, so
@@ -190,14 +191,15 @@ typedef struct dpari_world {
 /* True if the addresses [low, high) are within one allocation of this rank, or outside its heap. If
  * not, *within is the number of bytes of the allocation that holds low, or 0 if none does. Costs
  * O(log allocations). */
-DPARI_API int dpari_heap_holds(const dpari_world *w, int64_t low, int64_t high, int64_t *within);
+DPARI_API int dpari_heap_holds(const dpari_world *world, int64_t low, int64_t high,
+                               int64_t *within);
 /* Returns the ref of `at`, or 0 if [at, at + bytes) is not within an extent of this rank's heap. */
-DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_API uint64_t dpari_ref(const dpari_world *world, const void *at, int64_t bytes);
 /* Returns this rank's address of a ref, or NULL if no addresses are left to map the extent. */
-DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
+DPARI_API void *dpari_at(const dpari_world *world, uint64_t ref);
 /* Appends why dpari_at returned NULL: "mapping 4194304 bytes of rank 3's memory: out of addresses
  * (...)". */
-DPARI_API void dpari_put_unmapped(dpar_text *t, const dpari_world *w, uint64_t ref);
+DPARI_API void dpari_put_unmapped(dpar_text *text, const dpari_world *world, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -224,107 +226,107 @@ typedef struct dpari_wait {
     double looked;   /* last look at the clock */
 } dpari_wait;
 /* peer: the rank that must publish what this rank waits for; -1 if it may be any rank. */
-DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+DPARI_API dpar_status dpari_wait_turn(dpari_world *world, dpari_wait *waiting, int32_t peer);
 /* Publishes that this rank waits, and for which rank (-1 if for several). Called after a turn that
  * returned DPAR_MORE. */
-DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
+DPARI_API void dpari_wait_says(dpari_world *world, int32_t needs);
+DPARI_API void dpari_wait_end(dpari_world *world, dpari_wait *waiting);
 
 /* Stores the word and wakes the ranks that sleep until this rank publishes something. */
-DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+DPARI_API void dpari_publish(dpari_world *world, uint64_t *word, uint64_t value);
 
 /* Appends how a rank ended: " was killed by signal 9". Waits up to 20 ms until that is known. */
-DPARI_API void dpari_put_ending(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_ending(dpar_text *text, const dpari_world *world, int32_t rank);
 /* Appends the last operation of a rank that failed, if there is one: " (failed: all-reduce #3
  * (...))". */
-DPARI_API void dpari_put_failed(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_API void dpari_put_failed(dpar_text *text, const dpari_world *world, int32_t rank);
 /* Decides which rank prints a report. Returns 1 for the first caller in this world with this turn
  * (1, 2, ...), unless a later turn has begun, otherwise 0. */
-DPARI_API int dpari_world_speaks(dpari_world *w, uint32_t turn);
+DPARI_API int dpari_world_speaks(dpari_world *world, uint32_t turn);
 /* Returns the state of a rank in the job, and notices its death (DPARI_RANK_DEAD). */
-DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+DPARI_API uint32_t dpari_rank_state(dpari_world *world, int32_t rank);
 
 /* ---- of this header's own modules ---- */
 
 /* Makes the memory for `ranks` ranks (1 .. DPARI_MAX_RANKS) and maps it. NULL options select the
  * defaults. Fails with DPAR_E_ARG or DPAR_E_SYSTEM and a message. */
-DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+DPARI_INTERNAL dpar_status dpari_segment_make(dpari_segment *segment, int32_t ranks,
                                               const dpar_world_desc *options, dpar_why *why);
 /* Maps a segment that another process made and passed on as `fd`, which belongs to the segment from
  * here on. Checks size, magic and version before it uses any other field. */
-DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
-DPARI_INTERNAL void dpari_segment_close(dpari_segment *s);
+DPARI_INTERNAL dpar_status dpari_segment_open(dpari_segment *segment, int fd, dpar_why *why);
+DPARI_INTERNAL void dpari_segment_close(dpari_segment *segment);
 
 /* Makes this rank's view of the world in a segment, without announcing the rank to the others. own:
  * DPARI_OWNS_x. Returns NULL if there is no memory. */
-DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_INTERNAL dpari_world *dpari_world_make(const dpari_segment *segment, int32_t me, int32_t own,
                                              const dpar_world_desc *options);
 /* Announces this rank to the others and publishes `member`, the ref of its first shared structure
  * (not 0). Returns when all ranks have arrived, so that their `member` can be read. Fails with
  * DPAR_E_TIMEOUT (the message names the missing ranks), DPAR_E_PEER (a rank died) or
  * DPAR_E_SYSTEM. COLLECTIVE. */
-DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *w, uint64_t member, dpar_why *why);
+DPARI_INTERNAL dpar_status dpari_world_enter(dpari_world *world, uint64_t member, dpar_why *why);
 /* Records that a rank has ended, with an exit status or by -signal, so that all waits for it end at
  * once. Called by the process that watches the ranks (dpar_launch). A rank that left in order stays
  * DPARI_RANK_LEFT. */
-DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+DPARI_INTERNAL void dpari_segment_ended(const dpari_segment *segment, int32_t rank, int32_t ending);
 /* True if any rank has printed an error. */
-DPARI_INTERNAL int dpari_segment_said(const dpari_segment *s);
+DPARI_INTERNAL int dpari_segment_said(const dpari_segment *segment);
 /* True if the rank has left in order, by closing the world's communicator. */
-DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_has_left(const dpari_segment *segment, int32_t rank);
 /* True if others continue without the rank (dpar_comm_shrink). */
-DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL int dpari_segment_is_behind(const dpari_segment *segment, int32_t rank);
 /* Returns a number that changes with each operation that the rank begins, and while it waits. */
-DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *s, int32_t rank);
+DPARI_INTERNAL uint64_t dpari_segment_pulse(const dpari_segment *segment, int32_t rank);
 /* Announces that this rank leaves, and frees its view of the world. */
-DPARI_INTERNAL void dpari_world_close(dpari_world *w);
+DPARI_INTERNAL void dpari_world_close(dpari_world *world);
 
 /* Allocates zeroed memory in this rank's heap, which all ranks can reach. users: 1 if it counts
- * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets w->lacks
- * and w->number. */
-DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, int users,
+ * against heap_bytes, 0 for the library's own memory. Fails with DPAR_E_MEMORY and sets
+ * world->lacks and world->number. */
+DPARI_INTERNAL dpar_status dpari_heap_alloc(dpari_world *world, int64_t bytes, int users,
                                             void **memory);
-DPARI_INTERNAL void dpari_heap_release(dpari_world *w, void *memory);
-/* Appends the reason of the last failed allocation, with numbers. If w is NULL or w->lacks is
+DPARI_INTERNAL void dpari_heap_release(dpari_world *world, void *memory);
+/* Appends the reason of the last failed allocation, with numbers. If w is NULL or world->lacks is
  * DPARI_LACKS_NOTHING, private memory could not be allocated. */
-DPARI_INTERNAL void dpari_put_lack(dpar_text *t, const dpari_world *w);
+DPARI_INTERNAL void dpari_put_lack(dpar_text *text, const dpari_world *world);
 /* Copies the bytes at a ref, without a dpari_world. Returns 0 if they cannot be read. */
-DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *s, uint64_t ref, void *to,
+DPARI_INTERNAL int dpari_segment_copy(const dpari_segment *segment, uint64_t ref, void *to,
                                       int64_t bytes);
 
 /* Returns the seconds since a rank last reported that it waits, by the clock that all share. */
-DPARI_INTERNAL double dpari_beat_age(dpari_world *w, int32_t rank);
+DPARI_INTERNAL double dpari_beat_age(dpari_world *world, int32_t rank);
 /* Appends which ranks cannot be read, if any: "; 2 of 3 other ranks cannot be read: rank 2 (another
  * PID namespace), ...". */
-DPARI_INTERNAL void dpari_put_unread(dpar_text *t, dpari_world *w);
+DPARI_INTERNAL void dpari_put_unread(dpar_text *text, dpari_world *world);
 
 /* True if `reader` may read the memory of `rank` (process_vm_readv). Each rank tries all others
  * when it enters. */
-DPARI_INTERNAL int dpari_world_reads(const dpari_world *w, int32_t reader, int32_t rank);
+DPARI_INTERNAL int dpari_world_reads(const dpari_world *world, int32_t reader, int32_t rank);
 /* Copies from a rank's private memory. Returns 0, or -1 and errno. After a failure
  * dpari_world_reads is false for the two ranks, so that reading is not tried again. */
-DPARI_INTERNAL int dpari_world_read(dpari_world *w, int32_t rank, void *to, uint64_t from,
+DPARI_INTERNAL int dpari_world_read(dpari_world *world, int32_t rank, void *to, uint64_t from,
                                     int64_t bytes);
 /* Wakes all ranks, after an event that concerns all of them. */
-DPARI_INTERNAL void dpari_ring_all(const dpari_segment *s);
+DPARI_INTERNAL void dpari_ring_all(const dpari_segment *segment);
 
 /* Does what dpari_put_ending does, but does not wait. */
-DPARI_INTERNAL void dpari_put_end(dpar_text *t, const dpari_rank *r);
+DPARI_INTERNAL void dpari_put_end(dpar_text *text, const dpari_rank *record);
 
 /* Begins a record of an operation. Returns its number for dpari_flight_end. */
-DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+DPARI_INTERNAL int64_t dpari_flight_begin(dpari_world *world, uint32_t comm, int64_t sequence,
                                           const dpar_call *call);
 enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
 /* Copies the record of an operation to *out. Returns 0 if there is none, or none any more. */
-DPARI_INTERNAL int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+DPARI_INTERNAL int dpari_flight_find(const dpari_world *world, int32_t rank, uint32_t comm,
                                      int64_t sequence, dpari_flight *out);
 /* Copies a record that may be written at the same time, word by word so that no word is torn. */
 DPARI_INTERNAL void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 /* Sets the state of a record, unless a newer record has replaced it. */
-DPARI_INTERNAL void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
+DPARI_INTERNAL void dpari_flight_end(dpari_world *world, int64_t number, int32_t state);
 /* Appends "all-reduce #12 (1024 f32, sum)". */
-DPARI_INTERNAL void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+DPARI_INTERNAL void dpari_flight_text(dpar_text *text, const dpari_flight *flight);
 /* Appends the last operation of a rank and its state: " (in all-reduce #12 (...))". */
-DPARI_INTERNAL void dpari_put_last(dpar_text *t, const dpari_world *w, int32_t rank);
+DPARI_INTERNAL void dpari_put_last(dpar_text *text, const dpari_world *world, int32_t rank);
 
 #endif
